@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit standin newest mutants bench constraints clean
+.PHONY: help demo test lint unit standin newest mutants documents bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
@@ -56,7 +56,10 @@ endef
 CAPPED = ^(datasets|mlflow|optuna|ray|torch|transformers)==
 
 mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tools/mutants.py
+
+documents: .venv/.dev ## write anew what the documents take from code and measurements
+	$(BIN)/python -m tools.documents
 
 bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }
@@ -88,7 +91,7 @@ endef
 
 clean: ## remove the environment and every cache; recorded searches in mlruns/ stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find elsa_tune tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: a second call installs nothing until pyproject.toml or constraints.txt changes.
 .venv/.demo: .venv/.made pyproject.toml constraints.txt

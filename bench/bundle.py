@@ -9,7 +9,7 @@ T models on padded batches, one after the other; `alone` the same T models on pa
 with its own memory; `bundled` one bundle. All take turns within a pass, so that a slow spell of the
 machine hits all alike; medians of the passes. Writes bench/results/bundle.json and
 docs/figures/bundle.{png,svg}; `--draw` only draws what the JSON has. Afterwards
-`python tests/repo/test_reference.py` writes the table of docs/measured.md.
+`python -m tools.documents bundle` writes the table of docs/measured.md.
 """
 
 from __future__ import annotations

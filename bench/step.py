@@ -26,7 +26,7 @@ import torch
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import PrefixCache, Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training import loop
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.forward import packed, runner

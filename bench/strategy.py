@@ -60,7 +60,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 FAMILIES = (
     *("smooth", "flat", "cliff", "uneven", "near_chance", "all_needed", "rough_rates", "unlearnt"),

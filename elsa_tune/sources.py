@@ -20,10 +20,10 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.results.results_csv import import_results, published_rows
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
-from elsa_tune.tables.results_csv import import_results, published_rows
+from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.mlflow_reader import (
     is_unmade,

@@ -9,13 +9,11 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy
 
 ALL_TASKS = "*"
 
 DEFAULT_TARGET = 0.9
-
-# .9 x q_0 computed in binary may miss an exact .9 x q_0 by 1e-17; no quality is known to 1e-9.
-ROUNDING = 1e-9
 
 Contrasts = Mapping[Candidate, Interval]
 
@@ -203,12 +201,14 @@ def check_target(target: float) -> float:
     return target
 
 
-def reaches(quality: float, full: float, target: float, base: float = 0.0) -> bool:
+def reaches(
+    quality: float, full: float, target: float, base: float = 0.0, *, policy: Policy
+) -> bool:
     """Is the contrast D = (q_N - b) - target (q_0 - b) at least 0? b: 0 raw, chance corrected.
 
     The contrast, not the ratio: it keeps its meaning where q_0 - b is small or negative.
     """
-    return (quality - base) - target * (full - base) >= -ROUNDING
+    return (quality - base) - target * (full - base) >= -policy.rounding
 
 
 def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> frozenset[Candidate]:
@@ -220,7 +220,8 @@ def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> fr
     return frozenset(
         point.depth
         for point in curve.measured
-        if point.quality is not None and reaches(point.quality, full.quality, target, base)
+        if point.quality is not None
+        and reaches(point.quality, full.quality, target, base, policy=curve.policy)
     )
 
 

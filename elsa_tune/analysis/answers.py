@@ -144,7 +144,7 @@ def _within_given(answer: Answer) -> CurvePoint | None:
         CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
         for point in answer.measured
         if (quality := point.tried.quality_within_given) is not None
-        and reaches(quality, full_quality, answer.target)
+        and reaches(quality, full_quality, answer.target, policy=answer.policy)
     ]
     return found[-1] if found else None
 

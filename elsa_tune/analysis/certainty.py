@@ -11,13 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
@@ -26,14 +27,16 @@ MOST_SEEDS = 30
 # above by .84 standard errors, where the bound itself lies 1.64 below the value.
 POWER_MARGIN = 0.84 / 1.64
 
-# A second look that would reject in fewer cases is never taken.
-NO_PROMISE = 0.02
-
 PROCEDURE = "fixed-sequence testing from the full model down"
 
 
 def certify(
-    points: Sequence[CurvePoint], contrasts: Contrasts, *, learnt: bool, basis: str
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    *,
+    learnt: bool,
+    basis: str,
+    policy: Policy,
 ) -> tuple[Certified | None, Reason | None]:
     """Test the points: the full model, then those with frozen layers in the order of testing.
 
@@ -50,19 +53,21 @@ def certify(
         contrast = contrasts.get(point.depth)
         if contrast is None and passed is full:
             return None, Reason.TOO_FEW_SEEDS
-        if contrast is None or contrast.lower <= ROUNDING:
+        if contrast is None or contrast.lower <= policy.rounding:
             break
         passed = point
     certified = Certified(
         depth=passed.depth,
         fine_tuned_layers=passed.fine_tuned_layers,
-        confidence=uncertainty.CONFIDENCE,
+        confidence=policy.confidence,
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return certified, None
 
 
-def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[Candidate, ...] | None:
+def plausible(
+    points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
+) -> tuple[Candidate, ...] | None:
     """Which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
@@ -73,11 +78,13 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[Candi
     full, *frozen = points
     deepest = full.depth
     for point in frozen:
-        if contrasts[point.depth].low <= ROUNDING:
+        if contrasts[point.depth].low <= policy.rounding:
             break
         deepest = point.depth
     possible = [
-        point.depth for point in points if point is full or contrasts[point.depth].high >= -ROUNDING
+        point.depth
+        for point in points
+        if point is full or contrasts[point.depth].high >= -policy.rounding
     ]
     return tuple(sorted((depth for depth in possible if depth.rank >= deepest.rank), reverse=True))
 
@@ -97,7 +104,11 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
         variance = full.quality * (1 - full.quality) / curve.examples
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
-        full.quality, chance=curve.chance, spread=spread, example_variance=variance
+        full.quality,
+        chance=curve.chance,
+        spread=spread,
+        example_variance=variance,
+        policy=curve.policy,
     )
 
 
@@ -131,14 +142,16 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
-    certified, reason = certify(points, raw, learnt=learnt, basis=basis)
+    policy = answer.policy
+    certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
+    for_chance, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
     answer = replace(
         answer,
         certified=certified,
-        corrected_certified=certify(points, corrected, learnt=learnt, basis=basis)[0],
-        plausible_depths=plausible(points, raw) if learnt else None,
+        corrected_certified=for_chance,
+        plausible_depths=plausible(points, raw, policy) if learnt else None,
         reason=reason,
         open_look=_open_look(answer, points),
     )
@@ -151,11 +164,11 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
         contrast = answer.contrasts.get(point.depth)
         if answer.looks is None or not answer.looks.is_own_target:
             break
-        if contrast is not None and contrast.lower > ROUNDING:
+        if contrast is not None and contrast.lower > answer.policy.rounding:
             continue
         if contrast is None:
             return len(answer.looks.of[point.depth].counts) > 1
-        return second_look_promises(answer, point.depth, answer.target) >= NO_PROMISE
+        return second_look_promises(answer, point.depth, answer.target) >= answer.policy.no_promise
     return False
 
 
@@ -173,7 +186,7 @@ def contrast_of(
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
     if curve.looks is not None and not depth.is_reference:
         looks = curve.looks.taken(depth)
-    contrast, (low, _, lower) = None, uncertainty.ENDS
+    contrast, (low, _, lower) = None, curve.policy.ends
     for look, seen in looks:
         half, level = (low, lower) if look is None else (look.half, look.level)
         ends = (half, 1 - half / tasks, level)
@@ -181,7 +194,7 @@ def contrast_of(
         if found is None:
             continue  # so few seeds say nothing of their spread; the next look has more
         contrast = replace(found, look=look)
-        if contrast.lower > ROUNDING:
+        if contrast.lower > curve.policy.rounding:
             break  # what a later look would say cannot take it back
     return contrast
 
@@ -192,7 +205,7 @@ def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) ->
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
     of, [(_, seen)] = curve.looks.of[depth], taken
-    level = levels(of.counts, of.error)[1]
+    level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
     ends = (level / 2, 1 - level / 2, level)
     expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:

@@ -27,12 +27,6 @@ from elsa_tune.specs.search import Looks
 
 NORMAL = statistics.NormalDist()
 
-# The first look's share of the error: with most of the information there already, it has most.
-FIRST_SHARE = 0.6
-
-# A quality recomputed from predictions may differ from the recorded one by rounding.
-SAME_SCORE = 1e-5
-
 # Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
 
@@ -53,7 +47,7 @@ def curve_uncertainty(
         depth: DepthRuns(
             depth=depth,
             qualities=tuple(run.quality for run in several),
-            failed=tuple(run.is_failed(group.chance) for run in several),
+            failed=tuple(run.is_failed(group.chance, group.policy) for run in several),
         )
         for depth, several in measured.items()
     }
@@ -62,14 +56,14 @@ def curve_uncertainty(
     trials = {run.row.trial for _, runs in several for run in runs if not run.is_diverged}
     if evidence is not None and metric is not None and trials and None not in trials:
         try:
-            draws = _example_draws(evidence, metric, several)
+            draws = _example_draws(evidence, metric, several, group.policy.same_score)
         except ResultsError as error:
             text = f"predictions were not used: {error}"
             warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
     if draws is None and metric == "accuracy" and group.examples is not None:
         means = {depth: one.mean for depth, one in runs.items()}
         draws = ExampleDraws.counted(means, group.examples)
-    return Uncertainty(runs=runs, chance=group.chance, examples=draws)
+    return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
 
 
 @functools.lru_cache(DRAWS_KEPT)
@@ -77,6 +71,7 @@ def _example_draws(
     evidence: Evidence,
     metric: str,
     measured: tuple[tuple[Candidate, tuple[MeasuredRun, ...]], ...],
+    same_score: float,
 ) -> ExampleDraws:
     """Raises ResultsError, which says why, where predictions cannot be used; never kept."""
     columns: dict[Candidate, list[int | None]] = {depth: [] for depth, _ in measured}
@@ -90,7 +85,7 @@ def _example_draws(
         if answered is None:
             # One is enough: looking for more may cost a server's time each.
             raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-        doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
+        doubtful += abs(score(answered, metric) - run.quality) > same_score
         found.append(answered)
     if doubtful:
         raise ResultsError(f"{doubtful} of {len(found)} give another quality than the one recorded")
@@ -159,7 +154,11 @@ def planned_looks(
         if depth not in of:
             return ()
         found, looks = [], of[depth]
-        spent = levels(looks.counts, looks.error), levels(looks.counts, looks.error / 2)
+        share = group.policy.first_look_share
+        spent = (
+            levels(looks.counts, looks.error, share),
+            levels(looks.counts, looks.error / 2, share),
+        )
         planned = zip(looks.counts, *spent, strict=True)
         for number, ((here, full), level, half) in enumerate(planned, 1):
             used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
@@ -182,15 +181,16 @@ def planned_looks(
     return PlannedLooks(of=of, taken=taken)
 
 
-def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
+def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tuple[float, ...]:
     """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    share: of the error, that the first of two looks has.
     """
     if len(counts) == 1:
         return (error,)
     (s1, r1), (s2, r2) = counts
-    first = FIRST_SHARE * error
+    first = share * error
     return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
 
 

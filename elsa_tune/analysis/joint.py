@@ -21,11 +21,12 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.words import (
     capitalized,
     depths_text,
@@ -69,6 +70,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         examples=None,
         points=tuple(common),
         warnings=tuple(_on_tasks(tasks, common, excluded)),
+        uncertainty=Uncertainty(runs={}, policy=common_policy(task.policy for task in tasks)),
     )
     if without or all(point.depth.is_reference for point in common):
         reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
@@ -83,10 +85,10 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, numbers = _sure(tasks, common, corrected=False)
+    certified, reason, numbers = _sure(tasks, common, answer.policy, corrected=False)
     # Both None where the chance of a task is not known.
     corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-    for_chance = _sure(tasks, common, corrected=True)[0]
+    for_chance = _sure(tasks, common, answer.policy, corrected=True)[0]
     if certified is None and reason is None:
         reason = next((task.reason for task in tasks if task.certified is None), None)
     # Those that fail at the next smaller k; none where there is none to fail at.
@@ -122,7 +124,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 
 
 def _sure(
-    tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
 ) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
     """What is certified (where the test of every task rejects), why not, the plausible numbers.
 
@@ -144,8 +146,9 @@ def _sure(
             least[depth] = Interval(value=value, low=low, high=high, lower=lower)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
-    certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
-    return certified, reason, plausible(common, least) if learnt else None
+    basis = " or ".join(sorted(bases))
+    certified, reason = certify(common, least, learnt=learnt, basis=basis, policy=policy)
+    return certified, reason, plausible(common, least, policy) if learnt else None
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:

@@ -61,7 +61,8 @@ def _linear_model_is_enough(answer: Answer) -> bool:
     full, probe = answer.full, answer.probe
     if probe is None or full is None or full.quality is None:
         return False
-    return reaches(probe.quality, full.quality, answer.target, answer.chance or 0.0)
+    base = answer.chance or 0.0
+    return reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
 
 
 def leaked_rows(answer: Answer) -> RowFinding | None:

@@ -17,7 +17,7 @@ from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.fitted_table import fitted_table
-from elsa_tune.searching.saying import unfiltered
+from elsa_tune.searching.output import unfiltered
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
 

@@ -11,7 +11,7 @@ import typer
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 # The headings of `--help`.
 WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"
@@ -72,7 +72,8 @@ SEARCH_OPTIONS = {
     ),
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,
-        help="In a hunt: take second looks that certify in 2 % of cases or more.",
+        help="In a hunt: go on while a certificate for fewer layers still has a 2 % chance "
+        "(without it, 20 %).",
     ),
     "name": typer.Option(
         rich_help_panel=RECORD, help="The search's name. Default: model, task and time."

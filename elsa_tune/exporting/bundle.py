@@ -13,7 +13,7 @@ import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
 from elsa_tune.exporting.folder import aside, check_out
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow_writer import write_pyfunc
 from elsa_tune.training import bundled
@@ -108,8 +108,8 @@ def _check(members: Models) -> None:
         layers = member.model.config.num_hidden_layers
         if member.depth.fine_tuned_layers(layers) is None:
             raise UsageError(
-                f"'{name}' was trained by changing {member.depth.describe(layers)}; a bundle shares "
-                "the first layers of models whose last layers were fine-tuned"
+                f"a bundle shares the first layers of models whose last layers were fine-tuned; of "
+                f"'{name}' these were {member.depth.describe(layers)}"
             )
     if sum(not member.depth.is_reference for member in members.values()) < 2:
         raise UsageError(

@@ -25,9 +25,9 @@ from elsa_tune.exporting.progress import Progress
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.model import HUB_ID

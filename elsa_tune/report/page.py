@@ -30,9 +30,9 @@ from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
+from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
-from elsa_tune.tables.results_csv import write_results
 from elsa_tune.visible import visible
 from elsa_tune.words import listed, number_or_name, number_text, percent, points, target_text
 

@@ -7,7 +7,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ElsaTuneError, TrackingError
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal

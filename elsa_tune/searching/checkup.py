@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from elsa_tune.errors import DataError, ElsaTuneError, first_line
-from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.known import GLUE_TASKS
 
 # A cold machine reads torch, Ray and MLflow from a shared disk.
 SECONDS = 90.0

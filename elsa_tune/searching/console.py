@@ -7,7 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from elsa_tune.searching.saying import Unfailing, unfiltered
+from elsa_tune.searching.output import PipeSafe, unfiltered
 from elsa_tune.visible import visible
 
 
@@ -19,7 +19,7 @@ class SafeConsole(Console):
 
     def __init__(self, stream: IO[str], error: type[OSError] = OSError, **how: Any) -> None:
         # What rich writes for itself must come through as it is.
-        super().__init__(file=cast(IO[str], Unfailing(unfiltered(stream), error)), **how)
+        super().__init__(file=cast(IO[str], PipeSafe(unfiltered(stream), error)), **how)
 
     def render_str(self, text: str, **how: Any) -> Text:
         # rich would drop some of what is not seen, without a word.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.tables.task_draft import GUESSED, Columns
-from elsa_tune.tables.task_file import has_columns, resolve_task
+from elsa_tune.tasks.draft import GUESSED, Columns
+from elsa_tune.tasks.known import GLUE_TASKS
+from elsa_tune.tasks.task_file import has_columns, resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.uris import shown_uri
 

@@ -14,8 +14,8 @@ from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, doubts
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,
@@ -190,7 +190,7 @@ def resume(
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     try:
-        # That of a complete search need not answer: what it has not got stays in the journal.
+        # The store of a complete search may be down: what it lacks stays in the journal.
         store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri, say)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
@@ -276,7 +276,7 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
 
 
 def store_of(spec: SearchSpec) -> MlflowStore:
-    """The store of a search that was saved; it need not answer."""
+    """The store that a saved search names. It is not asked whether it answers."""
     return MlflowStore(_remembered(spec.tracking_uri))
 
 

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import SearchSpec
@@ -31,7 +32,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -47,6 +48,7 @@ _OF_SEARCH = (
     *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+_POLICY = TypeAdapter(Policy)
 # How long the end of a search waits for room on a full disk.
 ROOM_SECONDS = 60.0
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
@@ -259,9 +261,10 @@ def params_of(
 def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     """What is recorded where a driver takes the search up."""
     asha = "off"
-    if spec.asha is not None:
-        grace = spec.asha.grace_of(spec.recipe.evaluations)
-        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}, margin {spec.asha.margin:g}"
+    stopping = spec.early_stopping
+    if stopping is not None:
+        grace = stopping.grace_of(spec.recipe.evaluations)
+        asha = f"grace {grace}, factor {stopping.reduction_factor:g}, margin {stopping.margin:g}"
     machine = [platform.node(), f"{os.cpu_count()} cores"]
     if spec.resources.gpus and torch.cuda.is_available():
         machine.append(torch.cuda.get_device_name())
@@ -283,6 +286,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
             MACHINE_TAG: ", ".join(machine),
             FINDINGS_TAG: _FINDINGS.dump_json(spec.findings, exclude_defaults=True).decode(),
+            POLICY_TAG: _POLICY.dump_json(spec.policy).decode(),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },

@@ -33,7 +33,7 @@ from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
-from elsa_tune.searching.tune.trainable import Train, Work, run_trial
+from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.searching.tune.watching import LostNodes, Watch
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -47,7 +47,6 @@ from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.loop import train as train_trial
 from elsa_tune.words import depths_text, rate_text, trials_text
 
 
@@ -57,9 +56,12 @@ def run_session(
     data: TaskData,
     store: MlflowStore,
     trained: Callable[[], object] = lambda: None,
-    train: Train = train_trial,
+    train: Train = train_here,
 ) -> Finished:
-    """One session, from its lock to its last record. trained: called once it needs Ray no more."""
+    """Run one session, from its lock to its last record.
+
+    trained: called as soon as Ray is no longer needed.
+    """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths, store, journal.earlier).start()
@@ -243,7 +245,7 @@ class SearchRun:
         score = spec.recipe.selection.score
         # A cluster's GPUs are for others while they wait.
         here = spec.address is None
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, here)
+        scheduler = PerDepthAsha(spec.early_stopping, spec.recipe.evaluations, score, exempt, here)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)

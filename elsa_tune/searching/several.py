@@ -10,8 +10,8 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification, more_of, specify
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
@@ -23,11 +23,15 @@ from elsa_tune.tracking.uris import hidden
 def standing(search: Request) -> Plan:
     """How far it has come, from its journal; raises StorageError where that cannot be read."""
     paths = SearchPaths(search.storage, search.name)
-    spec, state = specify(search), read_state(paths.journal)
+    state = read_state(paths.journal)
+    spec = specify(search)
     with contextlib.suppress(ElsaTuneError):  # of one that has begun, what its data gave
         begun = load_specification(paths)
-        examples = begun.evaluation_examples
-        spec = dataclasses.replace(spec, chance=begun.chance, evaluation_examples=examples)
+        spec = dataclasses.replace(
+            specify(search, begun.policy),
+            chance=begun.chance,
+            evaluation_examples=begun.evaluation_examples,
+        )
     return Plan.of(spec, paths, state)
 
 

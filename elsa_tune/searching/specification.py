@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import (
     ElsaTuneError,
     SpaceError,
@@ -22,13 +21,11 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import (
-    LADDER_ERROR,
-    LOOKS,
-    Extension,
     RateList,
     RateRange,
     Resources,
@@ -44,25 +41,24 @@ from elsa_tune.tracking.uris import shown_uri
 if TYPE_CHECKING:
     from elsa_tune.training.machine import Gpu
 
-# Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
-# three (bench/results/rate_search_6_layers.json).
-TRIES = 2
 _SPECIFICATION = TypeAdapter(SearchSpec)
 
 
-def specify(request: Request) -> SearchSpec:
-    """The whole plan; SpaceError where its parts contradict each other, UsageError for resources
-    that no machine has.
+def specify(request: Request, policy: Policy | None = None) -> SearchSpec:
+    """Return the whole plan. Raises SpaceError where its parts contradict each other, UsageError
+    for resources that no machine has.
 
+    policy: of the search that is recorded under this name, None for this version's.
     Resources are a placeholder until the machine or cluster is known.
     """
     _check_numbers(request)
+    policy = policy or Policy()
     space = request.space
     depths = space.depths_for(request.layers)
     is_hunt = space.strategy is Strategy.HUNT
     if is_hunt:
         _check_hunt(request, depths)
-        ladder, deep = hunted(depths, request.layers)
+        ladder, deep = hunted(depths, request.layers, policy)
         depths = (FULL_MODEL, *ladder, *deep)
     rates = space.rates
     if rates.values is not None and len(rates.values) == 1:
@@ -77,10 +73,11 @@ def specify(request: Request) -> SearchSpec:
             raise SpaceError(
                 "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
             )
-        tries = _tries(request, len(explored))
+        tries = _tries(request, len(explored), policy.tries)
         if rates.values is not None:
             tries = min(tries, len(rates.values))
-    seeds = LOOKS[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
+    seeds = policy.looks[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
+    shortens = is_hunt and len(ladder) > 0 and not request.whole_ladder
     spec = SearchSpec(
         name=request.name,
         search_id=uuid.uuid4().hex,
@@ -96,21 +93,22 @@ def specify(request: Request) -> SearchSpec:
         sampler=space.sampler,
         asha=space.asha,
         seeds=seeds,
-        planned_seeds=seeds if seeds >= FEWEST_SEEDS else None,
+        planned_seeds=seeds if seeds >= policy.fewest_seeds else None,
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
         speculate=space.speculate,
-        ladder_error=LADDER_ERROR if is_hunt and ladder and not request.whole_ladder else 0.0,
+        ladder_error=policy.ladder_error if shortens else 0.0,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
         address=request.address,
-        extend=Extension() if space.extend and explored else None,
+        extend=policy.extension if space.extend and explored else None,
         exploring_limit=request.trials if space.extend and explored else None,
         max_time=request.max_time,
         linear_probe=space.linear_probe,
         command=request.command,
+        policy=policy,
     )
     return until_certain(spec) if request.until_certified or space.thorough else spec
 
@@ -150,9 +148,9 @@ def _check_numbers(request: Request) -> None:
         raise UsageError(f"`gpus_per_trial` is {request.gpus_per_trial:g}; it must be 0 or more")
 
 
-def _tries(request: Request, depths: int) -> int:
+def _tries(request: Request, depths: int, usual: int) -> int:
     """Exploring trials per depth: every depth gets as many as any other."""
-    space_tries = request.space.tries or TRIES
+    space_tries = request.space.tries or usual
     if request.trials is None:
         return space_tries
     if request.trials < depths:
@@ -179,7 +177,7 @@ def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
             f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
             f"measured stays; write {spec.seeds} or more"
         )
-    planned = seeds if spec.seeds < FEWEST_SEEDS <= seeds else spec.planned_seeds
+    planned = seeds if spec.seeds < spec.policy.fewest_seeds <= seeds else spec.planned_seeds
     return dataclasses.replace(spec, seeds=seeds, planned_seeds=planned)
 
 
@@ -227,9 +225,12 @@ def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
 
 
 def check_same(request: Request) -> None:
-    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
+    """Raise StorageError if a search of this name is recorded with other settings."""
     paths = SearchPaths(request.storage, request.name)
-    if paths.exists and (why := differences(specify(request), load_specification(paths))):
+    if not paths.exists:
+        return
+    recorded = load_specification(paths)
+    if why := differences(specify(request, recorded.policy), recorded):
         raise taken(paths, why)
 
 
@@ -276,8 +277,8 @@ def _shown(value: object) -> str:
 
 
 def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
-    """The error for a name that a search has already. why: what that search has otherwise."""
-    otherwise = f" and was asked otherwise: here {'; '.join(why)}" if why else ""
+    """The error for a name that a search already has. why: the settings in which the two differ."""
+    otherwise = f", but with other settings: {'; '.join(why)}" if why else ""
     return StorageError(
         f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
         f"`{paths.resume}`, or choose another `name`"

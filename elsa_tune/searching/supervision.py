@@ -22,7 +22,8 @@ from types import FrameType
 from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.searching.saying import STOPS, heard, say
+from elsa_tune.searching.output import say
+from elsa_tune.searching.signals import STOPS, handling_signals
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -128,7 +129,7 @@ def _wait(child: int) -> tuple[set[int], int]:
         os.kill(os.getpid(), signal.SIGSTOP)
         os.killpg(child, signal.SIGCONT)
 
-    with heard(pass_on), heard(pause, [signal.SIGTSTP]):
+    with handling_signals(pass_on), handling_signals(pause, [signal.SIGTSTP]):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         _, status = os.waitpid(child, 0)
         # For good: nothing keeps this process from the last word.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
@@ -59,6 +60,7 @@ class ResultRow:
     predictions: str | None = None
     given_rates: tuple[float, float] | None = None
     looks: Looks | None = None
+    policy: Policy | None = None  # of its search; None where no search of ours is known
     probe_examples: int | None = None
     findings: tuple[RowFinding, ...] = ()
 

@@ -5,13 +5,14 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
@@ -79,8 +80,8 @@ Rates = RateRange | RateList
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given, or their share if below 1; None: half of them, for
-    fewer are inside warm-up and noise. reduction_factor: at each rung about one in so many trials
+    grace: evaluations every trial is given, or their share if below 1; None: the policy's share.
+    reduction_factor: at each rung about one in so many trials
     of a depth goes on. margin: and whatever scores at most so much less than the best there.
     """
 
@@ -89,25 +90,12 @@ class Asha:
     margin: Annotated[float, Bounds(ge=0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
-        grace = self.grace or 0.5
+        """Return how many of these evaluations every trial is given."""
+        grace = self.grace or Policy().grace
         return math.ceil(grace if grace >= 1 else evaluations * grace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
-    """How far a depth may go beyond the given rates, where its best one lies at their border.
-
-    low, high: rates that are not passed. tries: further exploring trials of one depth, at most.
-    """
-
-    low: float = 1e-6
-    high: float = 1e-2
-    tries: int = 8
-
-
 _TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
-# Of each look: seeds of a depth, seeds of the full model.
-Counts = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,28 +128,17 @@ class Looks:
         return cls(after=after, first_seed=first_seed, counts=counts, error=error)
 
 
-# A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and
-# are further from the target. A thorough hunt has more of the full model at second looks.
-LOOKS: Counts = ((4, 2), (8, 3))
-LADDER_LOOKS: Counts = ((2, 2), (5, 3))
-THOROUGH = 5
-# At most so many depths are on a ladder: its steps are dear.
-LADDER = 3
-# Of an error of .05, what pays for leaving out ladder depths by exploring runs.
-LADDER_ERROR = 0.005
-
-
 def hunted(
-    depths: Sequence[FreezeDepth], layers: int
+    depths: Sequence[FreezeDepth], layers: int, policy: Policy
 ) -> tuple[Sequence[FreezeDepth], Sequence[FreezeDepth]]:
     """The depths that a hunt tests: a ladder, evenly spaced, and below it the deep ones. These
-    fine-tune at most a fourth of the layers, rounded up: most published answers do.
+    fine-tune at most a share of the layers, rounded up: most published answers do.
     """
     frozen = [one for one in depths if one.frozen_layers]
-    fewest = layers - math.ceil(layers / 4)
+    fewest = layers - math.ceil(layers * policy.deep_share)
     deep = [one for one in frozen if one.frozen_layers >= fewest] or frozen[-1:]
     above = [one for one in frozen if one not in deep]
-    return above[:: math.ceil(len(above) / LADDER) or 1], deep
+    return above[:: math.ceil(len(above) / policy.ladder_depths) or 1], deep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +159,7 @@ class SearchSpec:
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
     even if it promises little. thorough: its second looks have five seeds of the full model.
-    speculate: workers that would wait run what may prove needless.
+    speculate: workers that would wait run trials that may turn out unnecessary.
     ladder_error: the part of the error spent on leaving out depths of the ladder; 0: none may be.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:
@@ -230,6 +207,7 @@ class SearchSpec:
     linear_probe: bool = False
     findings: tuple[RowFinding, ...] = ()
     command: str = ""
+    policy: Policy = UNRECORDED
 
     def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""
@@ -242,6 +220,13 @@ class SearchSpec:
             seed=seed,
             phase=phase,
         )
+
+    @property
+    def early_stopping(self) -> Asha | None:
+        """What stops exploring trials, with the policy's grace where none was asked for."""
+        if self.asha is None:
+            return None
+        return replace(self.asha, grace=self.asha.grace or self.policy.grace)
 
     @property
     def given_rates(self) -> tuple[float, float]:
@@ -274,13 +259,15 @@ class SearchSpec:
             return None
         counts: Counts = ((self.planned_seeds, self.planned_seeds),)
         if self.strategy is Strategy.HUNT:
-            first, (here, full) = LOOKS if depth in self.explored else LADDER_LOOKS
-            counts = (first, (here, THOROUGH if self.thorough else full))
+            policy = self.policy
+            planned = policy.looks if depth in self.explored else policy.ladder_looks
+            first, (here, full) = planned
+            counts = (first, (here, policy.thorough_seeds if self.thorough else full))
         return Looks(
             after=order[max(0, order.index(depth) - 1)].frozen_layers,
             first_seed=self.seed + 1,
             counts=counts,
-            error=round(0.05 - self.ladder_error, 3),
+            error=round(self.policy.error - self.ladder_error, 3),
         )
 
     def first_seeds(self, depth: FreezeDepth) -> int:

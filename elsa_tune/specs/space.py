@@ -196,8 +196,9 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
 
 
 def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
-    in a checkout those beside the package. Raises SpaceError where neither is.
+    """Return the absolute paths of the shipped search spaces by name.
+
+    A wheel has them inside the package, a checkout beside it. Raises SpaceError if neither does.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():

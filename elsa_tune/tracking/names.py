@@ -50,6 +50,8 @@ COMMAND: Final = "command"
 MACHINE_TAG: Final = "machine"
 # There too: what is odd about its rows, as JSON.
 FINDINGS_TAG: Final = "row_findings"
+# There too: the constants that it was planned by, as JSON.
+POLICY_TAG: Final = "policy"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

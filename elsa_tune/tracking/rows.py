@@ -14,16 +14,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.state import SearchState, TrialState
 
 _ROW = TypeAdapter(ResultRow)
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+_POLICY = TypeAdapter(Policy)
 _DEPTH = ("frozen_layers", "embeddings_frozen")
 RUN_SCHEME = "runs:/"
 
@@ -32,9 +34,9 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """A row for each trial that is not final, by their start. folder: the search's. Raises
     ResultsError for a trial that lacks what a row needs.
     """
-    findings = findings_of(state)
+    findings, policy = findings_of(state), policy_of(state)
     return [
-        replace(_row(state.search.name, trial, folder), findings=findings)
+        replace(_row(state.search.name, trial, folder), findings=findings, policy=policy)
         for trial in state.trials.values()
         if trial.params.get("phase") != Phase.FINAL
     ]
@@ -46,6 +48,22 @@ def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
         return _FINDINGS.validate_json(state.search.tags.get(FINDINGS_TAG, "[]"))
     except ValidationError:
         return ()
+
+
+def policy_of(state: SearchState) -> Policy:
+    """Return what a search was planned by, and is answered by. Raises ResultsError.
+
+    One that was recorded before policies were has the constants of its version.
+    """
+    text = state.search.tags.get(POLICY_TAG)
+    if text is None:
+        return UNRECORDED
+    try:
+        return _POLICY.validate_json(text)
+    except ValidationError as error:
+        raise ResultsError(
+            f"the policy of search '{state.search.name}' cannot be read: {problems(error)}"
+        ) from error
 
 
 def origin_of(state: SearchState) -> Origin:

@@ -18,7 +18,7 @@ from transformers import pipeline
 from elsa_tune.errors import DataError, ModelError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
-from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
 from elsa_tune.training.model.encoder import (

@@ -87,7 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 READ = """
 import json, sys
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 def read(name):
     try:

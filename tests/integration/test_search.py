@@ -199,7 +199,7 @@ def test_the_same_command_again_answers_and_another_one_is_refused(
     assert (resumed.status, resumed.out) == (0, again.out)
     other = run(*bench.search("first", *SETTINGS, "--set", "epochs=4", "--seeds", "3"))
     assert other.status == 2
-    assert "here epochs 4 (recorded: 3); seeds 3 (recorded: 2)" in other.err
+    assert "other settings: epochs 4 (recorded: 3); seeds 3 (recorded: 2)" in other.err
     assert "elsa-tune resume first" in other.err and "--name" in other.err
     assert bench.journal("first").read_bytes() == before
 

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import elsa_tune
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.integration.conftest import free_port

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.specs.known_tasks import GLUE_TASKS
+from elsa_tune.results.results_csv import Study, import_results, printed_rows, published_rows
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.results_csv import Study, import_results, printed_rows, published_rows
+from elsa_tune.tasks.known import GLUE_TASKS
 
 LAYERS = {"bert_base": 12, "roberta_base": 12, "bert_large": 24, "roberta_large": 24}
 

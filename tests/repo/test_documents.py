@@ -124,18 +124,6 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert dead_links(page, page.read_text()) == ["#three", "gone.md"]
 
 
-def test_every_test_that_the_page_on_reliability_names_exists() -> None:
-    named = re.findall(r"`(\w+/test_\w+\.py)::(\w+)`", (ROOT / "docs/reliability.md").read_text())
-    assert len(named) > 30
-    gone = [
-        f"{file}::{test}"
-        for file, test in named
-        if not (ROOT / "tests" / file).is_file()
-        or f"\ndef {test}(" not in (ROOT / "tests" / file).read_text()
-    ]
-    assert not gone
-
-
 def test_the_version_is_one() -> None:
     """pyproject.toml, the package and the newest entry of the changelog agree."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -147,9 +135,9 @@ def test_the_version_is_one() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    """Each module of the package and each test module has a docstring; empty files need none."""
+    """Each module here has a docstring; empty files need none."""
     silent = []
-    for folder in ("elsa_tune", "tests", "bench"):
+    for folder in ("elsa_tune", "tests", "tools", "bench"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text())
             if tree.body and not ast.get_docstring(tree):

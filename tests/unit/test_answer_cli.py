@@ -17,9 +17,9 @@ from rich.text import Text
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.answer_tables import print_curves
+from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.results_csv import write_results
 from tests.conftest import Run
 from tests.recorded_search import searched
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, fill_store, row, seeds

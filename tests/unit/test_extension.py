@@ -24,7 +24,8 @@ from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec
+from elsa_tune.specs.policy import Extension, Policy
+from elsa_tune.specs.search import RateList, RateRange, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, PrefixCache, Recipe, TrialSpec, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 
@@ -97,14 +98,18 @@ def test_patience_tries_a_second_rate_beyond_the_best() -> None:
     assert outward(spec_of(tries=2), found + tries((2e-4, 0.8)), patience=2) is None
 
 
+def border_of(tried: dict[float, float | None], chance: float | None) -> Border | None:
+    return border(tried, chance, Policy().noise)
+
+
 def test_the_border_of_what_was_tried() -> None:
-    assert border({2e-5: 0.7, 5e-5: 0.8}, 0.5) is Border.HIGH
-    assert border({2e-5: 0.8, 5e-5: 0.7}, 0.5) is Border.LOW
-    assert border({2e-5: 0.7, 5e-5: 0.8, 1e-4: None}, 0.5) is None
-    assert border({2e-5: 0.8, 5e-5: 0.803}, 0.5) is None
-    assert border({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
-    assert border({2e-5: 0.5, 5e-5: 0.5}, None) is None
-    assert border({2e-5: None}, 0.5) is None and border({}, 0.5) is None
+    assert border_of({2e-5: 0.7, 5e-5: 0.8}, 0.5) is Border.HIGH
+    assert border_of({2e-5: 0.8, 5e-5: 0.7}, 0.5) is Border.LOW
+    assert border_of({2e-5: 0.7, 5e-5: 0.8, 1e-4: None}, 0.5) is None
+    assert border_of({2e-5: 0.8, 5e-5: 0.803}, 0.5) is None
+    assert border_of({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
+    assert border_of({2e-5: 0.5, 5e-5: 0.5}, None) is None
+    assert border_of({2e-5: None}, 0.5) is None and border_of({}, 0.5) is None
 
 
 # ---- the whole plan ----

@@ -25,11 +25,12 @@ from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec, hunted
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
@@ -537,7 +538,7 @@ def test_until_certified_takes_a_look_that_promises_little_and_none_that_promise
 def test_which_depths_a_hunt_has() -> None:
     def of(layers: int, *frozen: int) -> list[int]:
         depths = [FreezeDepth.of(n) for n in frozen or (0, *range((layers + 1) // 2, layers + 1))]
-        ladder, deep = hunted(depths, layers)
+        ladder, deep = hunted(depths, layers, Policy())
         return [0, *(depth.frozen_layers for depth in (*ladder, *deep))]
 
     assert of(12) == [0, 6, 7, 8, 9, 10, 11, 12]

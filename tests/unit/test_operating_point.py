@@ -25,9 +25,10 @@ from elsa_tune.analysis.answer_json import (
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.results.columns import COLUMNS
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
 
@@ -58,16 +59,16 @@ def test_raw_and_corrected_operating_points_side_by_side() -> None:
 def test_a_quality_of_exactly_the_target_passes() -> None:
     # In binary .9 * .64 is a little more than .576.
     assert 0.576 < 0.9 * 0.64
-    assert reaches(0.576, 0.64, 0.9)
-    assert not reaches(0.576 - 1e-6, 0.64, 0.9)
+    assert reaches(0.576, 0.64, 0.9, policy=Policy())
+    assert not reaches(0.576 - 1e-6, 0.64, 0.9, policy=Policy())
     answer = only_answer(seeds(0, [0.64, 0.64]) + seeds(3, [0.576, 0.576]))
     assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
 
 
 def test_the_contrast_decides_where_ratios_mislead() -> None:
     # Below chance the corrected ratio of two negative numbers would be 2.
-    assert not reaches(0.3, 0.4, 0.9, base=0.5)
-    assert reaches(0.5, 0.4, 0.9, base=0.5)
+    assert not reaches(0.3, 0.4, 0.9, base=0.5, policy=Policy())
+    assert reaches(0.5, 0.4, 0.9, base=0.5, policy=Policy())
 
 
 @pytest.mark.parametrize("target", [0, -0.1, 1.5, float("nan"), float("inf")])

@@ -32,7 +32,7 @@ from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec, S
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.state import SearchState
 from tests.unit.search_examples import DEPTHS, make_spec
 

@@ -24,6 +24,7 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.results.results_csv import Study
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions
 from elsa_tune.searching.pace import training_seconds
@@ -35,7 +36,6 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import Edition, edition, read_study
-from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
-from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Learnt
+from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
@@ -152,7 +152,8 @@ def _refusal_sentence(answer: Answer) -> str:
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     against = "0"
     if answer.chance is not None:
-        sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
+        guesses = full.quality <= answer.chance + answer.policy.at_chance
+        sure = "" if guesses else " with 95 % confidence"
         against = f"the {points(answer.chance)} of a constant answer{sure}"
     return f"The full model did not learn: {scored} {runs} is not above {against}."
 
@@ -239,11 +240,11 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
         )
     if answer.operating_point is None or full is None or full.quality is None:
         return
-    if not reaches(probe.quality, full.quality, answer.target):
+    if not reaches(probe.quality, full.quality, answer.target, policy=answer.policy):
         return
     base, corrected = answer.chance, ""
     if base is not None:
-        also = reaches(probe.quality, full.quality, answer.target, base)
+        also = reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
         share = percent(probe.corrected_retention)
         corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
     yield AnswerWarning(

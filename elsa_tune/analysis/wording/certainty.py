@@ -20,7 +20,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif answer.certified is None:
-        yield "Nothing is certified: it is not sure that the full model itself learnt."
+        yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
         yield _certified_text(answer)
         if not known.has_predictions:
@@ -59,9 +59,10 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     if curve.looks is not None and not any(map(curve.looks.taken, curve.looks.order()[:1])):
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
-    if least < uncertainty.FEWEST_SEEDS:
-        return f"that takes {uncertainty.FEWEST_SEEDS} seeds or more a depth, and there is {least}"
-    fewest = uncertainty.FEWEST_FREEDOM
+    fewest = curve.policy.fewest_seeds
+    if least < fewest:
+        return f"that takes {fewest} seeds or more a depth, and there is {least}"
+    fewest = curve.policy.fewest_freedom
     return f"that takes at least {fewest} runs more than there are depths that learn"
 
 

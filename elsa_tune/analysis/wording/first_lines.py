@@ -202,7 +202,7 @@ def _why_not(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
     if answer.certified is None and answer.reason is None:
-        return "it is not sure that the full model itself learnt"
+        return "it is not certain that the full model learnt anything"
     if answer.certified is None and answer.reason is not None:
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"
@@ -259,10 +259,12 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
             return f"{said}, not certified."
         goal = target_text(answer.target)
         return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
-    if answer.chance and not reaches(raw.quality, full.quality, answer.target, answer.chance):
+    chance, policy = answer.chance, answer.policy
+    if chance and not reaches(raw.quality, full.quality, answer.target, chance, policy=policy):
         return (
-            f"{_scores(answer, raw)}. That is {percent(raw.retention)} of {points(full.quality)}, but only "
-            f"{share} of the gain over guessing; the target is {target_text(answer.target)} of it."
+            f"{_scores(answer, raw)}. That is {percent(raw.retention)} of {points(full.quality)}, "
+            f"but only {share} of the gain over guessing; the target is "
+            f"{target_text(answer.target)} of it."
         )
     kept = share if answer.chance else percent(raw.retention)
     return f"{_scores(answer, raw)}: {kept} is kept, which is not certified."

@@ -11,10 +11,10 @@ from elsa_tune.cli.options import SEARCH_OPTIONS, DataDir, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.words import depths_text, listed

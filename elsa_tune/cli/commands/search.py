@@ -28,10 +28,10 @@ from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.tables.task_draft import Columns
-from elsa_tune.tables.task_file import is_table
+from elsa_tune.tasks.draft import Columns
+from elsa_tune.tasks.task_file import is_table
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.words import duration, metric_text, points
 

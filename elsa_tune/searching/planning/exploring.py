@@ -7,24 +7,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from elsa_tune.searching.planning.known import KnownTrial, Slot, relative_cost, tried
-from elsa_tune.specs.border import NOISE, has_learnt, plateau
+from elsa_tune.specs.border import has_learnt, plateau
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Extension, SearchSpec, Strategy
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate, trial_score
-
-# Below this share of a full-model trial a depth's trials are run to their end, and more of them.
-CHEAP = 0.05
-# How many rates beyond its best a cheap depth tries, where others try one.
-PATIENCE = 2
-
-# One-sided 95 %, by the evaluation examples alone.
-ABOVE_CHANCE = 1.645
-
-FACTOR = 2.0
-# A rate lent by a neighbour may skip some; a wider gap above the best is filled at its lower end.
-WIDEST_GAP = 4.5
-# Nearer to a rate that was tried, a bound is not worth a trial.
-LEAST_STEP = 1.2
 
 
 def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
@@ -103,7 +89,8 @@ def waits_for_full_model(spec: SearchSpec, known: Iterable[KnownTrial]) -> bool:
     if sum(one.trial.phase is Phase.EXPLORE for one in full) < spec.tries:
         return False
     variance = spec.chance * (1 - spec.chance) / (spec.evaluation_examples or math.inf)
-    level = spec.chance + max(NOISE, ABOVE_CHANCE * math.sqrt(max(0.0, variance)))
+    policy = spec.policy
+    level = spec.chance + max(policy.noise, policy.above_chance * math.sqrt(max(0.0, variance)))
     return max((one.score for one in full if one.score is not None), default=level) <= level
 
 
@@ -111,7 +98,7 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
     """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
     every = {depth: tried(exploring, depth) for depth in spec.explored}
     full = every.get(FULL_MODEL, ())
-    full_may_learn = not full or has_learnt(scores_of(full), spec.chance)
+    full_may_learn = not full or has_learnt(scores_of(full), spec.chance, spec.policy.noise)
     lent: float | None = None
     for depth, here in every.items():
         if len(here) >= spec.tries and all(one.status.is_final for one in here):
@@ -120,7 +107,7 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
             if rate is not None:
                 yield Slot(depth=depth, learning_rate=rate)
         scores, lent = scores_of(here), None
-        if has_learnt(scores, spec.chance):
+        if has_learnt(scores, spec.chance, spec.policy.noise):
             lent = max(scores, key=lambda rate: (scores[rate], -rate))
 
 
@@ -158,11 +145,11 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
 
 
 def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
-    return PATIENCE if is_cheap(spec, depth) else 1
+    return spec.policy.cheap_patience if is_cheap(spec, depth) else 1
 
 
 def is_cheap(spec: SearchSpec, depth: FreezeDepth) -> bool:
-    return relative_cost(spec, depth) < CHEAP
+    return relative_cost(spec, depth) < spec.policy.cheap_cost
 
 
 def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
@@ -226,17 +213,17 @@ def outward(
     nothing was learnt at any rate so far does not mean that nothing can be, because the full model
     does learn.
     """
-    bounds, chance = spec.extend, spec.chance
+    bounds, chance, policy = spec.extend, spec.chance, spec.policy
     if bounds is None or len(tried) >= spec.tries + bounds.tries:
         return None
     rates = sorted({one.trial.learning_rate for one in tried})
     diverged = [one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED]
-    lower = _inside(rates[0] / FACTOR, rates[0], bounds)
-    higher = _inside(max(FACTOR * rates[-1], lent or 0.0), rates[-1], bounds)
+    lower = _inside(rates[0] / policy.rate_factor, rates[0], spec)
+    higher = _inside(max(policy.rate_factor * rates[-1], lent or 0.0), rates[-1], spec)
     scores = scores_of(tried)
     if not scores:
         return lower if len(diverged) == len(tried) else None
-    if not has_learnt(scores, chance):
+    if not has_learnt(scores, chance, policy.noise):
         if may_learn:
             return None if diverged else higher
         lowest, highest = spec.given_rates
@@ -245,10 +232,10 @@ def outward(
         if rates[0] < lowest or rates[-1] > highest:
             return None
         return lower if diverged else higher
-    low, high = plateau(scores)
+    low, high = plateau(scores, policy.noise)
     above = [rate for rate in rates if rate > low]
-    if above and above[0] > WIDEST_GAP * low:
-        return canonical_rate(FACTOR * low)
+    if above and above[0] > policy.widest_gap * low:
+        return canonical_rate(policy.rate_factor * low)
     if len(above) < patience and not any(rate > low for rate in diverged):
         return higher
     return lower if high == rates[0] else None
@@ -263,7 +250,9 @@ def scores_of(tried: Sequence[KnownTrial]) -> dict[float, float]:
     }
 
 
-def _inside(wanted: float, rate: float, bounds: Extension) -> float | None:
+def _inside(wanted: float, rate: float, spec: SearchSpec) -> float | None:
     """Cut off at the bounds; None where that is hardly another rate."""
-    found = min(max(wanted, bounds.low), bounds.high)
-    return canonical_rate(found) if max(found / rate, rate / found) >= LEAST_STEP else None
+    assert spec.extend is not None
+    found = min(max(wanted, spec.extend.low), spec.extend.high)
+    step = max(found / rate, rate / found)
+    return canonical_rate(found) if step >= spec.policy.least_step else None

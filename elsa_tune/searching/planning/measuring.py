@@ -9,27 +9,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import ROUNDING
-from elsa_tune.analysis.certainty import NO_PROMISE, contrast_of, second_look_promises
+from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.searching.planning.exploring import ABOVE_CHANCE, waits_for_full_model
+from elsa_tune.searching.planning.exploring import waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.words import depths_text
-
-# In standard errors of what the evaluation examples leave open: an exploring run so far below the
-# target is not worth a measuring one; so far above it, nothing shallower is worth one either.
-CLEAR = 2.5
-# So far above the target, the depth is expected to keep it.
-LIKELY = 0.5
-
-# Below this share of a full-model trial a depth is measured in any case: its curve costs nothing.
-FREE = 0.03
-
-# A second look is taken if it would reject in at least this share of cases.
-PROMISING = 0.2
 
 Rates = Mapping[FreezeDepth, float]
 
@@ -80,9 +67,9 @@ def chosen_ladder(
     error = _example_error(spec, curve)
     reference, found = (_explored(known, depth, rates[depth]) for depth in compared)
     above = found - spec.target * reference
-    if error is None or not math.isfinite(above) or above <= LIKELY * error:
+    if error is None or not math.isfinite(above) or above <= spec.policy.likely * error:
         return every
-    return [] if above > CLEAR * error else every[-1:]
+    return [] if above > spec.policy.clear * error else every[-1:]
 
 
 def walk(
@@ -109,7 +96,7 @@ def walk(
         return tuple(one for depth in depths for one in lacking(depth, spec.first_seeds(depth)))
 
     def going(trials: tuple[TrialSpec, ...], why: str, waits: bool = False) -> Walk:
-        """On with these trials, and after them with what may prove needless."""
+        """Continue with these trials, then with those that may turn out unnecessary."""
         more = (one for one in ahead if spec.speculate and one not in trials)
         return Walk((*trials, *more), why, waits)
 
@@ -138,7 +125,7 @@ def walk(
     error = _example_error(spec, curve)
     if error is not None and curve.chance is not None:
         of_full = error / math.hypot(1, spec.target)
-        is_at_chance |= full.quality - curve.chance <= ABOVE_CHANCE * of_full
+        is_at_chance |= full.quality - curve.chance <= spec.policy.above_chance * of_full
     if is_at_chance:
         return Walk((), "the full model is no better than a constant answer")
     if missing := [depth for depth in deep if depth not in rates]:
@@ -146,7 +133,7 @@ def walk(
             (), f"the learning rate of {depths_text(missing, spec.layers)} is being explored", True
         )
     enough = spec.target * full.quality
-    far = math.inf if error is None else CLEAR * error
+    far = math.inf if error is None else spec.policy.clear * error
     hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
     order = [*ladder, *deep]
@@ -164,7 +151,7 @@ def walk(
             return going(trials, f"the first look at {where}")
         point = points.get(depth)
         contrast = contrast_of(curve, depth, spec.target)
-        if contrast is not None and contrast.lower > ROUNDING:
+        if contrast is not None and contrast.lower > spec.policy.rounding:
             continue
         if point is None or point.quality is None:
             return Walk((), f"{where} gave no result")
@@ -178,12 +165,12 @@ def walk(
         trials += lacking(depth, spec.seeds_at(-1, depth))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
-        promise, least, told = float(point.quality > enough), PROMISING, ""
+        promise, least, told = float(point.quality > enough), spec.policy.promising, ""
         if contrast is not None:
             promise = second_look_promises(curve, depth, spec.target)
             told = f", which would certify it with about {100 * promise:.0f} %"
         if spec.until_certified:
-            least = 0.0 if contrast is None else NO_PROMISE
+            least = 0.0 if contrast is None else spec.policy.no_promise
         if promise < least:
             return Walk((), f"{where} is undecided without a second look{told}")
         return going(trials, f"the second look at {where}{told}")
@@ -191,7 +178,7 @@ def walk(
 
 
 def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
-    return relative_cost(spec, depth) < FREE
+    return relative_cost(spec, depth) < spec.policy.free_cost
 
 
 def _example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:

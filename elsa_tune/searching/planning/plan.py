@@ -216,7 +216,10 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
 
 def exploring_share(spec: SearchSpec) -> float:
     """The part of a time budget that exploring may take: that of its trials, at most half."""
-    return min(0.5, spec.exploring_trials / (spec.exploring_trials + spec.measuring_trials))
+    return min(
+        spec.policy.exploring_share,
+        spec.exploring_trials / (spec.exploring_trials + spec.measuring_trials),
+    )
 
 
 def steps_per_trial(spec: SearchSpec) -> int:

@@ -17,10 +17,6 @@ from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
 LEARNING_RATE = "learning_rate"
-# The points that every TPE study begins with: both ends of the range and its middle.
-FIRST_POINTS = 3
-# How often TPE is asked again when it proposes a rate that its depth has already tried.
-ASK_LIMIT = 8
 
 
 def rate_distribution(rates: Rates) -> BaseDistribution:
@@ -73,7 +69,7 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     sampler: BaseSampler = RandomSampler(seed=seed)
     if spec.sampler is SamplerName.TPE:
-        sampler = TPESampler(seed=seed, n_startup_trials=FIRST_POINTS)
+        sampler = TPESampler(seed=seed, n_startup_trials=spec.policy.first_points)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distribution, values = rate_distribution(spec.rates), spec.rates.values
     for one in tried:
@@ -82,7 +78,7 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]
     if spec.sampler is SamplerName.TPE:
         for point in first_points(spec.rates):
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
-    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(ASK_LIMIT))
+    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(spec.policy.ask_limit))
     return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
 
 

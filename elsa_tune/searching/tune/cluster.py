@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.search import Resources
 from elsa_tune.training.machine import Gpu, look_at_gpu, usable_cores
 

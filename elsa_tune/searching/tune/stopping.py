@@ -12,7 +12,7 @@ from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from elsa_tune.searching.saying import heard
+from elsa_tune.searching.signals import handling_signals
 from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL, NeverRestored
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
@@ -56,7 +56,7 @@ class Interruption:
             self.requested = True
             announce("Ctrl-C once more stops at once")
 
-        with heard(handle):
+        with handling_signals(handle):
             yield
 
 

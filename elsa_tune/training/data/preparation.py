@@ -78,8 +78,8 @@ def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
     size = rows if recipe.train_size is None else recipe.train_size
     if size > rows:
         raise DataError(
-            f"train_size is {size:,}, but task '{task.name}' has {rows:,} training rows; give at "
-            "most so many, or leave it out for all of them"
+            f"train_size is {size:,}, but task '{task.name}' has {rows:,} training rows; "
+            f"give at most {rows:,}, or leave it out to use all of them"
         )
     return size
 

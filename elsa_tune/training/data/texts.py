@@ -13,7 +13,6 @@ import numpy as np
 from huggingface_hub import constants
 
 from elsa_tune.errors import DataError, first_line, shortlist
-from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
     DataSetSource,
@@ -24,8 +23,9 @@ from elsa_tune.specs.task import (
     TaskSpec,
     folded,
 )
-from elsa_tune.tables.data_sets import read_data_set, split_table
-from elsa_tune.tables.table_file import Table, listing, read_table
+from elsa_tune.tasks.data_sets import read_data_set, split_table
+from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.model.model_files import fetch

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.known_tasks import MISMATCHED
+from elsa_tune.results.columns import COLUMNS, REQUIRED, lay_out, read_mapping, read_row
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import COLUMNS, REQUIRED, lay_out, read_mapping, read_row
-from elsa_tune.tables.table_file import Row, csv_rows
+from elsa_tune.tasks.known import MISMATCHED
+from elsa_tune.tasks.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")

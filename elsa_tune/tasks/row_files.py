@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from elsa_tune.errors import DataError, UsageError
-from elsa_tune.tables.table_file import (
+from elsa_tune.tasks.table_file import (
     FORMATS,
     SUFFIXES,
     cell_text,
@@ -41,37 +41,36 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows that follow one another. names: of the columns. rows: cells in their order: texts, of
-    JSON Lines and Parquet the values. lines: as in `table_file.Table`.
-    """
+    """Rows that follow one another."""
 
-    names: tuple[str, ...]
-    rows: list[list[Any]]
-    lines: list[int]
+    names: tuple[str, ...]  # of the columns
+    rows: list[list[Any]]  # cells in the columns' order: texts, of JSON Lines and Parquet values
+    lines: list[int]  # each row's, as in `table_file.Table`
 
     def texts(self, name: str, where: Path) -> list[str]:
-        """The cells of a column; a missing one is an empty text. Raises DataError for a cell that
-        is no plain value, or holds half of a character.
+        """Return the cells of a column; a missing one is an empty text.
+
+        Raises DataError for a cell that is no plain value, or holds half of a character.
         """
         place = self.names.index(name)
-        found = []
+        texts = []
         for line, row in zip(self.lines, self.rows, strict=True):
             cell = row[place]
             text = "" if cell is ABSENT else cell_text(cell, f"{where} line {line}", name) or ""
             if not text.isascii() and not text.isprintable():
                 check_characters(text, f"{where} line {line}")
-            found.append(text)
-        return found
+            texts.append(text)
+        return texts
 
     def with_columns(self, added: dict[str, list[Any]]) -> "Chunk":
-        """The same rows with more columns behind their own."""
+        """Return the same rows with more columns behind their own."""
         cells = zip(*added.values(), strict=True)
         rows = [[*row, *more] for row, more in zip(self.rows, cells, strict=True)]
         return Chunk((*self.names, *added), rows, self.lines)
 
 
 def input_format(rows: str, given: str | None = None) -> str:
-    """What a file's rows are, by its ending unless it is given. Raises UsageError."""
+    """Return the format of a file's rows, by its ending unless it is given. Raises UsageError."""
     format = given or (None if rows == STDIN else format_of(Path(rows)))
     if format is None:
         what = f"{rows} ends in none of {', '.join(SUFFIXES)}"
@@ -92,15 +91,18 @@ def check_characters(text: str, where: str) -> None:
 
 
 class RowFile:
-    """A file, or stdin, that is read once, from its beginning. names: of its columns, those of the
-    first chunk for JSON Lines. schema: of Parquet. where: what messages call it.
+    """A file, or stdin, that is read once, from its beginning, in chunks of rows.
+
+    Raises DataError for what cannot be read, also while it is read.
     """
 
+    names: tuple[str, ...]  # of its columns; for JSON Lines those of the first chunk
+
     def __init__(self, source: Path | BinaryIO, format: str) -> None:
-        """source: a path, or stdin. Raises DataError for what cannot be read, also later on."""
+        # What messages call it.
         self.where = source if isinstance(source, Path) else Path("stdin")
         self.format = format
-        self.schema: pyarrow.Schema | None = None
+        self.schema: pyarrow.Schema | None = None  # of Parquet
         self._share: Callable[[], float | None] = lambda: None
         if isinstance(source, Path):
             check_readable(source)
@@ -111,11 +113,12 @@ class RowFile:
         first = next(self._chunks, None)
         if first is None:
             raise DataError(f"data file {self.where} is empty; it must have rows")
-        self._first, self.names = first, first.names
+        self._first = first
+        self.names = first.names
 
     @property
     def share(self) -> float | None:
-        """Of the file, what was read; None where nobody knows how much there is."""
+        """Return what part of the file was read; None where nobody knows how much there is."""
         return self._share()
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -125,7 +128,8 @@ class RowFile:
     def _opened(self, source: Path | BinaryIO) -> BinaryIO:
         if not isinstance(source, Path):
             return source
-        opened, size = source.open("rb"), source.stat().st_size
+        opened = source.open("rb")
+        size = source.stat().st_size
         self._share = lambda: 1.0 if opened.closed or not size else opened.tell() / size
         return opened
 
@@ -151,9 +155,9 @@ class RowFile:
         with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
             begin: list[str] = []
             try:
-                for one in text:
-                    begin.append(one)
-                    if one.strip():
+                for line in text:
+                    begin.append(line)
+                    if line.strip():
                         break
             except UnicodeDecodeError as error:
                 raise self._not_utf8(error, 1, "behind") from None
@@ -215,12 +219,13 @@ class RowFile:
             lines.append(line)
             if len(records) == ROWS:
                 yield chunk()
-                records, lines = [], []
+                records = []
+                lines = []
         if records:
             yield chunk()
 
     def _text(self, opened: BinaryIO) -> Iterator[tuple[int, str]]:
-        """Lines that are not empty; they end at \\n alone."""
+        """Yield the lines that are not empty; they end at \\n alone."""
         for number, raw in enumerate(opened, start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             try:
@@ -242,8 +247,10 @@ class RowFile:
             raise DataError("Parquet is read from its end, and stdin has none: name the file")
         try:
             with pq.ParquetFile(source) as file:
-                self.schema, count = file.schema_arrow, file.metadata.num_rows
-                names, read = tuple(self.schema.names), 0
+                self.schema = file.schema_arrow
+                count = file.metadata.num_rows
+                names = tuple(self.schema.names)
+                read = 0
                 self._share = lambda: read / count if count else None
                 if not count:
                     yield Chunk(names, [], [])
@@ -259,15 +266,13 @@ class RowFile:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is written where. names: of all columns. added: those that the source lacks, with their
-    type, `str` or `float`. source: where the rows come from.
-    """
+    """What is written where."""
 
     target: Any  # for Parquet a binary file, else one of texts
     format: str
-    names: tuple[str, ...]
-    added: Mapping[str, type]
-    source: RowFile
+    names: tuple[str, ...]  # of all columns
+    added: Mapping[str, type]  # columns that the source lacks, with their type, `str` or `float`
+    source: RowFile  # where the rows come from
 
     def write(self, chunks: Iterable[Chunk]) -> None:
         """Write all chunks, each as soon as it is there.
@@ -323,7 +328,8 @@ class _JsonLines:
 
 class _Csv:
     def __init__(self, written: Written) -> None:
-        self._written, self._target = written, written.target
+        self._written = written
+        self._target = written.target
         self._writer = csv.writer(self._target, lineterminator="\n")
         self.row(1, written.names)
 
@@ -352,7 +358,8 @@ class _Parquet:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._written, self._arrow = written, pa
+        self._written = written
+        self._arrow = pa
         added = [
             pa.field(name, pa.float64() if kind is float else pa.string())
             for name, kind in written.added.items()
@@ -366,7 +373,8 @@ class _Parquet:
         self._file = pq.ParquetWriter(written.target, self._schema)
 
     def write(self, chunk: Chunk) -> None:
-        pa, arrays = self._arrow, []
+        pa = self._arrow
+        arrays = []
         for place, field in enumerate(self._schema):
             cells = [row[place] for row in chunk.rows]
             if not self._from_parquet and field.name not in self._written.added:
@@ -387,12 +395,12 @@ _KINDS: dict[str, type[_Csv | _JsonLines | _Parquet]] = {
 
 
 def _json_value(value: Any) -> Any:
-    """NaN and the infinities are no JSON."""
+    """Replace NaN and the infinities, which are no JSON, by null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cell(value: Any) -> str | None:
-    """A cell as a text: what `cell_text` makes of it, lists and tables as JSON."""
+    """Write a cell as a text: what `cell_text` makes of it, lists and tables as JSON."""
     if value is None or value is ABSENT:
         return None
     if isinstance(value, str | bool | int | float):

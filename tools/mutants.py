@@ -1,14 +1,15 @@
 """How many small changes to the code that decides answers the unit tests notice.
 
-    python tests/mutants.py [--count N | --all] [--only TEXT]     (`make mutants` without options)
+    python tools/mutants.py [--count N | --all] [FILE...]        (`make mutants` without options)
 
 A mutant is the code with one comparison, sign, constant or condition changed, as cosmic-ray does
 it, in a copy of the tree (build/mutants). Only the tests in TESTED that concern the file run. The
 mutants are drawn by a hash of their text: the same code gives the same ones, and a change of one
 line leaves the others drawn.
 
-Writes tests/mutants.json. Each survivor there carries a `why`, which later runs keep: write it, or
-the test that kills it. Exit status 1 where fewer than LEAST are killed, or a survivor has no `why`.
+Writes tools/mutants.json, unless files are named: then every mutant of these files runs, or N, and
+nothing is written. Each survivor there carries a `why`, which later runs keep: write it, or the
+test that kills it. Exit status 1 if fewer than LEAST are killed, or a survivor has no `why`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -44,7 +45,7 @@ from parso.python.tree import Number
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
-RESULTS = ROOT / "tests" / "mutants.json"
+RESULTS = ROOT / "tools" / "mutants.json"
 COUNT = 300
 LEAST = 0.85
 TICK_S = 0.02
@@ -82,68 +83,62 @@ _PAIRS = {
     "Binary": "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_FloorDiv Pow_Mul BitAnd_BitOr",
     "Unary": "USub_UAdd Delete_Not",
 }
-OPERATORS = (
-    *(
-        f"core/Replace{kind}Operator_{pair}"
-        for kind, pairs in _PAIRS.items()
-        for pair in pairs.split()
-    ),
-    *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceAndWithOr"),
-    *("core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue", "core/ReplaceContinueWithBreak"),
-    "constant",
-)
+OPERATORS = [
+    f"core/Replace{kind}Operator_{pair}" for kind, pairs in _PAIRS.items() for pair in pairs.split()
+]
+OPERATORS += ["core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue"]
+OPERATORS += ["core/ReplaceAndWithOr", "core/ReplaceOrWithAnd"]
+OPERATORS += ["core/ReplaceBreakWithContinue", "core/ReplaceContinueWithBreak"]
+OPERATORS += ["constant"]
 
 
-class Constant(NumberReplacer):
-    """An integer, or 0.0, one more and one less; any other number twice and half."""
+class Constant(NumberReplacer):  # type: ignore[misc]  # cosmic-ray ships no types
+    """A number changed: an integer, or 0.0, by one up and down; any other to twice and half."""
 
     def mutate(self, node: Number, index: int) -> Number:
-        """The number in place of one in the code."""
+        """Return the number that takes the place of one in the code."""
         value = ast.literal_eval(node.value)
         if isinstance(value, int) or not value:
-            return super().mutate(node, index)
+            changed: Number = super().mutate(node, index)
+            return changed
         return Number(f" {value * (2, 0.5)[index]}", node.start_pos)
 
 
 def operator_of(name: str) -> Operator:
-    """One of OPERATORS by its name."""
+    """Return one of OPERATORS by its name."""
     return Constant() if name == "constant" else get_operator(name)()
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mutant:
-    """One change of one line: the `occurrence`-th place for an operator in a file of the tree.
+    """A change of one line: the `occurrence`-th place for an operator in a file of the tree."""
 
-    rank: where it stands in the drawing, the same wherever the line stands.
-    """
-
-    rank: str
-    path: str
-    number: int
-    operator: str
-    occurrence: int
+    rank: str  # its place in the drawing, the same wherever the line stands
+    path: str  # the file, from the top of the tree
+    number: int  # the line's, from 1
+    operator: str  # one of OPERATORS
+    occurrence: int  # which of the operator's places in the file, from 0
 
     def code(self) -> str:
-        """The whole changed file."""
+        """Return the text of the changed file."""
         code = (ROOT / self.path).read_text(encoding="utf-8")
-        changed = mutate_code(code, operator_of(self.operator), self.occurrence)
+        changed: str | None = mutate_code(code, operator_of(self.operator), self.occurrence)
         assert changed is not None
         return changed
 
-    def told(self) -> tuple[str, str, str]:
-        """Its file, its line and what became of that."""
+    def change(self) -> tuple[str, str, str]:
+        """Return its file, its line and what became of that."""
         before = (ROOT / self.path).read_text(encoding="utf-8").splitlines()[self.number - 1]
-        return (
-            self.path,
-            before.strip(),
-            " ".join(self.code().splitlines()[self.number - 1].split()),
-        )
+        after = self.code().splitlines()[self.number - 1]
+        return self.path, before.strip(), " ".join(after.split())
 
 
 def mutants_of(file: Path) -> Iterator[Mutant]:
-    """Every mutant of a file, but of what decorates: a dataclass's options decide nothing."""
-    code, path = file.read_text(encoding="utf-8"), str(file.relative_to(ROOT))
-    tree, lines = get_ast(code), code.splitlines()
+    """Yield every mutant of a file, but of what decorates: a dataclass's options decide nothing."""
+    code = file.read_text(encoding="utf-8")
+    path = str(file.relative_to(ROOT))
+    tree = get_ast(code)
+    lines = code.splitlines()
     alike: collections.Counter[str] = collections.Counter()
     for name in OPERATORS:
         operator = operator_of(name)
@@ -153,31 +148,42 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
             is_unpacking = line[column] == "*" and re.search(r"(^|[({,]) *$", line[:column])
             if is_unpacking or line.lstrip().startswith("@"):
                 continue
-            told = f"{path}\n{line.strip()}\n{name} {column - len(line) + len(line.lstrip())}"
-            alike[told] += 1
-            rank = hashlib.sha256(f"{told} {alike[told]}".encode()).hexdigest()
+            place = f"{path}\n{line.strip()}\n{name} {column - len(line) + len(line.lstrip())}"
+            alike[place] += 1
+            rank = hashlib.sha256(f"{place} {alike[place]}".encode()).hexdigest()
             yield Mutant(rank, path, number, name, occurrence)
 
 
-def files() -> list[Path]:
-    """The code under test."""
-    named = [ROOT / name for name in TESTED]
-    if missing := [one for one in named if not one.exists()]:
-        sys.exit(f"TESTED names what is not there: {', '.join(map(str, missing))}")
-    found = {file for one in named for file in ([one] if one.is_file() else one.rglob("*.py"))}
-    return sorted(found)
+def files(names: Sequence[str] = ()) -> list[Path]:
+    """Return the code under test: all of it, or named files and what named folders hold."""
+    known = _python_files(ROOT / name for name in TESTED)
+    if not names:
+        return known
+    chosen = _python_files(Path(name).resolve() for name in names)
+    if untested := set(chosen) - set(known):
+        sys.exit(f"no tests are named in TESTED for {', '.join(map(str, sorted(untested)))}")
+    return chosen
+
+
+def _python_files(paths: Iterable[Path]) -> list[Path]:
+    files: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            sys.exit(f"there is no {path}")
+        files.update([path] if path.is_file() else path.rglob("*.py"))
+    return sorted(files)
 
 
 def tests_of(path: str) -> tuple[str, ...]:
-    """The unit tests concerned with a file."""
+    """Return the unit tests concerned with a file."""
     name = max((name for name in TESTED if path.startswith(name)), key=len)
     return tuple(f"tests/unit/test_{test}.py" for test in dict.fromkeys(TESTED[name].split()))
 
 
 def tests_pass(tests: Sequence[str], *, limit: float = 3600, log: str = os.devnull) -> bool:
-    """Run tests in the copy, for so many seconds at most, what they print going to a file.
+    """Run tests in the copy, for `limit` seconds at most; what they print goes to the file `log`.
 
-    In a fork of this process, which has loaded the libraries: that halves the time.
+    They run in a fork of this process, which has loaded the libraries: that halves the time.
     """
     child = os.fork()
     if not child:
@@ -208,7 +214,9 @@ def copy_tree() -> None:
 
 
 def limits_of(drawn: Iterable[Mutant]) -> dict[tuple[str, ...], float]:
-    """How long the tests may take on a mutant, in seconds; they must pass on the code as it is."""
+    """Return how many seconds the tests of each file may take on a mutant; without a change they
+    must pass.
+    """
     limits = {}
     for tests in {tests_of(mutant.path) for mutant in drawn}:
         began = time.monotonic()
@@ -221,75 +229,81 @@ def limits_of(drawn: Iterable[Mutant]) -> dict[tuple[str, ...], float]:
 def main() -> int:
     """Draw, run, write; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=COUNT, help=f"how many ({COUNT})")
+    parser.add_argument("--count", type=int, help=f"how many ({COUNT}; of named files: all)")
     parser.add_argument("--all", action="store_true", help="every mutant there is")
-    parser.add_argument("--only", default="", help="files with this text in their name; no results")
-    asked = parser.parse_args()
-    known = json.loads(RESULTS.read_text())["survivors"] if RESULTS.exists() else []
-    why = {(one["path"], one["line"], one["mutant"]): one["why"] for one in known}
-    every = sorted(itertools.chain(*map(mutants_of, files())))
-    drawn = every if asked.all else every[: asked.count]
-    drawn = sorted((m for m in drawn if asked.only in m.path), key=lambda m: (m.path, m.number))
+    parser.add_argument("file", nargs="*", help="only these files or folders; writes no results")
+    arguments = parser.parse_args()
+    recorded = json.loads(RESULTS.read_text())["survivors"] if RESULTS.exists() else []
+    why = {(entry["path"], entry["line"], entry["mutant"]): entry["why"] for entry in recorded}
+    every = sorted(itertools.chain(*map(mutants_of, files(arguments.file))))
+    count = arguments.count or COUNT
+    if arguments.all or (arguments.file and not arguments.count):
+        count = len(every)
+    drawn = sorted(every[:count], key=lambda mutant: (mutant.path, mutant.number))
     print(f"{len(drawn)} of {len(every)} mutants", flush=True)
     copy_tree()
+    began = time.monotonic()
+    survivors = run(drawn, why)
+    result = summary(drawn, survivors, why, of=len(every), seconds=time.monotonic() - began)
+    if not arguments.file:
+        text = json.dumps(result, indent=1, ensure_ascii=False)
+        RESULTS.write_text(text + "\n", encoding="utf-8")
+    unexplained = sum(not entry["why"] for entry in result["survivors"])
+    print(f"killed {result['killed']} of {result['drawn']}; {unexplained} survivors not explained")
+    return int(unexplained > 0 or result["killed"] < LEAST * result["drawn"])
+
+
+def run(drawn: Sequence[Mutant], why: Mapping[tuple[str, str, str], str]) -> list[Mutant]:
+    """Return the mutants that survive their tests, each printed with its reason as it is found."""
     limits = limits_of(drawn)
     sys.dont_write_bytecode = True  # two mutants of one second and one size would be taken for one
-    began, survivors = time.monotonic(), []
+    survivors = []
     for number, mutant in enumerate(drawn, start=1):
-        tests, file = tests_of(mutant.path), COPY / mutant.path
+        tests = tests_of(mutant.path)
+        file = COPY / mutant.path
         before = file.read_text(encoding="utf-8")
         file.write_text(mutant.code(), encoding="utf-8")
         survived = tests_pass(tests, limit=limits[tests])
         file.write_text(before, encoding="utf-8")
         if survived:
             survivors.append(mutant)
-            path, line, changed = mutant.told()
-            reason = why.get(mutant.told()) or "NOT EXPLAINED"
-            print(
-                f"{number}: {path}:{mutant.number}\n  - {line}\n  + {changed}\n  {reason}",
-                flush=True,
-            )
-    found = summary(drawn, survivors, why, of=len(every), seconds=time.monotonic() - began)
-    if not asked.only:
-        RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    unexplained = sum(not one["why"] for one in found["survivors"])
-    print(f"killed {found['killed']} of {found['drawn']}; {unexplained} survivors not explained")
-    return int(unexplained > 0 or found["killed"] < LEAST * found["drawn"])
+            path, line, changed = mutant.change()
+            reason = why.get(mutant.change()) or "NOT EXPLAINED"
+            print(f"{number}: {path}:{mutant.number}\n  - {line}\n  + {changed}\n  {reason}")
+            sys.stdout.flush()
+    return survivors
 
 
 def summary(
-    drawn: list[Mutant],
-    survivors: list[Mutant],
-    why: dict[tuple[str, str, str], str],
+    drawn: Sequence[Mutant],
+    survivors: Sequence[Mutant],
+    why: Mapping[tuple[str, str, str], str],
     *,
     of: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """What is committed."""
-    files = dict.fromkeys(mutant.path for mutant in drawn)
+    """Return what is committed."""
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("cosmic-ray", "pytest", "numpy", "scipy", "optuna", "ray"):
+        versions[name] = metadata.version(name)
+    drawn_of = collections.Counter(mutant.path for mutant in drawn)
+    survived_of = collections.Counter(mutant.path for mutant in survivors)
+    reasons = []
+    for mutant in survivors:
+        path, line, changed = mutant.change()
+        reason = why.get(mutant.change(), "")
+        reasons.append({"path": path, "line": line, "mutant": changed, "why": reason})
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "versions": {
-            "python": ".".join(map(str, sys.version_info[:3])),
-            **{
-                name: metadata.version(name)
-                for name in ("cosmic-ray", "pytest", "numpy", "scipy", "optuna", "ray")
-            },
-        },
+        "versions": versions,
         "mutants": of,
         "drawn": len(drawn),
         "killed": len(drawn) - len(survivors),
         "minutes": round(seconds / 60, 1),
         "killed_by_file": {
-            path: f"{sum(m.path == path for m in drawn) - sum(m.path == path for m in survivors)}"
-            f" of {sum(m.path == path for m in drawn)}"
-            for path in files
+            path: f"{count - survived_of[path]} of {count}" for path, count in drawn_of.items()
         },
-        "survivors": [
-            {"path": path, "line": line, "mutant": changed, "why": why.get(mutant.told(), "")}
-            for mutant in survivors
-            for path, line, changed in [mutant.told()]
-        ],
+        "survivors": reasons,
     }
 
 

@@ -1,27 +1,22 @@
-"""Words for a person, on stderr, and signals from one. That nobody reads any more never ends any
-work; nor does it where results are piped to a reader who has seen enough.
+"""What is printed for a person. Work goes on when nobody reads any more.
 
-It must stay light: whatever says something imports it.
+This module must stay light: whatever prints a line imports it.
 """
 
 import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from elsa_tune.visible import progress_visible, visible
 
 Say = Callable[[str], None]
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(message: str) -> None:
     """One line on stderr."""
-    print(visible(message), file=Unfailing(sys.stderr), flush=True)
+    print(visible(message), file=PipeSafe(sys.stderr), flush=True)
 
 
 @contextlib.contextmanager
@@ -29,8 +24,8 @@ def printing() -> Iterator[None]:
     """While inside, what is printed on stdout goes nowhere once its pipe is broken, and nothing
     that is printed, by libraries on stderr either, commands the terminal.
     """
-    stream = Unfailing(sys.stdout, BrokenPipeError, visible)
-    errors = Unfailing(sys.stderr, BrokenPipeError, progress_visible)
+    stream = PipeSafe(sys.stdout, BrokenPipeError, visible)
+    errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
             yield
@@ -38,28 +33,7 @@ def printing() -> Iterator[None]:
         stream.flush()
 
 
-@contextlib.contextmanager
-def heard(
-    handler: Callable[[int, FrameType | None], object], numbers: Sequence[int] = STOPS
-) -> Iterator[None]:
-    """While inside, the handler takes these signals, which ask a process to end. SIGHUP stays
-    ignored where it is: `nohup` means it. In another thread than the main one nothing changes:
-    Python takes no signals there, and whoever called from it sees to them.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    before = {
-        number: signal.signal(number, handler)
-        for number in numbers
-        if is_main and (number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN)
-    }
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
-
-
-class Unfailing:
+class PipeSafe:
     """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
 
     error: what says so; by default whatever goes wrong. shown: what a text becomes before. is_gone:
@@ -101,6 +75,6 @@ class Unfailing:
 
 def unfiltered(stream: Any) -> Any:
     """The stream itself, for whoever makes its own texts visible."""
-    while isinstance(stream, Unfailing):
+    while isinstance(stream, PipeSafe):
         stream = stream.stream
     return stream

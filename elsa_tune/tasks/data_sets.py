@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.tables.table_file import Table, cell_text, listing
+from elsa_tune.tasks.table_file import Table, cell_text, listing
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0

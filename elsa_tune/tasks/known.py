@@ -24,8 +24,10 @@ class GlueLayout:
     splits: tuple[tuple[str, str], ...] = (("train", "train"), ("evaluation", "validation"))
 
 
-_ACCURACY, _F1 = (Metric.ACCURACY,), (Metric.F1, Metric.ACCURACY)
-_SINGLE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+_ACCURACY = (Metric.ACCURACY,)
+_F1 = (Metric.F1, Metric.ACCURACY)
+_SINGLE = ("sentence",)
+_PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("entailment", "neutral", "contradiction")
 

@@ -11,8 +11,8 @@ import yaml
 from elsa_tune.errors import DataError, shortlist
 from elsa_tune.files import write_aside
 from elsa_tune.specs.task import DataSetSource
-from elsa_tune.tables.data_set_task import Wanted, task_of
-from elsa_tune.tables.data_sets import DataSet, split_table
+from elsa_tune.tasks.data_set_task import Wanted, task_of
+from elsa_tune.tasks.data_sets import DataSet, split_table
 
 
 def write_task(
@@ -36,7 +36,8 @@ def write_task(
     if (splits := _data_set(rows)) is not None:
         described, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
         return _written(folder, described, frames, cleaning or {})
-    texts, label = texts or ["text"], label or "label"
+    texts = texts or ["text"]
+    label = label or "label"
     frames = {part: _checked(frame, part, [*texts, label]) for part, frame in _parts(rows).items()}
     floats = [one for one in frames.values() if pd.api.types.is_float_dtype(one[label])]
     is_regression = any((frame[label].dropna() % 1 != 0).any() for frame in floats)

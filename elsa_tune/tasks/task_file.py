@@ -1,6 +1,4 @@
-"""What `--task` may name: a known task, a data set of the hub or in a folder, a YAML file that
-describes a task, or a table of rows.
-"""
+"""What `--task` may name: a known task, a data set, a task file in YAML, or a table of rows."""
 
 import os
 import re
@@ -23,8 +21,6 @@ from pydantic import (
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted, shortlist
 from elsa_tune.specs.checked import problems, read_yaml_file
-from elsa_tune.specs.hub_tasks import HUB_TASKS
-from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
     Cleaning,
     FilesSource,
@@ -34,7 +30,7 @@ from elsa_tune.specs.task import (
     TaskSpec,
     folded,
 )
-from elsa_tune.tables.data_set_task import (
+from elsa_tune.tasks.data_set_task import (
     DEFAULT_EVALUATION_SHARE,
     MOST_CLASSES,
     Wanted,
@@ -44,8 +40,10 @@ from elsa_tune.tables.data_set_task import (
     number_then_text,
     read_reference,
 )
-from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
-from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
+from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -93,19 +91,12 @@ class Files(BaseModel):
     evaluation: Texts = []
 
 
-class TaskFile(BaseModel):
-    """The fields of a task file; `read_task_file` says what is done with each."""
+class _Described(BaseModel):
+    """The fields that every task file may have, explained in docs/reference/task-files.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, AfterValidator(_free_name)]
-    # Files without a word are those to train on.
-    files: Annotated[
-        Files, BeforeValidator(lambda one: {"train": one} if isinstance(one, str | list) else one)
-    ]
-    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    text: Annotated[Texts, Field(min_length=1, max_length=2)]
-    label: Text
     classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
     regression: bool = False
     metric: Metric | None = None
@@ -115,6 +106,32 @@ class TaskFile(BaseModel):
     drop_contradictions: bool = False
     merge_labels: bool = False
     missing_labels: Texts = []
+
+    def check_regression(self) -> None:
+        """Raise ValueError where a regression has fields that are about classes."""
+        if not self.regression:
+            return
+        if self.classes is not None:
+            raise ValueError(
+                f"classes are {quoted(self.classes)}, but regression is true; give one of the two"
+            )
+        if self.merge_labels or self.missing_labels:
+            raise ValueError(
+                "merge_labels and missing_labels are about classes, but regression is true; leave "
+                "them out"
+            )
+
+
+class TaskFile(_Described):
+    """The fields of a task file whose rows lie in files."""
+
+    # Files without a word are those to train on.
+    files: Annotated[
+        Files, BeforeValidator(lambda one: {"train": one} if isinstance(one, str | list) else one)
+    ]
+    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    text: Annotated[Texts, Field(min_length=1, max_length=2)]
+    label: Text
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -124,7 +141,7 @@ class TaskFile(BaseModel):
                 f"fields 'text' and 'label' name the columns {', '.join(columns)}; each must be "
                 "another column"
             )
-        _check_regression(self)
+        self.check_regression()
         if self.files.evaluation and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but files.evaluation names the "
@@ -133,14 +150,12 @@ class TaskFile(BaseModel):
         return self
 
 
-class DataSetFile(BaseModel):
-    """The fields of a task file for a data set of the hub, or for one that `save_to_disk` wrote;
-    those that are left out are read from the data set.
+class DataSetFile(_Described):
+    """The fields of a task file for a data set of the hub, or for one that `save_to_disk` wrote.
+
+    Those that are left out are read from the data set.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Annotated[str, AfterValidator(_free_name)]
     hub: Text | None = None
     files: Text | None = None
     config: Text | None = None
@@ -149,15 +164,6 @@ class DataSetFile(BaseModel):
     evaluation: Text | None = None
     text: Annotated[Texts, Field(max_length=2)] = []
     label: Text | None = None
-    classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
-    regression: bool = False
-    metric: Metric | None = None
-    evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    drop_leaked: bool = False
-    drop_duplicates: bool = False
-    drop_contradictions: bool = False
-    merge_labels: bool = False
-    missing_labels: Texts = []
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -165,28 +171,13 @@ class DataSetFile(BaseModel):
             raise ValueError("hub and files both name the rows; give one of the two")
         if self.files is not None and self.revision is not None:
             raise ValueError(f"revision is {self.revision}, but a folder has none; drop it")
-        _check_regression(self)
+        self.check_regression()
         if self.evaluation is not None and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but evaluation names the "
                 "evaluation split; give one of the two"
             )
         return self
-
-
-def _check_regression(described: TaskFile | DataSetFile) -> None:
-    """Raise ValueError where a regression has fields that are about classes."""
-    if not described.regression:
-        return
-    if described.classes is not None:
-        raise ValueError(
-            f"classes are {quoted(described.classes)}, but regression is true; give one of the two"
-        )
-    if described.merge_labels or described.missing_labels:
-        raise ValueError(
-            "merge_labels and missing_labels are about classes, but regression is true; leave "
-            "them out"
-        )
 
 
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
@@ -209,11 +200,10 @@ def resolve_task(
     metric: str | None = None,
     columns: Columns = GUESSED,
 ) -> TaskSpec:
-    """Read a known task's name, a data set of the hub or in a folder, a user's task file, or a
-    table. metric: replaces the headline one.
+    """Return the task that a name, a data set, a task file or a table stands for.
 
-    data_dir: a local GLUE folder in the official layout. columns: a table's or data set's. Raises
-    UnknownNameError or DataError.
+    metric: replaces the headline one. data_dir: a local GLUE folder in the official layout.
+    columns: a table's or data set's. Raises UnknownNameError or DataError.
     """
     if columns != GUESSED and not has_columns(text):
         raise DataError(
@@ -248,7 +238,7 @@ def resolve_task(
 
 
 def read_table_task(path: Path, columns: Columns = GUESSED) -> TaskSpec:
-    """The task of a table: the same rows and columns give the same one.
+    """Return the task of a table: the same rows and columns give the same one.
 
     Raises DataError, with the columns that may be meant, where it is not clear which is the label.
     """
@@ -258,7 +248,7 @@ def read_table_task(path: Path, columns: Columns = GUESSED) -> TaskSpec:
 
 
 def guessed_task(guess: Guess) -> TaskSpec:
-    """The task of a guess. Raises DataError where it cannot be trained on."""
+    """Return the task of a guess. Raises DataError where it cannot be trained on."""
     try:
         return _task(TaskFile.model_validate(guess.fields), Path.cwd())
     except (ValidationError, DataError) as error:
@@ -280,7 +270,8 @@ def read_task_file(path: Path) -> TaskSpec:
     except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
     folder = path.resolve().parent
-    fields = DATA_SET_FIELDS if (is_of_data_set := _is_of_data_set(values, folder)) else FIELDS
+    is_of_data_set = _is_of_data_set(values, folder)
+    fields = DATA_SET_FIELDS if is_of_data_set else FIELDS
     try:
         if is_of_data_set:
             return _data_set_task(DataSetFile.model_validate(values), folder)
@@ -306,7 +297,8 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
     if described.hub is not None:
         location, config = read_reference(described.hub)
     else:
-        location, config = str(_within(folder, described.files or "")), None
+        location = str(_within(folder, described.files or ""))
+        config = None
     wanted = Wanted(
         name=described.name,
         text=tuple(described.text),
@@ -318,8 +310,10 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
         regression=described.regression,
         metric=described.metric,
     )
-    config, cleaning = described.config or config, _cleaning(described)
-    task = data_set_task(location, wanted, config=config, revision=described.revision)
+    cleaning = _cleaning(described)
+    task = data_set_task(
+        location, wanted, config=described.config or config, revision=described.revision
+    )
     classes = tuple(_cleaned_names(task.classes, cleaning))
     if task.classes and len(classes) < 2:
         raise DataError(
@@ -330,7 +324,10 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
 
 
 def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
-    """Without those of no label; those alike are one where wanted, called as the first of them."""
+    """Leave out the names of no label, and merge those alike where that is wanted.
+
+    Merged ones are called as the first of them.
+    """
     kept = [name for name in names if name not in cleaning.missing_labels]
     if not cleaning.merge_labels:
         return kept
@@ -338,7 +335,7 @@ def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
     return [alike[one] for one in dict.fromkeys(map(folded, kept))]
 
 
-def _cleaning(described: TaskFile | DataSetFile) -> Cleaning:
+def _cleaning(described: _Described) -> Cleaning:
     return Cleaning(
         **{one.name: getattr(described, one.name) for one in fields(Cleaning)}
         | {"missing_labels": tuple(described.missing_labels)}
@@ -346,11 +343,14 @@ def _cleaning(described: TaskFile | DataSetFile) -> Cleaning:
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
-    source, classes = _source(described, folder), tuple(described.classes or ())
+    source = _source(described, folder)
+    classes = tuple(described.classes or ())
     cleaning = _cleaning(described)
-    kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
+    kind = TaskKind.REGRESSION
+    usual = [Metric.SPEARMAN, Metric.PEARSON]
     if not described.regression:
-        kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
+        kind = TaskKind.CLASSIFICATION
+        usual = [Metric.ACCURACY]
         classes = _classes(described.label, classes, source, cleaning)
     task = TaskSpec(
         name=described.name,
@@ -368,9 +368,10 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
 
 def _source(described: TaskFile, folder: Path) -> FilesSource:
     def absolute(names: list[str]) -> tuple[str, ...]:
-        return tuple(str((folder / Path(name).expanduser()).resolve()) for name in names)
+        return tuple(str(_within(folder, name)) for name in names)
 
-    train, evaluation = absolute(described.files.train), absolute(described.files.evaluation)
+    train = absolute(described.files.train)
+    evaluation = absolute(described.files.evaluation)
     for file in (*train, *evaluation):
         check_readable(Path(file))
     if twice := sorted(set(train) & set(evaluation)):
@@ -392,7 +393,7 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
 def _classes(
     label: str, declared: tuple[str, ...], source: FilesSource, cleaning: Cleaning
 ) -> tuple[str, ...]:
-    """Those declared, else those of the training files, sorted; those alike merged if wanted."""
+    """Return the classes declared, else those of the training files, sorted; alike ones merged."""
     rows = Counter() if declared else Counter(_labels_found(label, source))
     if rows and all(LIST.fullmatch(one) for one in rows):
         raise DataError(
