@@ -138,7 +138,9 @@ def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> l
 def table_text(lines: Sequence[Line]) -> str:
     rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
     for line in lines:
-        curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
+        curve = line.curve
+        ours = line.ours
+        theirs = line.printed or _NONE
         rows.append(
             (
                 *(curve.model, curve.task, number_text(curve.train_size, "{:,}", "all")),
