@@ -11,6 +11,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost, tried
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.planning.strategy import Strategy
 from elsa_tune.searching.specification import load_specification, specify
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
@@ -84,36 +85,58 @@ def seconds_left(
         return None
     strategy = strategy_of(spec)
     # Of each phase: all that is left, and the longest row of trials that wait for one another.
-    total, longest = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
-    for depth in spec.depths:
-        here = [one for one in known if one.trial.depth == depth]
+    total = dict.fromkeys(Phase, 0.0)
+    longest = dict.fromkeys(Phase, 0.0)
+    for candidate in spec.depths:
+        here = [one for one in known if one.trial.depth == candidate]
+        each = seconds[candidate]
+        rests = []
+        for one in here:
+            if one.status is TrialStatus.RUNNING:
+                rests.append(_rest(one, each, spec.recipe.evaluations, now))
         measures = any(one.trial.phase is Phase.MEASURE for one in here)
-        rests = [
-            _rest(one, seconds[depth], spec.recipe.evaluations, now)
-            for one in here
-            if one.status is TrialStatus.RUNNING
-        ]
-        begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
-        waiting = planned_trials(spec, known, depth) - begun
-        first = strategy.seeds_at(0, depth)
-        measuring = min(waiting, first)
-        if looks == 0 and strategy.may_leave_out(depth):
-            waiting, measuring = waiting - measuring, 0
-        if looks == 2 and depth.is_reference:
-            second = strategy.seeds_at(-1, depth) - first
-            waiting, measuring = waiting + second, measuring + second
-        later = 0.0  # each try beyond the given rates waits for the one before it
-        if strategy.rates.most(depth) > strategy.rates.planned(depth) and not measures:
-            beyond = max(0, len(tried(here, depth)) - strategy.rates.planned(depth))
-            later = max(0.0, further - beyond) * seconds[depth]
+        later = 0.0 if measures else _further_tries(strategy, here, candidate, further) * each
         phase = Phase.MEASURE if measures else Phase.EXPLORE
         total[phase] += sum(rests)
         longest[phase] = max(longest[phase], max(rests, default=0.0) + later)
-        total[Phase.EXPLORE] += (waiting - measuring) * seconds[depth] + later
-        total[Phase.MEASURE] += measuring * seconds[depth]
-        longest[Phase.MEASURE] = max(longest[Phase.MEASURE], (measuring > 0) * seconds[depth])
+        exploring, measuring = _waiting(strategy, known, candidate, looks)
+        total[Phase.EXPLORE] += exploring * each + later
+        total[Phase.MEASURE] += measuring * each
+        if measuring > 0:
+            longest[Phase.MEASURE] = max(longest[Phase.MEASURE], each)
     workers = _workers(known, now)
     return sum(max(total[phase] / workers, longest[phase]) for phase in total)
+
+
+def _waiting(
+    strategy: Strategy, known: Sequence[KnownTrial], candidate: Candidate, looks: int
+) -> tuple[int, int]:
+    """Return a candidate's exploring and measuring trials that have not begun. looks: as above."""
+    here = [one for one in known if one.trial.depth == candidate]
+    begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
+    waiting = planned_trials(strategy.spec, known, candidate) - begun
+    first = strategy.seeds_at(0, candidate)
+    measuring = min(waiting, first)
+    exploring = waiting - measuring
+    if looks == 0 and strategy.may_leave_out(candidate):
+        measuring = 0
+    if looks == 2 and candidate.is_reference:
+        measuring += strategy.seeds_at(-1, candidate) - first
+    return exploring, measuring
+
+
+def _further_tries(
+    strategy: Strategy, here: Sequence[KnownTrial], candidate: Candidate, expected: float
+) -> float:
+    """Return the tries beyond the given rates that a candidate still makes, one after the other.
+
+    here: its trials so far. expected: how many such tries a candidate makes.
+    """
+    planned = strategy.rates.planned(candidate)
+    if strategy.rates.most(candidate) == planned:
+        return 0.0
+    beyond = max(0, len(tried(here, candidate)) - planned)
+    return max(0.0, expected - beyond)
 
 
 def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
