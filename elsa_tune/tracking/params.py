@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, TypeAdapter
 
 from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
@@ -61,7 +62,10 @@ Params = Annotated[TrialFacts | UnreadParams, PlainValidator(read_params)]
 
 def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of TrialFacts, by what this version, MLflow or an older one recorded."""
-    candidate = recorded_candidate(values.get("candidate") or values)
+    described = values.get("candidate", values)
+    if not isinstance(described, Mapping | Candidate):
+        raise SpaceError(f"field 'candidate' must be a table, not {quoted(described)}")
+    candidate = recorded_candidate(described)
     known: dict[str, Any] = {"candidate": candidate}
     others = {}
     of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import shutil
 import socket
 import sqlite3
@@ -56,6 +57,7 @@ from tests.recorded_search import (
     whole_trial,
 )
 from tests.unit.search_examples import make_spec
+from tests.unit.test_recorded_trial import recorded
 
 A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
 
@@ -412,6 +414,22 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
     assert record(paths, [search_started(), trial_started(A), ended], store) == 0
     assert len(store_rows(store.uri)) == 1
     assert [file.name for file in places.artifact_root.rglob("*.npz")] == ["a.npz"]
+
+
+def test_a_store_gives_the_rows_of_the_journal_to_the_last_digit(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths, dice = SearchPaths(places.storage, "first"), random.Random(5)
+    records: list[Record] = [search_started()]
+    for number in range(12):
+        quality, key = dice.uniform(-1, 1), f"measure-N{number % 7}-s{number}"
+        start = dataclasses.replace(trial_started(key), params=recorded(dice))
+        metrics = {"chance": dice.random()} if number % 2 else {}
+        records += [start, report(key, 1, quality / 3), report(key, 2, quality, **metrics)]
+        records.append(trial_ended(key, TrialStatus.COMPLETED, dice.choice([quality, quality / 3])))
+    assert record(paths, records, store) == 0
+    assert len(records) == 1 + 4 * 12
+    assert store_rows(store.uri) == journal_rows(paths.journal)
 
 
 def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: MlflowStore) -> None:
