@@ -19,7 +19,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.record import params_of, started
+from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import (
     differences,
     load_specification,
@@ -249,7 +249,7 @@ def test_rows_have_the_policy_that_their_search_recorded() -> None:
     policy = Policy(error=0.1, looks=((3, 3), (6, 6)))
     spec = make_spec(policy=policy)
     trial = spec.trial(Phase.MEASURE, spec.depths[0], 2e-5, 1)
-    begun = TrialStarted(trial=trial.key, params=params_of(spec, trial))
+    begun = TrialStarted(trial=trial.key, params=facts_of(spec, trial))
 
     def state(**tags: str) -> SearchState:
         start = started(spec, 1)
