@@ -21,7 +21,6 @@ from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.forwarder import Forwarder
@@ -207,7 +206,7 @@ class SearchRecord:
         C, 0 for a regression. metric: its name. They give the trial's quality again.
         """
         task = self.spec.task
-        classes = task.outputs if task.kind is TaskKind.CLASSIFICATION else 0
+        classes = len(task.classes)
         dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
         if not classes:
             dtype = np.dtype(np.float32)

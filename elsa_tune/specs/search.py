@@ -15,7 +15,7 @@ from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
@@ -208,7 +208,7 @@ class SearchSpec:
     def comparison(self) -> Comparison:
         """Everything that must agree before results are pooled."""
         recipe = self.recipe.comparable()
-        if self.task.kind is not TaskKind.REGRESSION:
+        if self.task.classes:
             recipe.pop("standardize_targets", None)  # class labels have no unit
         return Comparison.of(
             {

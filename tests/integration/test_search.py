@@ -19,7 +19,7 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
-from elsa_tune.training.metrics import score
+from elsa_tune.tasks.types.scores import score
 from tests.conftest import Outcome, Run
 from tests.recorded_search import journal_rows, store_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind

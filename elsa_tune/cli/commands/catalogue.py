@@ -208,7 +208,7 @@ def source_text(spec: TaskSpec) -> str:
 
 def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
     """What the task's data are, JSON-ready."""
-    from elsa_tune.training.metrics import chance
+    from elsa_tune.tasks.types.scores import chance
 
     train = splits["train"]
     columns = list(zip(spec.text_columns, train.texts, strict=True))

@@ -83,7 +83,8 @@ def search(
 
 def _read_as(task: TaskSpec) -> str:
     """Which columns and metric are taken, which of a table may be guessed."""
-    texts, classes = " and ".join(task.text_columns), "numbers"
+    texts = " and ".join(task.text_columns)
+    classes = "numbers"
     if task.classes:
         classes = f"{len(task.classes)} classes"
     said = f"task {task.name}: text {texts}, label {task.label_column} ({classes})"
@@ -216,7 +217,8 @@ def _conclude(finished: "Finished") -> None:
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
-    uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
+    uri = finished.spec.tracking_uri
+    resume_it = finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
     print_curves(finished.answers)
