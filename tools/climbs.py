@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import os
 import sys
 import tempfile
@@ -144,11 +145,11 @@ def traced_search(tree: Path) -> Climbs:
     from elsa_tune.searching.launch import start
 
     try:
-        from elsa_tune.searching.request import read_requests
+        asking = importlib.import_module("elsa_tune.searching.request")
     except ImportError:  # as it was before
-        from elsa_tune.searching.inputs import read_requests
+        asking = importlib.import_module("elsa_tune.searching.inputs")
     options = SearchOptions(model="model", task=["films.csv"], space="space.yaml", name="traced")
-    [request] = read_requests(options)
+    [request] = asking.read_requests(options)
     climbs = Climbs(tree)
     threading.setprofile(climbs)
     sys.setprofile(climbs)

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost, tried
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.specification import load_specification, specify
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import load_specification
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal import read_journal
@@ -187,7 +188,7 @@ def recorded_seconds(
     request: Request, trials: Counter[Candidate]
 ) -> tuple[SearchSpec, float] | None:
     """The latest like search in the same place, and the request's seconds at its pace, if any."""
-    planned = specify(request)
+    planned = request.spec
     alike: list[tuple[float, SearchSpec, list[KnownTrial]]] = []
     for name in search_names(request.storage):
         paths = SearchPaths(request.storage, name)
@@ -238,18 +239,19 @@ def _probed_seconds(unfinished: Unfinished) -> float:
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.throughput import Division, measure
 
-    data = {one.name: prepare(one.model, one.task, one.recipe) for one, _ in unfinished}
+    specs = [request.spec for request, _ in unfinished]
+    data = {spec.name: prepare(spec.model, spec.task, spec.recipe) for spec in specs}
     capacity = Capacity.of_this_machine()
     seconds = 0.0
-    for location in {request.model.location for request, _ in unfinished}:
-        here = [one for one in unfinished if one[0].model.location == location]
-        tasks = {request.task.name: request for request, _ in here}
+    for location in {spec.model.location for spec in specs}:
+        here = [one for one in unfinished if one[0].spec.model.location == location]
+        tasks = {request.spec.task.name: request.spec for request, _ in here}
         each = share(here[0][0], capacity)
         at_once = capacity.at_once(each)
         # What is measured on one GPU goes for all of them.
         beside = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
         measured = measure(
-            [(one.trial(), data[one.name]) for one in tasks.values()],
+            [(_full_trial(spec), data[spec.name]) for spec in tasks.values()],
             Division(trials=beside, threads=max(1, int(each.cpus))),
             "cuda" if each.gpus else "cpu",
             PROBE_SECONDS,
@@ -259,10 +261,15 @@ def _probed_seconds(unfinished: Unfinished) -> float:
             train, *evaluated = (
                 int(rows.lengths.sum()) for rows in data[request.name].splits().values()
             )
-            rate = rates[request.task.name] * at_once / beside
-            seconds += training_seconds(specify(request), left, train, sum(evaluated), rate)
+            rate = rates[request.spec.task.name] * at_once / beside
+            seconds += training_seconds(request.spec, left, train, sum(evaluated), rate)
             seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
     return seconds
+
+
+def _full_trial(spec: SearchSpec) -> TrialSpec:
+    """Return a trial of the full model; its rate and seed do not change how long it takes."""
+    return spec.trial(Phase.EXPLORE, REFERENCE, spec.given_rates[0], spec.seed)
 
 
 def training_seconds(
