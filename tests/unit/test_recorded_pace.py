@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.pace import recorded_seconds
+from elsa_tune.searching.probe_time import recorded_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
