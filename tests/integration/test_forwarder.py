@@ -381,6 +381,7 @@ def test_after_a_killed_driver_the_next_one_completes_the_record(
     assert restarted.tags["attempt"] == "2" and restarted.metrics["quality"] == 0.25
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 def test_two_searches_at_once_on_one_store_both_get_everything(
     places: StorePaths, root: Path
