@@ -14,9 +14,15 @@ from elsa_tune.searching.inputs import Places
 from elsa_tune.searching.output import say
 
 # The headings of `--help`.
-WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"
-RECORD, MACHINES, PLAN = "The record", "Machines", "Before it starts"
-WHICH, TABLE, ANSWER = "Which results", "Other results than the record's", "The answer"
+WHAT = "What is searched"
+HOW = "How it is searched"
+HOW_MUCH = "How much"
+RECORD = "The record"
+MACHINES = "Machines"
+PLAN = "Before it starts"
+WHICH = "Which results"
+TABLE = "Other results than the record's"
+ANSWER = "The answer"
 
 # Of a search, in the order of its help; those of them that other commands share follow.
 SEARCH_OPTIONS = {

@@ -12,7 +12,7 @@ from elsa_tune.visible import visible
 
 
 class SafeConsole(Console):
-    """Writes out every character of a text that is not seen, whoever made the text.
+    """A console that writes out every character of a text that is not seen, whoever made the text.
 
     What rich is to fit (a `Text`, a table's cell) should be `visible` before it is measured.
     """
@@ -29,5 +29,7 @@ class SafeConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            is_ours = segment.control is not None
-            yield segment if is_ours else Segment(visible(segment.text), segment.style)
+            is_rich_s_own = segment.control is not None
+            if not is_rich_s_own:
+                segment = Segment(visible(segment.text), segment.style)
+            yield segment

@@ -1,4 +1,4 @@
-"""What is printed for a person. Work goes on when nobody reads any more.
+"""Printing for a person; work goes on when nobody reads any more.
 
 This module must stay light: whatever prints a line imports it.
 """
@@ -11,18 +11,21 @@ from typing import Any
 
 from elsa_tune.visible import progress_visible, visible
 
+# What prints a line for the user: `say`, or a program's own.
 Say = Callable[[str], None]
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
+    """Print a line on stderr."""
     print(visible(message), file=PipeSafe(sys.stderr), flush=True)
 
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """While inside, what is printed on stdout goes nowhere once its pipe is broken, and nothing
-    that is printed, by libraries on stderr either, commands the terminal.
+    """Guard what is printed while inside.
+
+    On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
+    stderr either, commands the terminal.
     """
     stream = PipeSafe(sys.stdout, BrokenPipeError, visible)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
@@ -34,17 +37,20 @@ def printing() -> Iterator[None]:
 
 
 class PipeSafe:
-    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
-
-    error: what says so; by default whatever goes wrong. shown: what a text becomes before. is_gone:
-    whether that moment has come.
-    """
+    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed."""
 
     def __init__(
         self, stream: Any, error: type[OSError] = OSError, shown: Callable[[str], str] = str
     ) -> None:
-        self.stream, self._error, self._shown = stream, error, shown
-        self.is_gone = False
+        """Wrap a stream.
+
+        error: what says that the reader is gone; by default whatever goes wrong. shown: makes the
+        text that is written of the one that is given.
+        """
+        self.stream = stream
+        self._error = error
+        self._shown = shown
+        self.is_gone = False  # the reader
 
     def write(self, text: str) -> int:
         try:
@@ -64,7 +70,7 @@ class PipeSafe:
         return getattr(self.stream, name)
 
     def _fall_silent(self) -> None:
-        """Lead it nowhere from now on: other libraries write there too, and so does the exit."""
+        """Lead the stream nowhere: other libraries write to it too, and so does Python's exit."""
         self.is_gone = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -74,7 +80,7 @@ class PipeSafe:
 
 
 def unfiltered(stream: Any) -> Any:
-    """The stream itself, for whoever makes its own texts visible."""
+    """Return the stream within, for whoever makes its own texts visible."""
     while isinstance(stream, PipeSafe):
         stream = stream.stream
     return stream

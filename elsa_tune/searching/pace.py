@@ -10,11 +10,12 @@ from elsa_tune.errors import ElsaTuneError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost, tried
 from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import load_specification, specify
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
@@ -67,7 +68,7 @@ def seconds_left(
     known: Sequence[KnownTrial],
     now: float,
     *,
-    seconds: Mapping[FreezeDepth, float] | None = None,
+    seconds: Mapping[Candidate, float] | None = None,
     further: float = FURTHER_TRIES,
     looks: int = 1,
 ) -> float | None:
@@ -81,7 +82,7 @@ def seconds_left(
     seconds = seconds or seconds_per_trial(spec, known)
     if not seconds:
         return None
-    is_hunt = spec.strategy is Strategy.HUNT
+    strategy = strategy_of(spec)
     # Of each phase: all that is left, and the longest row of trials that wait for one another.
     total, longest = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
     for depth in spec.depths:
@@ -94,15 +95,16 @@ def seconds_left(
         ]
         begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
         waiting = planned_trials(spec, known, depth) - begun
-        measuring = min(waiting, spec.first_seeds(depth))
-        if is_hunt and looks == 0 and not depth.is_full_model:
+        first = strategy.seeds_at(0, depth)
+        measuring = min(waiting, first)
+        if looks == 0 and strategy.may_leave_out(depth):
             waiting, measuring = waiting - measuring, 0
-        if is_hunt and looks == 2 and depth.is_full_model:
-            second = spec.seeds_at(-1, depth) - spec.first_seeds(depth)
+        if looks == 2 and depth.is_reference:
+            second = strategy.seeds_at(-1, depth) - first
             waiting, measuring = waiting + second, measuring + second
         later = 0.0  # each try beyond the given rates waits for the one before it
-        if spec.extend is not None and depth in spec.explored and not measures:
-            beyond = max(0, len(tried(here, depth)) - spec.tries)
+        if strategy.rates.most(depth) > strategy.rates.planned(depth) and not measures:
+            beyond = max(0, len(tried(here, depth)) - strategy.rates.planned(depth))
             later = max(0.0, further - beyond) * seconds[depth]
         phase = Phase.MEASURE if measures else Phase.EXPLORE
         total[phase] += sum(rests)
@@ -114,9 +116,9 @@ def seconds_left(
     return sum(max(total[phase] / workers, longest[phase]) for phase in total)
 
 
-def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
+def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
     """What a trial of each depth takes, by trials of it or of a like search; {} without reports."""
-    by_depth: dict[FreezeDepth, list[KnownTrial]] = {}
+    by_depth: dict[Candidate, list[KnownTrial]] = {}
     for one in sorted((one for one in known if one.reported), key=lambda one: one.reported[-1]):
         by_depth.setdefault(one.trial.depth, []).append(one)
     if not by_depth:
@@ -182,7 +184,7 @@ def _workers(known: Sequence[KnownTrial], now: float) -> int:
 
 
 def recorded_seconds(
-    request: Request, trials: Counter[FreezeDepth]
+    request: Request, trials: Counter[Candidate]
 ) -> tuple[SearchSpec, float] | None:
     """The latest like search in the same place, and the request's seconds at its pace, if any."""
     planned = specify(request)
@@ -221,7 +223,7 @@ def _side_by_side(known: Sequence[KnownTrial]) -> float:
     return sum(last - first for first, last in spans) / elapsed
 
 
-Unfinished = Sequence[tuple[Request, Counter[FreezeDepth]]]
+Unfinished = Sequence[tuple[Request, Counter[Candidate]]]
 
 
 def probed_time(unfinished: Unfinished) -> str:
@@ -264,7 +266,7 @@ def _probed_seconds(unfinished: Unfinished) -> float:
 
 
 def training_seconds(
-    spec: SearchSpec, left: Counter[FreezeDepth], train: int, evaluation: int, rate: float
+    spec: SearchSpec, left: Counter[Candidate], train: int, evaluation: int, rate: float
 ) -> float:
     """How long these trials of a search, by depth, train and evaluate: a third of the cost.
 

@@ -19,13 +19,13 @@ def handling_signals(
     changes: Python takes no signals there, and whoever called from it sees to them.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    before = {
-        number: signal.signal(number, handler)
-        for number in numbers
-        if is_main and (number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN)
-    }
+    earlier_handlers = {}
+    for number in numbers if is_main else ():
+        is_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+        if not is_nohup:
+            earlier_handlers[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, earlier in before.items():
+        for number, earlier in earlier_handlers.items():
             signal.signal(number, earlier)

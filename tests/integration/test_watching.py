@@ -118,7 +118,7 @@ def test_a_question_that_waits_for_room_says_so(
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.4)
     [node] = [node["NodeID"] for node in cluster._nodes()]
     with taken(ray, 3.0):
-        found = cluster._asked([node], lambda: 1, num_cpus=ray.largest_cpus)
+        found = cluster._ask_nodes([node], lambda: 1, num_cpus=ray.largest_cpus)
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
     assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"

@@ -14,7 +14,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from elsa_tune.searching.signals import handling_signals
 from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL, NeverRestored
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
 
@@ -88,7 +88,7 @@ class PerDepthAsha(FIFOScheduler):
         asha: Asha | None,
         evaluations: int,
         metric: str = QUALITY,
-        exempt: Collection[FreezeDepth] = (),
+        exempt: Collection[Candidate] = (),
         keeps_workers: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
@@ -97,8 +97,8 @@ class PerDepthAsha(FIFOScheduler):
         self._compared_by = metric
         self._exempt = frozenset(exempt)
         self._keeps_workers = keeps_workers
-        self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
-        self._best: dict[tuple[FreezeDepth, int], float] = {}
+        self._by_depth: dict[Candidate, AsyncHyperBandScheduler] = {}
+        self._best: dict[tuple[Candidate, int], float] = {}
         self._controller: Any = None  # Ray Tune's
         self.stopped: set[str] = set()
 
