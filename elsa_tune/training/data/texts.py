@@ -38,7 +38,7 @@ _WAYS_OUT = (
 
 
 def read_texts(task: TaskSpec) -> dict[str, Split]:
-    """`train`, the companions by name, and `evaluation` where the task has one.
+    """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
     in the split's notes; one empty text of two is an empty text. Raises DataError for missing
@@ -109,8 +109,9 @@ def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
-    """Where the files of these splits of `nyu-mll/glue:CONFIG` lie: in the hub's cache, or fetched
-    into it. Raises DataError within seconds where neither can be.
+    """Return the folder of these splits of `nyu-mll/glue:CONFIG`, fetched if it is not cached.
+
+    Raises DataError within seconds where it cannot be had.
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
     if (cached := _cached_folder(config, splits)) is not None:
@@ -133,7 +134,7 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
 
 
 def cached_tasks() -> list[str]:
-    """The tasks of GLUE that lie in the hub's cache: they need no download."""
+    """Return the tasks of GLUE that lie in the hub's cache: they need no download."""
     return [
         config
         for config, layout in LAYOUTS.items()
@@ -142,7 +143,7 @@ def cached_tasks() -> list[str]:
 
 
 def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
-    """The latest snapshot in the hub's cache that has all of these splits."""
+    """Return the latest snapshot in the hub's cache that has all of these splits."""
     folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
         if all(_hub_files(folder, config, split) for split in splits):
@@ -151,13 +152,13 @@ def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
 
 
 def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
-    """All of a split's, or none: the end of their names says how many there are."""
+    """Return all of a split's files, or none: the end of their names says how many there are."""
     found = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
     return found if found and found[0].stem.endswith(f"-{len(found):05}") else []
 
 
 def _hub_table(task: TaskSpec, file: Path) -> Table:
-    """Labels as their texts, so that hub and files go through the same judgement; -1 stays -1."""
+    """Read labels as their texts, so that hub and files are judged alike; -1 stays -1."""
     table = read_table(file, "parquet", [*task.text_columns, task.label_column])
     if task.classes:
         names = {str(number): name for number, name in enumerate(task.classes)}
@@ -194,11 +195,12 @@ def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
 
 
 def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
-    """The complete rows of one or more tables, labels as ids or values; the rest are counted.
+    """Return the complete rows of one or more tables, labels as numbers; the rest are counted.
 
     layout: names the columns where they are not the task's.
     """
-    text_columns, label_column = (layout or task).text_columns, (layout or task).label_column
+    text_columns = (layout or task).text_columns
+    label_column = (layout or task).label_column
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
     labels: list[Any] = []
     notes: list[str] = []
@@ -231,7 +233,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
 def _incomplete(
     texts: Sequence[str], label: str, row: Sequence[str | None], missing_labels: Sequence[str]
 ) -> str | None:
-    """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
+    """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
     is_blank = [not (cell and cell.strip()) for cell in row]
     if is_blank[-1] or all(is_blank[:-1]):
         blank = [name for name, one in zip((*texts, label), is_blank, strict=True) if one]
@@ -242,12 +244,12 @@ def _incomplete(
 
 
 def _meant(column: str, label: str) -> str:
-    """The reason for leaving out a row whose label means that there is none."""
+    """Return the reason for leaving out a row whose label means that there is none."""
     return f"{column} is '{label}'"
 
 
 def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
-    """The rows that were left out, the commonest reasons first."""
+    """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
     ordered = sorted(reasons.items(), key=lambda one: -one[1])

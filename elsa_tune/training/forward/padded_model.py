@@ -37,11 +37,15 @@ class PaddedModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel, data: TaskData) -> None:
         super().__init__()
-        self.model, self._data = model, data
+        self.model = model
+        self._data = data
         self.deepest = len(layer_list(model)) - 1
 
     def drop_prefix(self, layers: int) -> None:
-        """As `PackedModel.drop_prefix`. Raises ValueError where embeddings are no module."""
+        """Drop what `PackedModel.drop_prefix` drops.
+
+        Raises ValueError where embeddings are no module.
+        """
         base: Any = self.model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError("its embeddings are not a module of their own")
@@ -49,13 +53,13 @@ class PaddedModel(nn.Module):
         base.embeddings = Passthrough()
 
     def batch(self, rows: TokenRows, indices: Indices) -> PaddedBatch:
-        """These rows of a split."""
+        """Return these rows of a split."""
         return tokens.pad_batch(rows, indices, self._data, self.model.device)
 
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
-        """As `PackedModel.behind`, of the complete model."""
+        """Return what `PackedModel.behind` yields, of the complete model."""
         base = int(rows.offsets[chunk[0]])
         count = int(rows.offsets[chunk[-1] + 1]) - base
         found: dict[int, Tensor] = {}
@@ -74,7 +78,7 @@ class PaddedModel(nn.Module):
 
     @torch.inference_mode()
     def _hidden(self, batch: PaddedBatch, wanted: Collection[int]) -> dict[int, Tensor]:
-        """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
+        """Return hidden states [B, T, H] behind N layers for each wanted N, in the model's mode.
 
         What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
         N = L what the encoder gives its head, a last norm included.
@@ -106,7 +110,7 @@ class PaddedModel(nn.Module):
         return found
 
     def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:
-        """Logits [B, C]. given: hidden states [B, T, H] behind the layers that were dropped."""
+        """Return logits [B, C]. given: hidden states [B, T, H] behind the dropped layers."""
         inputs = dict(batch.inputs)
         if given is not None:
             # At padding stands the row's first token: finite, and attended by nobody.
@@ -125,8 +129,10 @@ def _of_every_batch(make: Callable[..., Any], **how: Any) -> Any:
 
 @contextlib.contextmanager
 def masks_without_asking(device: torch.device) -> Iterator[None]:
-    """Transformers looks into a batch's mask before it makes one for attention, and a GPU's queue
-    would have to run empty for the answer: there it makes one for every batch.
+    """Let transformers make a mask for every batch of a GPU.
+
+    Otherwise it looks into a batch's mask first, and the GPU's queue would have to run empty for
+    the answer.
     """
     if device.type == "cpu":
         yield
