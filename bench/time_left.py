@@ -18,7 +18,7 @@ from typing import Any
 
 import machine
 
-from elsa_tune.searching.pace import seconds_left
+from elsa_tune.searching.eta import seconds_left
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.task import FilesSource

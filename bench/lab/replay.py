@@ -37,7 +37,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy

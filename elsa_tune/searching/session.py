@@ -17,16 +17,18 @@ from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import RunError, shortlist
 from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
+from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
 from elsa_tune.searching.planning.plan import Plan, exploring_share
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
-from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
+from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.searching.tune.watching import LostNodes, Watch
 from elsa_tune.specs.adaptation import Candidate

@@ -27,8 +27,8 @@ from elsa_tune.errors import (
 from elsa_tune.results.results_csv import Study
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions
-from elsa_tune.searching.pace import training_seconds
 from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.probe_time import training_seconds
 from elsa_tune.searching.several import carry_out, standing
 from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.searching.tune import cluster

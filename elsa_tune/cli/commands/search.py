@@ -193,8 +193,8 @@ def _up_to(planned: int, most: int) -> str:
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.searching.pace import probed_time, recorded_seconds
     from elsa_tune.searching.planning.strategies import strategy_of
+    from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
     strategy = strategy_of(spec)
     trials = Counter({one: strategy.seeds_at(0, one) for one in spec.depths})

@@ -8,8 +8,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
+from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord, facts_of
-from elsa_tune.searching.tune.stopping import Interruption
 from elsa_tune.searching.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
