@@ -245,12 +245,12 @@ class Bundle:
                 raise UnknownNameError.among("task", name, self.tasks)
         split = split_texts(texts)
         shapes = {name: (len(split), self._configs[name].num_labels) for name in names}
-        found = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        logits_of = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         if names and len(split):
             with self._turn, torch.inference_mode():
-                self._fill(split, found)
+                self._fill(split, logits_of)
         predictions = {}
-        for name, logits in found.items():
+        for name, logits in logits_of.items():
             config = self._configs[name]
             scores = torch.from_numpy(logits)
             if config.problem_type != "regression":
@@ -259,24 +259,24 @@ class Bundle:
             predictions[name] = Prediction(labels, scores.amax(1).numpy(), logits)
         return predictions
 
-    def _fill(self, split: Split, found: Mapping[str, NDArray[np.float32]]) -> None:
-        limits = {name: self._configs[name].elsa_tune["max_length"] for name in found}
+    def _fill(self, split: Split, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
+        limits = {name: self._configs[name].elsa_tune["max_length"] for name in logits_of}
         rows = tokenised(split, max(limits.values()), self._tokenizer)
         longest = int(rows.lengths.max())
         # Only where a text is cut do tasks with another limit read other tokens.
         for limit in {min(limit, longest) for limit in limits.values()}:
             cut = rows if limit == longest else tokenised(split, limit, self._tokenizer)
-            self._run(cut, {n: found[n] for n in found if min(limits[n], longest) == limit})
+            self._run(cut, {n: logits_of[n] for n in logits_of if min(limits[n], longest) == limit})
 
-    def _run(self, rows: TokenRows, found: Mapping[str, NDArray[np.float32]]) -> None:
+    def _run(self, rows: TokenRows, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
         order = np.argsort(rows.lengths, kind="stable")
         rows = rows.take(order)
-        wanted = {self._begins[name] for name in found if name in self._begins}
+        wanted = {self._begins[name] for name in logits_of if name in self._begins}
         for chunk in passes(rows):
             batch: Any = self._prefix.batch(rows, chunk)
             places = batch.places - int(rows.offsets[chunk[0]])
             behind = dict(self._prefix.behind(rows, chunk, wanted)) if wanted else {}
-            for name, into in found.items():
+            for name, into in logits_of.items():
                 given = behind[self._begins[name]][places] if name in self._begins else None
                 into[order[batch.rows]] = self._branches[name](batch, given)
 

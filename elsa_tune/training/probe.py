@@ -242,5 +242,5 @@ def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any
         return np.full(len(x_evaluation), labels.mean(), dtype=np.float32)
     from sklearn.linear_model import RidgeCV
 
-    found = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
-    return np.asarray(found.predict(x_evaluation), dtype=np.float32)
+    model = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
+    return np.asarray(model.predict(x_evaluation), dtype=np.float32)

@@ -96,11 +96,11 @@ def save_classifier(
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
     """Return sha256 of tensors and their names, as hexadecimal digits."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode())
+        sha256.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def read_labelled(path: Path, task: TaskSpec) -> Split:

@@ -85,12 +85,12 @@ def tune(
                 raise
             yield division, str(error)
             continue
-        found = Throughput(
-            tokens_per_second=statistics.harmonic_mean([one.tokens_per_second for one in each]),
-            peak_memory_mb=max(one.peak_memory_mb for one in each),
+        best = Throughput(
+            tokens_per_second=statistics.harmonic_mean([copy.tokens_per_second for copy in each]),
+            peak_memory_mb=max(copy.peak_memory_mb for copy in each),
         )
-        peak = max(peak, found.peak_memory_mb)
-        yield division, found
+        peak = max(peak, best.peak_memory_mb)
+        yield division, best
 
 
 def measure(
@@ -107,7 +107,7 @@ def measure(
     context.set_forkserver_preload([__name__])
     processes = []
     ends = []
-    found = []
+    throughputs = []
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
@@ -119,8 +119,8 @@ def measure(
         for training in trainings:
             _asked(ends, training)
             rates, peaks = zip(*_asked(ends, "count"), strict=True)
-            found.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
-        return found
+            throughputs.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
+        return throughputs
     except (EOFError, ConnectionError) as error:
         raise RunError(
             f"{division.trials} trials at once with {division.threads} CPU threads each did "
@@ -198,18 +198,18 @@ def remember(
 ) -> None:
     """Keep the best division for a model's searches on this machine; raises OSError."""
     tuned = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"), bf16=bf16)
-    found = {name: asdict(one) for name, one in {**remembered(device), model: tuned}.items()}
-    text = json.dumps(found, indent=1) + "\n"
+    values = {name: asdict(each) for name, each in {**remembered(device), model: tuned}.items()}
+    text = json.dumps(values, indent=1) + "\n"
     write_aside(_path(device), text.encode())
 
 
 def remembered(device: str) -> dict[str, Tuned]:
     """Return what was found on this machine as it is now, by the model's name."""
     try:
-        found = json.loads(_path(device).read_text(encoding="utf-8"))
+        values = json.loads(_path(device).read_text(encoding="utf-8"))
         return {
-            model: Tuned(**{**one, "division": Division(**one["division"])})
-            for model, one in found.items()
+            model: Tuned(**{**fields, "division": Division(**fields["division"])})
+            for model, fields in values.items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -53,15 +53,15 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     training = splits["train"] if holdout is None else _together(splits["train"], holdout)
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
-    found = [*_leaked(task, by_name, keys)]
+    findings = [*_leaked(task, by_name, keys)]
     if type_of(task.kind).has_classes:
-        found += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
+        findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
         if split.lost is not None and split.lost.share > MUCH_LOST:
-            found.append(split.lost)
-    found += [*_repeated(by_name, keys), *_empty(task, by_name)]
+            findings.append(split.lost)
+    findings += [*_repeated(by_name, keys), *_empty(task, by_name)]
     order = list(FindingCode)
-    return tuple(sorted(found, key=lambda one: order.index(one.code)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.code)))
 
 
 def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
@@ -109,7 +109,7 @@ def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, fi
 
 
 def _together(first: Split, second: Split) -> Split:
-    texts = tuple([*one, *other] for one, other in zip(first.texts, second.texts, strict=True))
+    texts = tuple([*own, *more] for own, more in zip(first.texts, second.texts, strict=True))
     return Split(first.where, texts, np.concatenate([first.labels, second.labels]))
 
 
@@ -145,8 +145,8 @@ def _leaked(
     leaked = np.isin(keys["evaluation"], keys["training"])
     if not leaked.any():
         return
-    there = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
-    trained = set(_rows(training, there))
+    leaking = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
+    trained = set(_rows(training, leaking))
     same_label = None
     if type_of(task.kind).has_classes:
         trained_rows = _row_keys(keys["training"], training.labels)
@@ -192,14 +192,14 @@ def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator
 
 
 def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
-    rows = {
-        name: np.bincount(split.labels, minlength=task.outputs) for name, split in splits.items()
-    }
+    rows = {}
+    for name, split in splits.items():
+        rows[name] = np.bincount(split.labels, minlength=task.outputs)
     for code, where in (
         (FindingCode.CLASSES_NOT_EVALUATED, "evaluation"),
         (FindingCode.CLASSES_NOT_TRAINED, "training"),
     ):
-        lacking = [task.classes[one] for one in np.flatnonzero(rows[where] == 0)]
+        lacking = [task.classes[number] for number in np.flatnonzero(rows[where] == 0)]
         if lacking:
             yield RowFinding(
                 code=code, count=len(lacking), of=task.outputs, where=where, **named(lacking)
@@ -214,7 +214,7 @@ def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFind
                 count=sum(int(counts[ids].sum()) for counts in rows.values()),
                 of=sum(map(len, splits.values())),
                 where="training and evaluation",
-                **named([task.classes[one] for one in ids]),
+                **named([task.classes[number] for number in ids]),
             )
 
 
@@ -223,7 +223,11 @@ def _alike(task: TaskSpec) -> list[int]:
     groups: dict[str, list[int]] = {}
     for number, name in enumerate(task.classes):
         groups.setdefault(folded(name), []).append(number)
-    return [one for several in groups.values() if len(several) > 1 for one in several]
+    alike = []
+    for numbers in groups.values():
+        if len(numbers) > 1:
+            alike += numbers
+    return alike
 
 
 def _looks_missing(task: TaskSpec) -> list[int]:
@@ -234,7 +238,9 @@ def _empty(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
     """Find empty texts of pairs; a row without any text was left out when it was read."""
     every = _together(*splits.values())
     blank = np.array([[not text.strip() for text in column] for column in every.texts])
-    columns = [name for name, one in zip(task.text_columns, blank, strict=True) if one.any()]
+    columns = [
+        name for name, is_blank in zip(task.text_columns, blank, strict=True) if is_blank.any()
+    ]
     if columns:
         yield RowFinding(
             code=FindingCode.EMPTY_TEXTS,

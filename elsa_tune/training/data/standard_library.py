@@ -73,14 +73,16 @@ def documented_names(root: Path) -> list[Documented]:
     No sentence comes twice; files that this Python cannot parse are left out. A process parses a
     library once, which takes seconds.
     """
-    found: dict[str, Documented] = {}
+    by_sentence: dict[str, Documented] = {}
     for path in _files(root):
         file = path.relative_to(root).as_posix()
         for name, docstring in _docstrings(path.read_bytes()):
             sentence = first_sentence(docstring)
             if name and _is_ordinary(sentence):
-                found.setdefault(sentence.lower().rstrip(".!?"), Documented(file, name, sentence))
-    return list(found.values())
+                by_sentence.setdefault(
+                    sentence.lower().rstrip(".!?"), Documented(file, name, sentence)
+                )
+    return list(by_sentence.values())
 
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:

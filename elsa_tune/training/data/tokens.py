@@ -160,16 +160,16 @@ def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[
     return here if device.type == "cpu" else _by_one_copy(here, device)
 
 
-def _by_one_copy(here: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    ends = np.cumsum([-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in here.values()])
+def _by_one_copy(on_host: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    ends = np.cumsum([-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in on_host.values()])
     # Pinned memory comes from torch's own pool, which waits for the copy before it lends it again.
     host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=device.type == "cuda")
     parts = {}
-    for (name, tensor), start in zip(here.items(), [0, *ends.tolist()], strict=False):
+    for (name, tensor), start in zip(on_host.items(), [0, *ends.tolist()], strict=False):
         parts[name] = slice(start, start + tensor.nbytes)
         host[parts[name]] = tensor.reshape(-1).view(torch.uint8)
-    there = host.to(device, non_blocking=True)
+    on_device = host.to(device, non_blocking=True)
     return {
-        name: there[parts[name]].view(tensor.dtype).view(tensor.shape)
-        for name, tensor in here.items()
+        name: on_device[parts[name]].view(tensor.dtype).view(tensor.shape)
+        for name, tensor in on_host.items()
     }

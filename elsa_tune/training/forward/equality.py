@@ -122,8 +122,10 @@ def _difference(
         for module in (*whole_prefix, *our_prefix):
             module.eval()
         expected = whole(**inputs).logits.float()
-        found = runs(batch, None if training and setting.recipe.frozen_dropout else given).float()
-        off = float((expected - found).abs().max())
+        ours_gives = runs(
+            batch, None if training and setting.recipe.frozen_dropout else given
+        ).float()
+        off = float((expected - ours_gives).abs().max())
         if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"
@@ -211,12 +213,14 @@ def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting)
             return torch.randn(shape, generator=draw, device=setting.device).bfloat16()
 
         q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
-        found = torch.cat(
+        contexts = torch.cat(
             [attend(q, k, v, batch, heads), attend(batch.cls_tokens(q), k, v, batch, heads)]
         )
-        outcomes.append((found.detach(), *torch.autograd.grad(found, (q, k, v), drawn(len(found)))))
-    for expected, found in zip(*outcomes, strict=True):
-        off = float((expected - found).float().abs().max() / expected.float().abs().max())
+        outcomes.append(
+            (contexts.detach(), *torch.autograd.grad(contexts, (q, k, v), drawn(len(contexts))))
+        )
+    for expected, contexts in zip(*outcomes, strict=True):
+        off = float((expected - contexts).float().abs().max() / expected.float().abs().max())
         if not off <= _BF16_TOLERANCE:
             return f"it differs by {off:.2g} of its largest value"
     return None

@@ -62,19 +62,19 @@ class PaddedModel(nn.Module):
         """Return what `PackedModel.behind` yields, of the complete model."""
         base = int(rows.offsets[chunk[0]])
         count = int(rows.offsets[chunk[-1] + 1]) - base
-        found: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
         for start in range(0, len(chunk), _ROWS):
             batch = self.batch(rows, by_length[start : start + _ROWS])
             # Numbers from the host: a GPU would be waited for to count those of a mask.
-            there = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
-            real = there["real"]
+            on_device = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
+            real = on_device["real"]
             place = batch.places.view(-1)[real] - base
             for n, hidden in self._hidden(batch, wanted).items():
-                if n not in found:
-                    found[n] = hidden.new_empty((count, hidden.shape[-1]))
-                found[n][place] = hidden.flatten(0, 1)[real]
-        return sorted(found.items())
+                if n not in states:
+                    states[n] = hidden.new_empty((count, hidden.shape[-1]))
+                states[n][place] = hidden.flatten(0, 1)[real]
+        return sorted(states.items())
 
     @torch.inference_mode()
     def _hidden(self, batch: PaddedBatch, wanted: Collection[int]) -> dict[int, Tensor]:
@@ -83,11 +83,11 @@ class PaddedModel(nn.Module):
         What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
         N = L what the encoder gives its head, a last norm included.
         """
-        found: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         layers = layer_list(self.model)
 
         def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            found[number] = args[0] if args else kwargs["hidden_states"]
+            states[number] = args[0] if args else kwargs["hidden_states"]
             if number == max(wanted):
                 raise _EnoughError
 
@@ -99,7 +99,7 @@ class PaddedModel(nn.Module):
         try:
             with masks_without_asking(self.model.device):
                 if len(layers) in wanted:
-                    found[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
+                    states[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
                 else:
                     self.model(**batch.inputs)
         except _EnoughError:
@@ -107,7 +107,7 @@ class PaddedModel(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
-        return found
+        return states
 
     def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:
         """Return logits [B, C]. given: hidden states [B, T, H] behind the dropped layers."""

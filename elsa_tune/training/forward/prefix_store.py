@@ -178,7 +178,7 @@ class PrefixStore:
 
     def entries(self) -> list[EntrySummary]:
         """Return every entry, also unfinished and damaged ones, the most recently used first."""
-        found = []
+        summaries = []
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
@@ -186,7 +186,7 @@ class PrefixStore:
             with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
                 what = str(json.loads(file.read(_FACTS))["what"])
             with contextlib.suppress(OSError):
-                found.append(
+                summaries.append(
                     EntrySummary(
                         key=entry.name,
                         what=what,
@@ -195,7 +195,7 @@ class PrefixStore:
                         in_use=_is_locked(entry),
                     )
                 )
-        return sorted(found, key=lambda one: one.last_used, reverse=True)
+        return sorted(summaries, key=lambda summary: summary.last_used, reverse=True)
 
     def evict(self, key: str) -> bool:
         """Remove an entry unless somebody reads or writes it; whether it was removed."""
@@ -241,10 +241,10 @@ def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
         return False
     expected = json.loads(file.read(_FACTS))["crc32"]
     if (entry, expected) not in _verified:
-        found = 0
+        crc = 0
         while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-        if found != expected:
+            crc = zlib.crc32(block, crc)
+        if crc != expected:
             return False
         _verified.add((entry, expected))
     return True

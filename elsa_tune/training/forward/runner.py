@@ -233,8 +233,8 @@ class Prefix:
         store = self._store
         shape = self._shape
         kept_as = self._setting.recipe.prefix_cache
-        there = {entry.key for entry in store.entries()}
-        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
+        kept_keys = {entry.key for entry in store.entries()}
+        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in kept_keys)})
         try:
             store.make_room(shape.bytes * len(depths))
         except NotKeptError:

@@ -306,16 +306,16 @@ def explained(what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # of safetensors, torch or transformers, and of any kind
-        said = str(error).lower()
+        words = str(error).lower()
         why = first_line(error)
-        if "trust_remote_code" in said:
+        if "trust_remote_code" in words:
             why = (
                 "it brings Python code of its own, which elsa-tune never runs; choose a model "
                 "whose architecture is part of transformers"
             )
         elif "weights_only" in why:  # torch's own words tell how to run the code
             why = "they hold more than tensors, and a checkpoint's code is never run"
-        elif any(word in said for word in ("sentencepiece", "protobuf", "tiktoken")):
+        elif any(word in words for word in ("sentencepiece", "protobuf", "tiktoken")):
             why = f"{why}; it needs: pip install sentencepiece protobuf"
         raise ModelError(f"{what}: {why}") from error
 

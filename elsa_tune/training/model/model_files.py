@@ -139,16 +139,16 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
     if spec.source is ModelSource.HUB and spec.location in known:
         return None
     try:
-        said = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
+        written = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    is_mean = isinstance(said, dict) and said.get("pooling_mode_mean_tokens") is True
+    is_mean = isinstance(written, dict) and written.get("pooling_mode_mean_tokens") is True
     return Pooling.MEAN if is_mean else None
 
 
 def _package_folder(package: str) -> Path:
-    found = importlib.util.find_spec(package)  # finds without running the package's code
-    places = None if found is None else found.submodule_search_locations
+    installed = importlib.util.find_spec(package)  # finds without running the package's code
+    places = None if installed is None else installed.submodule_search_locations
     for place in places or ():
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
             digest = sha256_of(path)

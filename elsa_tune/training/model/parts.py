@@ -114,16 +114,16 @@ def prefix_modules(model: PreTrainedModel, layers: int) -> list[nn.Module]:
 def final_linear(model: PreTrainedModel) -> str:
     """Return the name of the last linear module, whose width is `num_labels`. Raises ModelError."""
     outside_base = f"{model.base_model_prefix}."
-    found: list[str] = [
+    names: list[str] = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
         and module.out_features == model.config.num_labels
         and not name.startswith(outside_base)
     ]
-    if not found:
+    if not names:
         raise _refusal(model, "has no linear classification layer at its end")
-    return found[-1]
+    return names[-1]
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
