@@ -103,29 +103,30 @@ def _difference(
     fast: Callable[[PreTrainedModel], PackedModel | PaddedModel],
 ) -> str | None:
     """Return how the logits of what runs fast differ from the model's, on a few rows, or None."""
-    (whole, whole_prefix), (ours, our_prefix) = (_calm_copy(model, setting) for _ in range(2))
+    complete, complete_prefix = _calm_copy(model, setting)
+    ours, our_prefix = _calm_copy(model, setting)
     runs = fast(ours)
     rows = data.evaluation.take(_probe_rows(data.evaluation))
     numbers = np.arange(len(rows))
     batch = runs.batch(rows, numbers)
     inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
+    frozen_dropout = setting.recipe.frozen_dropout
     n = min(setting.trainable.first_trained_layer, runs.deepest)
     given = None
     if n > 0:
         [(_, hidden)] = runs.behind(rows, numbers, [n])
         given = hidden[batch.places]
-        if not setting.recipe.frozen_dropout:
+        if not frozen_dropout:
             runs.drop_prefix(n)
     for training in (False, True):
-        whole.train(training)
+        complete.train(training)
         runs.train(training)
-        for module in (*whole_prefix, *our_prefix):
+        for module in (*complete_prefix, *our_prefix):
             module.eval()
-        expected = whole(**inputs).logits.float()
-        ours_gives = runs(
-            batch, None if training and setting.recipe.frozen_dropout else given
-        ).float()
-        off = float((expected - ours_gives).abs().max())
+        expected = complete(**inputs).logits.float()
+        # With dropout in frozen layers, only evaluation reads what was kept.
+        reads = None if training and frozen_dropout else given
+        off = float((expected - runs(batch, reads).float()).abs().max())
         if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"
@@ -141,15 +142,15 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     fast must be found to differ.
     """
     copied = twin(model)
-    trained: list[nn.Module] = [copied]
+    behind_prefix: list[nn.Module] = [copied]
     prefix: list[nn.Module] = []
     if not (setting.recipe.frozen_dropout or setting.trainable.embeddings_train):
         base = copied.base_model
-        trained = [child for child in copied.children() if child is not base]
-        trained += [child for name, child in base.named_children() if "pool" in name.lower()]
-        trained += list(layer_list(copied))[setting.trainable.first_trained_layer :]
+        behind_prefix = [child for child in copied.children() if child is not base]
+        behind_prefix += [child for name, child in base.named_children() if "pool" in name.lower()]
+        behind_prefix += list(layer_list(copied))[setting.trainable.first_trained_layer :]
         prefix = frozen_modules(copied, setting.trainable)
-    for module in trained:
+    for module in behind_prefix:
         for dropout in module.modules():
             if isinstance(dropout, nn.Dropout):
                 dropout.p = 0.0
@@ -213,14 +214,13 @@ def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting)
             return torch.randn(shape, generator=draw, device=setting.device).bfloat16()
 
         q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
-        contexts = torch.cat(
-            [attend(q, k, v, batch, heads), attend(batch.cls_tokens(q), k, v, batch, heads)]
-        )
-        outcomes.append(
-            (contexts.detach(), *torch.autograd.grad(contexts, (q, k, v), drawn(len(contexts))))
-        )
-    for expected, contexts in zip(*outcomes, strict=True):
-        off = float((expected - contexts).float().abs().max() / expected.float().abs().max())
+        every_token = attend(q, k, v, batch, heads)
+        cls_tokens = attend(batch.cls_tokens(q), k, v, batch, heads)
+        context = torch.cat([every_token, cls_tokens])
+        gradients = torch.autograd.grad(context, (q, k, v), drawn(len(context)))
+        outcomes.append((context.detach(), *gradients))
+    for padded, varlen in zip(*outcomes, strict=True):
+        off = float((padded - varlen).float().abs().max() / padded.float().abs().max())
         if not off <= _BF16_TOLERANCE:
             return f"it differs by {off:.2g} of its largest value"
     return None
