@@ -35,7 +35,8 @@ dist-packages __pycache__ __phello__ distutils asyncore asynchat smtpd imp aifc 
 crypt imghdr mailcap msilib nntplib pipes sndhdr sunau telnetlib uu xdrlib
 """
 LEFT_OUT = frozenset(_LEFT_OUT.split())
-SHORTEST, LONGEST = 4, 24  # words of a sentence
+SHORTEST = 4  # words of a sentence
+LONGEST = 24
 
 
 class Documented(NamedTuple):
@@ -47,7 +48,7 @@ class Documented(NamedTuple):
 
 
 def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
-    """3,000 training and 600 evaluation pairs, half of each "own"; no file gives rows to both.
+    """Return 3,000 training and 600 evaluation pairs, half of each "own", from different files.
 
     The same rows in every call on one Python; a library that differs a little gives slightly other
     ones. shuffled_labels: a control. The same texts, labels without a meaning: nothing can be
@@ -57,7 +58,7 @@ def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """The library's .py files in the order of their paths; site-packages is not walked through."""
+    """Return the library's .py files in the order of their paths, without site-packages."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in LEFT_OUT)
         for name in sorted(names):
@@ -67,18 +68,21 @@ def _files(root: Path) -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=1)
 def documented_names(root: Path) -> list[Documented]:
-    """Functions and classes of a library's folder with an ordinary first sentence, no sentence
-    twice, in the order of the files; without those that this Python cannot parse. A process parses
-    a library once, which takes seconds.
+    """Return functions and classes of a library's folder with an ordinary first sentence.
+
+    No sentence comes twice; files that this Python cannot parse are left out. A process parses a
+    library once, which takes seconds.
     """
-    found: dict[str, Documented] = {}
+    by_sentence: dict[str, Documented] = {}
     for path in _files(root):
         file = path.relative_to(root).as_posix()
         for name, docstring in _docstrings(path.read_bytes()):
             sentence = first_sentence(docstring)
             if name and _is_ordinary(sentence):
-                found.setdefault(sentence.lower().rstrip(".!?"), Documented(file, name, sentence))
-    return list(found.values())
+                by_sentence.setdefault(
+                    sentence.lower().rstrip(".!?"), Documented(file, name, sentence)
+                )
+    return list(by_sentence.values())
 
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
@@ -103,21 +107,21 @@ def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
 
 
 def name_words(name: str) -> str:
-    """`_getHTTPResponse` and `get_http_response` -> "get http response"."""
+    """Return "get http response" for `_getHTTPResponse` and `get_http_response`."""
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     name = re.sub(r"([A-Z])([A-Z][a-z])", r"\1 \2", name.replace("IPv", "Ipv"))
     return " ".join(name.replace("_", " ").lower().split())
 
 
 def first_sentence(docstring: str) -> str:
-    """The first sentence of the first paragraph, on one line."""
+    """Return the first sentence of the first paragraph, on one line."""
     paragraph = " ".join(re.split(r"\n\s*\n", docstring.strip(), maxsplit=1)[0].split())
     end = re.search(r"(?<!e\.g)(?<!i\.e)(?<!etc)[.!?](?=\s|$)", paragraph)
     return paragraph[: end.end()] if end else paragraph
 
 
 def _is_ordinary(sentence: str) -> bool:
-    """Words: neither a signature (`copy(x) -> y`) nor code, neither a stub nor a paragraph."""
+    """Return whether it is words: no signature (`copy(x) -> y`), no code, no stub, no paragraph."""
     letters = sum(character.isalpha() or character == " " for character in sentence)
     return (
         SHORTEST <= len(sentence.split()) <= LONGEST
@@ -127,7 +131,7 @@ def _is_ordinary(sentence: str) -> bool:
 
 
 def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dict[str, Split]:
-    """The task's rows from a library's documented names, as `read_standard_library` gives them."""
+    """Make the task's rows of a library's documented names, as `read_standard_library` has them."""
     train: list[Documented] = []
     dev: list[Documented] = []
     for item in documented:
@@ -147,7 +151,7 @@ def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dic
 
 
 def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -> Split:
-    """`size` rows; half of the names keep their own sentence.
+    """Make `size` rows; half of the names keep their own sentence.
 
     Each name draws for itself whether it is in, with whose sentence, and in which place (subsets
     are taken by place): one name more in a library changes a few rows, not all.
@@ -158,7 +162,9 @@ def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -
     ranked = sorted(items, key=rank.__getitem__)
     rows: dict[int, tuple[str, str, int]] = {}
     for number, item in enumerate(ranked[:size]):
-        own, other, draw = number < size // 2, item, draws[item]
+        own = number < size // 2
+        other = item
+        draw = draws[item]
         while not own and (other.file == item.file or other.name == item.name):
             other = ranked[bisect_left(ranked, draw(), key=rank.__getitem__) - 1]
         while (place := int(draw() * size)) in rows:
