@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.machine import usable_cores
+from elsa_tune.training.machine import freeze_gc, usable_cores
 from elsa_tune.training.throughput import Division, measure
 
 SEEDS = 5
@@ -171,6 +172,39 @@ def memory(bench: Bench) -> None:
     data = bench.data(16 * 4, 64)
 
     def last(frozen: int) -> Any:
+        *_, result = loop.train(bench.trial(frozen), data, device=bench.device)
+        return result
+
+    for frozen in bench.depths:
+        bench.record(f"peak_mb N={frozen}", lambda n=frozen: round(last(n).peak_memory_mb))
+    if bench.device == "cpu":
+        return
+    bench.record("left_mb", lambda: round(torch.cuda.memory_allocated() / 2**20, 1))
+
+    def limited(share: float) -> dict[str, Any]:
+        total = torch.cuda.get_device_properties(0).total_memory
+        allowed = bench.found["peak_mb N=0"] * share * 2**20
+        torch.cuda.set_per_process_memory_fraction(allowed / total)
+        try:
+            result = last(0)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        return {"micro_batch": result.micro_batch_size, "notes": list(result.notes)}
+
+    for share in (1.2, 1.0, 0.9):
+        bench.record(f"limited to {share} of the peak", lambda share=share: limited(share))
+
+
+def grid(bench: Bench) -> None:
+    """40 trials on RTE-shaped data, three epochs each, one after another in this process; then the
+    Trainer, one at each depth.
+    """
+    freeze_gc()  # as a search's worker does: else every trial's end looks through all of torch
+    data = bench.data()
+
+    def whole(frozen: int, seed: int) -> dict[str, Any]:
+        started = time.perf_counter()
+        trial = replace(bench.trial(frozen, epochs=1 if bench.tiny else 3), seed=seed)
         depths = tuple(map(FreezeDepth.of, bench.grid))
         *_, result = loop.train(trial, data, device=bench.device, depths=depths)
         seconds = time.perf_counter() - started

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from elsa_tune.searching.launch import inputs_of, versions_here
-from elsa_tune.searching.record import params_of
+from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -94,7 +94,7 @@ def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Rec
         for seed, quality in zip(spec.measuring_seeds, qualities, strict=True):
             trial = spec.trial(Phase.MEASURE, FreezeDepth.of(frozen), 3e-3, seed)
             records += [
-                TrialStarted(trial=trial.key, params=params_of(spec, trial)),
+                TrialStarted(trial=trial.key, params=facts_of(spec, trial)),
                 Report(trial=trial.key, evaluation=2, step=9, metrics={"quality": quality}),
                 TrialEnded(
                     trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": quality}

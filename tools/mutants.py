@@ -70,7 +70,7 @@ TESTED = {
     "elsa_tune/searching/planning/measuring.py": "hunt plan looks",
     "elsa_tune/searching/planning/sampler.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/exploring.py": f"extension {_PLANNING}",
-    "elsa_tune/searching/tune/stopping.py": "early_stopping stopping",
+    "elsa_tune/searching/tune/asha.py": "early_stopping stopping",
     "elsa_tune/tracking/state.py": "state",
     "elsa_tune/tracking/journal.py": "journal damaged_journals",
 }

@@ -34,17 +34,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
 
 FOLDER = Path(__file__).resolve().parent
@@ -138,10 +137,9 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     scheduler = PerDepthAsha(spec.early_stopping, table.evaluations, score, exempt)
     known: list[KnownTrial] = []
     controller: Any = None
-    while slots := exploring_slots(spec, known):
+    while slots := strategy_of(spec).slots(known):
         slot = slots[0]
-        rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
-        one = spec.trial(Phase.EXPLORE, slot.depth, rate, seed)
+        one = strategy_of(spec).trial_of(slot, known)
         trial: Any = SimpleNamespace(trial_id=one.key, config={TRIAL: one})
         scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
@@ -190,11 +188,12 @@ def replays(
         others = {one for _, one in table.found} - {seed}
         spec = specification(table, overrides, seed, noise)
         known = explored(table, spec, seed)
-        rates = best_rates(spec, known)
+        rates = strategy_of(spec).best_rates(known)
         for depth in rates:
             here = [one for one in known if one.trial.depth == depth]
             epochs = sum(len(one.qualities) for one in here) / table.evaluations
             n, rate = depth.frozen_layers, rates[depth]
+            seeds = strategy_of(spec).seeds_at(0, depth)
             yield {
                 "task": table.task,
                 "seed": seed,
@@ -202,7 +201,7 @@ def replays(
                 "rate": rate,
                 "tries": len(here),
                 "cost": epochs * relative_cost(spec, depth),
-                "whole": (epochs + spec.first_seeds(depth)) * relative_cost(spec, depth),
+                "whole": (epochs + seeds) * relative_cost(spec, depth),
                 "missed": table.lost(n, rate, [seed]),
                 "regret": table.lost(n, rate, others),
             }

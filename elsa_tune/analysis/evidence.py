@@ -111,10 +111,10 @@ class PlannedLooks:
         """The depths in the order of testing: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
         found: list[FreezeDepth] = []
-        place = FULL_MODEL.frozen_layers
+        place: int | str = FULL_MODEL.key
         while place in follower and follower[place] not in found:
             found.append(follower[place])
-            place = found[-1].frozen_layers
+            place = found[-1].key
         return found
 
 

@@ -152,4 +152,4 @@ def _traits(row: ResultRow) -> list[str]:
         f"metric {row.metric or 'not named'}",
         f"selection {row.selection or 'not named'}",
     ]
-    return traits + [text for text in re.split(r"[;,\n]\s*", row.comparison) if text]
+    return traits + [text for text in re.split(r"[;,\n]\s*", str(row.comparison)) if text]

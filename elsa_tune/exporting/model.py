@@ -32,6 +32,7 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
+from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -43,7 +44,6 @@ from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
 from elsa_tune.words import duration, points, rate_text

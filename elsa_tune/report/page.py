@@ -264,11 +264,10 @@ def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str,
 
 def _data(row: ResultRow) -> str:
     """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
-    fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
     known = [
         number_text(row.train_size, "{:,} training rows"),
         number_text(row.examples, "{:,} evaluation rows"),
-        "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
+        "" if row.comparison.data is None else f"fingerprint {row.comparison.data}",
     ]
     return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
 

@@ -144,6 +144,7 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     lines = []
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+        values["comparison"] = str(row.comparison)
         values["frozen_layers"] = row.depth.frozen_layers
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
         lines.append([values[name] for name in COLUMNS])
@@ -168,7 +169,7 @@ class Study(enum.StrEnum):
 def printed_rows(study: Study) -> tuple[ResultRow, ...]:
     """The means in the tables' order; MNLI's second evaluation split is task `mnli_mismatched`."""
     rows = import_results(Path(__file__).parent / "data" / "published.csv").rows
-    return tuple(row for row in rows if row.comparison == study.source)
+    return tuple(row for row in rows if str(row.comparison) == study.source)
 
 
 def published_rows() -> list[ResultRow]:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import optuna
 import ray
@@ -17,28 +17,24 @@ from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import RunError, shortlist
 from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
-    failed_slots,
-    is_cheap,
-    measured_rates,
-    slots_left,
-)
+from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
 from elsa_tune.searching.planning.plan import Plan, exploring_share
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
-from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
+from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.searching.tune.watching import LostNodes, Watch
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import SearchSpec, Strategy
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
@@ -67,7 +63,7 @@ def run_session(
         forwarder = Forwarder(paths, store, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        plan = Plan(spec, record.state, paths.folder, board.phase, record.write)
+        plan = Plan(spec, record.state, paths.folder)
         attempt = record.state().search.attempt + 1
         interruption, is_raised = Interruption(), False
         status, message, unwritten = SearchStatus.FAILED, "", ""
@@ -138,6 +134,7 @@ class SearchRun:
         # A depth that an earlier session began to measure keeps its rate.
         self._rates = self._kept = measured_rates(plan.known)
         self._is_measuring = False
+        self._said = ""  # what the last step was for
         self._ran_out = False  # exploring or the whole had no more time
         self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
@@ -163,7 +160,7 @@ class SearchRun:
 
     def _announce(self) -> None:
         spec, known = self._spec, self._plan.known
-        slots = slots_left(spec, known, self._rates)
+        slots = self._plan.strategy.slots_left(known, self._rates)
         if failed := failed_slots(known):
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
@@ -172,16 +169,29 @@ class SearchRun:
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
 
-    def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
+    def _decide(self, rates: Mapping[Candidate, float]) -> None:
+        """Record the candidates' learning rates."""
         if not self._is_measuring:
             self._is_measuring = True
-            if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
-                seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
-                left = self._spec.measuring_trials
-                self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
+            if self._plan.strategy.opening:
+                self._board.phase(self._plan.strategy.opening)
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what="learning_rates", value=value))
+
+    def _measuring(
+        self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]
+    ) -> Sequence[TrialSpec]:
+        """Return what is measured now; record what that decides, and say what it is for."""
+        step = self._plan.step(rates, known)
+        if step.decision is not None:
+            self._record.write(step.decision)
+            if step.note:
+                self._board.phase(f"measuring: {step.note}")
+        if step.why != self._said and not step.waits:
+            self._said = step.why
+            self._board.phase(f"measuring: {step.why}")
+        return step.trials
 
     def _fit(self) -> None:
         if self._is_over():
@@ -189,11 +199,11 @@ class SearchRun:
         spec = self._spec
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec,
+            self._plan.strategy,
             lambda: self._plan.known,
             self._rates,
             self._decide,
-            self._plan.measuring,
+            self._measuring,
             self._may_explore,
         )
         searcher.probe = self._probing.trial
@@ -263,7 +273,7 @@ class SearchRun:
     def _may_explore(self) -> bool:
         """Whether exploring, which must leave time to measure, has some of its own left."""
         is_late = self._is_late(exploring_share(self._spec))
-        return not is_late or not best_rates(self._spec, self._plan.known)
+        return not is_late or not self._plan.strategy.best_rates(self._plan.known)
 
     def _is_late(self, share: float) -> bool:
         """Whether this share of the time limit, where there is one, has passed."""
@@ -298,7 +308,7 @@ class SearchRun:
 
     def _say_better_rates(self) -> None:
         """A depth keeps the rate that it was measured at, whatever is found by trying again."""
-        best = best_rates(self._spec, self._plan.known)
+        best = self._plan.strategy.best_rates(self._plan.known)
         for depth, rate in self._kept.items():
             if depth in self._spec.explored and best.get(depth, rate) != rate:
                 which = depths_text([depth], self._spec.layers)

@@ -5,6 +5,7 @@ A method of adaptation (freezing, later others) is a subclass of `Candidate` her
 Planning, record, analysis and report know what this class declares, and nothing else.
 """
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -42,6 +43,11 @@ class Candidate(ABC):
     def is_tested(self) -> bool:
         """Whether it may be the operating point; what is only drawn beside the curve may not."""
         return True
+
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        """Whole numbers, 0 or more, from which what is random about it is seeded."""
+        return (zlib.crc32(self.key.encode()),)
 
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:

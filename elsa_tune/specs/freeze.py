@@ -101,6 +101,10 @@ class FreezeDepth(Candidate):
         """N; embeddings-only lies between the full model and N = 1."""
         return 0.5 if self.is_embeddings_only else float(self.frozen_layers)
 
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        return self.frozen_layers, int(self.embeddings_frozen)
+
     def fine_tuned_layers(self, layers: int) -> int:
         """Return k = L - N."""
         return layers - self.frozen_layers

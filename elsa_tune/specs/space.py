@@ -17,16 +17,17 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
+from elsa_tune.specs.freeze import default_depths
 from elsa_tune.specs.search import (
     Asha,
     RateList,
     RateRange,
-    Rates,
+    RateSpace,
     SamplerName,
-    Strategy,
     check_few,
 )
 from elsa_tune.specs.task import Metric
@@ -88,16 +89,15 @@ class Space(BaseModel):
         Literal["half", "all"] | list[int | str], BeforeValidator(_readable_depths)
     ] = "half"
     learning_rate: Annotated[
-        Rates | Literal["from_full_model"], BeforeValidator(_readable_rates)
+        RateSpace | Literal["from_full_model"], BeforeValidator(_readable_rates)
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
     # What the full model explores, where the others take its best rate (FROM_FULL_MODEL).
-    full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
+    full_model_learning_rate: Annotated[RateSpace, BeforeValidator(_readable_rates)] | None = None
     # `even` measures every depth with `seeds` seeds; `hunt` those that can decide whether they keep
     # `target` of the full model's quality, with as many seeds as that takes.
-    strategy: Strategy = Strategy.EVEN
+    strategy: str = "even"
     target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     thorough: bool = False  # whether a hunt takes every second look that may certify
-    speculate: bool = False  # whether a hunt's idle workers begin the first looks
     tries: FewCount | None = None  # exploring trials per depth; None: 2, of a list at most all
     extend: bool = True  # whether to go on outward from a best rate at the border
     sampler: SamplerName = SamplerName.TPE
@@ -132,12 +132,9 @@ class Space(BaseModel):
             )
         if self.sampler is SamplerName.GRID and self.rates.values is None:
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
-        for name in ("thorough", "speculate"):
-            if getattr(self, name) and self.strategy is not Strategy.HUNT:
-                raise ValueError(f"{name} is for hunts; set strategy: hunt, or leave {name} out")
         return self
 
-    def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:
+    def depths_for(self, layers: int) -> tuple[Candidate, ...]:
         """Return the depths of a model with L layers, the full model first, each once.
 
         Raises SpaceError for one above L.
@@ -145,7 +142,7 @@ class Space(BaseModel):
         if self.depths == "half":
             return default_depths(layers)
         if self.depths == "all":
-            return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(1, layers + 1)))
+            return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
         return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))
 
     @property
@@ -154,7 +151,7 @@ class Space(BaseModel):
         return self.learning_rate == FROM_FULL_MODEL
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> RateSpace:
         """The learning rates that are explored."""
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
@@ -173,7 +170,7 @@ FIELDS = {
 }
 
 
-def _depth(text: Any, layers: int) -> FreezeDepth:
+def _depth(text: Any, layers: int) -> Candidate:
     if isinstance(text, str) and "/" in text:
         try:
             share = Fraction(text)
@@ -181,10 +178,10 @@ def _depth(text: Any, layers: int) -> FreezeDepth:
             share = Fraction(-1)
         if not 0 <= share <= 1:
             raise SpaceError(f"depth '{text}' is no share of the layers; write e.g. 8/12")
-        return FreezeDepth.of(int(share * layers))
+        return read_candidate(int(share * layers))
     if not isinstance(text, int | str):
         raise SpaceError(f"depth {quoted(text)} is no number of layers; write e.g. 6 or 8/12")
-    return FreezeDepth.of(text)
+    return read_candidate(text)
 
 
 def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:

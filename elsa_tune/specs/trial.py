@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskSpec
 
@@ -212,7 +212,7 @@ class TrialSpec:
     model: ModelSpec
     task: TaskSpec
     recipe: Recipe
-    depth: FreezeDepth
+    depth: Candidate
     learning_rate: float
     seed: int
     phase: Phase = Phase.EXPLORE

@@ -87,6 +87,7 @@ class Wanted:
     evaluation: str | None = None  # a split
     evaluation_share: float | None = None  # of the rows of `train`, where no split is evaluated
     classes: tuple[str, ...] = ()  # in the order of their ids
+    kind: TaskKind | None = None  # None: a regression for values, else a classification
     regression: bool = False
     metric: Metric | None = None  # None: the usual one of such a task
 
@@ -148,6 +149,8 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     Raises DataError where it is not plain what is text and what label, and for labels that are not
     learnt here.
     """
+    from elsa_tune.tasks.types.registry import type_of, with_metric
+
     label = _label(data_set, wanted)
     names = data_sets.class_names(data_set.features[label])
     source = _source(data_set, wanted, label)
@@ -157,18 +160,19 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
         cells = _labels_of(data_set, source.train, label)
         is_regression = data_sets.is_float(data_set.features[label]) and _are_values(cells)
         classes = () if is_regression else _classes(data_set, label, cells)
-    usual = [Metric.SPEARMAN, Metric.PEARSON] if is_regression else [Metric.ACCURACY]
+    kind = wanted.kind or (TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION)
+    metric, *companions = type_of(kind).usual
     task = TaskSpec(
         name=wanted.name or "",
-        kind=TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION,
+        kind=kind,
         text_columns=_texts(data_set, wanted, label),
         label_column=label,
         classes=tuple(classes),
-        metric=usual[0],
-        companions=tuple(usual[1:]),
+        metric=metric,
+        companions=tuple(companions),
         source=source,
     )
-    return task if wanted.metric is None else task.with_metric(wanted.metric)
+    return task if wanted.metric is None else with_metric(task, wanted.metric)
 
 
 def _label(data_set: DataSet, wanted: Wanted) -> str:

@@ -98,6 +98,7 @@ class _Described(BaseModel):
 
     name: Annotated[str, AfterValidator(_free_name)]
     classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
+    kind: TaskKind | None = None
     regression: bool = False
     metric: Metric | None = None
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -107,9 +108,20 @@ class _Described(BaseModel):
     merge_labels: bool = False
     missing_labels: Texts = []
 
+    @property
+    def task_kind(self) -> TaskKind:
+        """What is predicted: `kind`, or `regression: true` for short."""
+        if self.kind is not None:
+            return self.kind
+        return TaskKind.REGRESSION if self.regression else TaskKind.CLASSIFICATION
+
     def check_regression(self) -> None:
         """Raise ValueError where a regression has fields that are about classes."""
-        if not self.regression:
+        if self.regression and self.kind not in (None, TaskKind.REGRESSION):
+            raise ValueError(f"kind is {self.kind}, but regression is true; give one of the two")
+        from elsa_tune.tasks.types.registry import type_of
+
+        if type_of(self.task_kind).has_classes:
             return
         if self.classes is not None:
             raise ValueError(
@@ -234,7 +246,11 @@ def resolve_task(
             )
         folder = str(Path(data_dir).expanduser().resolve())
         task = replace(task, source=replace(task.source, data_dir=folder))
-    return task if metric is None else task.with_metric(metric)
+    if metric is None:
+        return task
+    from elsa_tune.tasks.types.registry import with_metric  # numpy, which names do without
+
+    return with_metric(task, metric)
 
 
 def read_table_task(path: Path, columns: Columns = GUESSED) -> TaskSpec:
@@ -307,7 +323,8 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
         evaluation=described.evaluation,
         evaluation_share=described.evaluation_share,
         classes=tuple(described.classes or ()),
-        regression=described.regression,
+        kind=described.kind,
+        regression=described.task_kind is TaskKind.REGRESSION,
         metric=described.metric,
     )
     cleaning = _cleaning(described)
@@ -343,27 +360,26 @@ def _cleaning(described: _Described) -> Cleaning:
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
+    from elsa_tune.tasks.types.registry import type_of, with_metric
+
     source = _source(described, folder)
     classes = tuple(described.classes or ())
     cleaning = _cleaning(described)
-    kind = TaskKind.REGRESSION
-    usual = [Metric.SPEARMAN, Metric.PEARSON]
-    if not described.regression:
-        kind = TaskKind.CLASSIFICATION
-        usual = [Metric.ACCURACY]
+    task_type = type_of(described.task_kind)
+    if task_type.has_classes:
         classes = _classes(described.label, classes, source, cleaning)
     task = TaskSpec(
         name=described.name,
-        kind=kind,
+        kind=described.task_kind,
         text_columns=tuple(described.text),
         label_column=described.label,
         classes=classes,
-        metric=usual[0],
-        companions=tuple(usual[1:]),
+        metric=task_type.usual[0],
+        companions=task_type.usual[1:],
         source=source,
         cleaning=cleaning,
     )
-    return task if described.metric is None else task.with_metric(described.metric)
+    return task if described.metric is None else with_metric(task, described.metric)
 
 
 def _source(described: TaskFile, folder: Path) -> FilesSource:

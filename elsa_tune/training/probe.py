@@ -5,6 +5,7 @@ A floor for every depth, in seconds. Letters in shape comments: E rows of a spli
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
+from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.types.base import LinearModel
+from elsa_tune.tasks.types.registry import type_of
+from elsa_tune.tasks.types.scores import score, task_scores
 from elsa_tune.training.adapt.trainable import train_only
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
@@ -28,7 +32,6 @@ from elsa_tune.training.machine import (
     resolve_precision,
     torch_device,
 )
-from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide
 
@@ -104,8 +107,17 @@ def probe_features(
     where = torch_device(device)
     notes: list[str] = []
     seed = recipe.subset_seed
-    train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
-    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
+    strata = type_of(task.kind).strata
+    train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)
+    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, strata, seed)
+    for what, few, rows in (
+        ("training", train, data.train),
+        ("evaluation", evaluation, data.evaluation),
+    ):
+        if len(few) < len(rows):
+            notes.append(
+                f"the linear probe took {len(few):,} of {len(rows):,} {what} rows, stratified"
+            )
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     return ProbeFeatures(
@@ -131,7 +143,7 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        if task.kind is TaskKind.REGRESSION:
+        if type_of(task.kind).linear_model is LinearModel.RIDGE:
             predictions = _ridge(x, x_evaluation, features.train_labels)
         else:
             predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
@@ -147,11 +159,13 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     )
 
 
-def _few(rows: TokenRows, most: int, seed: int, what: str, notes: list[str]) -> TokenRows:
+def _few(
+    rows: TokenRows, most: int, strata: Callable[[NDArray[Any]], NDArray[np.int64]], seed: int
+) -> TokenRows:
+    """Return at most so many rows, stratified."""
     if len(rows) <= most:
         return rows
-    notes.append(f"the linear probe took {most:,} of {len(rows):,} {what} rows, stratified")
-    return rows.take(np.sort(stratified_order(rows.labels, seed)[:most]))
+    return rows.take(np.sort(stratified_order(strata(rows.labels), seed)[:most]))
 
 
 def _features(

@@ -19,6 +19,7 @@ from elsa_tune.errors import DataError, ModelError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tasks.table_file import format_of, read_table
+from elsa_tune.tasks.types.base import Unit
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
@@ -64,9 +65,10 @@ def save_classifier(
                 parameter.copy_(trained[name])
         head = model.get_submodule(final_linear(model))
         assert isinstance(head, nn.Linear)
-        if (objective.mean, objective.std) != (0.0, 1.0):
-            head.weight.mul_(objective.std)
-            head.bias.mul_(objective.std).add_(objective.mean)
+        unit = objective.unit
+        if unit != Unit():
+            head.weight.mul_(unit.std)
+            head.bias.mul_(unit.std).add_(unit.mean)
     facts = {
         "base": trial.model.name,
         "revision": trial.model.revision,

@@ -22,6 +22,7 @@ from elsa_tune.training.loop import train
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, PeakMemory, free_bytes, take_share
 from elsa_tune.training.probe import linear_probe
 from elsa_tune.training.saved import predict, save_classifier, save_onnx
+from tests.pairs import one_of_each
 from tests.standin import standin
 from tests.standin.launches import training
 from tests.unit.tiny_models import ARCHITECTURES
@@ -40,8 +41,7 @@ def on(device: str, trial: TrialSpec, data: Any) -> list[EpochResult]:
     return list(train(trial, data, device=device))
 
 
-@pytest.mark.parametrize("frozen", [0, 2])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "frozen"), one_of_each(ARCHITECTURES, (0, 2)))
 def test_losses_are_the_cpus(architecture: str, frozen: int | str, tmp_path: Path) -> None:
     trial = make_trial(calm(architecture, tmp_path / "calm"), frozen, learning_rate=1e-4)
     data = data_for(architecture)

@@ -17,6 +17,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
+from elsa_tune.tracking.params import looks_text, read_looks
 from tests.unit.result_rows import seeds
 
 SHARE = Policy().first_look_share
@@ -52,10 +53,10 @@ def test_the_least_correlation_decides() -> None:
 
 def test_looks_are_read_back_as_they_were_written() -> None:
     looks = Looks(after=6, first_seed=1, counts=((4, 2), (8, 3)), error=0.045)
-    assert str(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
-    assert Looks.of(str(looks)) == looks
+    assert looks_text(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
+    assert read_looks(looks_text(looks)) == looks
     with pytest.raises(SpaceError, match="does not say when"):
-        Looks.of("4/2")
+        read_looks("4/2")
 
 
 # ---- what they make of results ----

@@ -40,7 +40,7 @@ def test_every_optional_column(tmp_path: Path) -> None:
     (one,) = import_results(table(tmp_path, line, header=header)).rows
     assert one.learning_rate == 3e-5 and one.train_size == 100
     assert one.phase is Phase.EXPLORE and one.metric == "f1" and one.search == "first"
-    assert one.epochs == 3 and one.comparison == "epochs=3"
+    assert one.epochs == 3 and str(one.comparison) == "epochs=3"
 
 
 def test_a_metric_by_another_tools_name(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 import ray
 
 from elsa_tune.errors import DataError, RunError
+from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.signals import handling_signals
 from elsa_tune.searching.tune.cluster import ray_session
-from elsa_tune.searching.tune.stopping import Interruption
 from tests.conftest import Run
 
 

@@ -219,7 +219,7 @@ def source_text(spec: TaskSpec) -> str:
 
 def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
     """Return what the task's data are: chance, splits, examples and notes; JSON-ready."""
-    from elsa_tune.training.metrics import chance
+    from elsa_tune.tasks.types.scores import chance
 
     described_splits = {}
     notes: list[str] = []

@@ -12,7 +12,7 @@ from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.output import say
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.paths import StorePaths
@@ -104,9 +104,9 @@ def doctor(
     device = _show_machine()
     # The full model, on which a search spends most; on a GPU also a depth whose trials leave more
     # of it to others.
-    depths = [FULL_MODEL]
+    depths = [REFERENCE]
     if device == "cuda":
-        depths.append(FreezeDepth.of(3 * inputs.layers // 4))
+        depths.append(read_candidate(3 * inputs.layers // 4))
     trials = [inputs.trial(depth) for depth in depths]
     _tune(trials, inputs.layers, device, seconds)
 

@@ -97,7 +97,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _print_plan(edition: "Edition") -> None:
-    from elsa_tune.searching.pace import probed_time
+    from elsa_tune.searching.probe_time import probed_time
     from elsa_tune.searching.several import standing
 
     plans = [(search, standing(search)) for search in edition.searches]

@@ -158,14 +158,16 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import doubts, steps_per_trial
+    from elsa_tune.searching.planning.strategies import strategy_of
 
     train, evaluation = sizes(request.task, request.recipe, say)
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
     each = steps_per_trial(spec)
-    exploring = spec.exploring_trials, spec.most_exploring_trials
-    measuring = spec.measuring_trials, spec.most_measuring_trials
+    strategy = strategy_of(spec)
+    exploring = strategy.exploring_trials, strategy.most_exploring_trials
+    measuring = strategy.measuring_trials, strategy.most_measuring_trials
     steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
     lines = {
         "model": f"{request.model.name} ({request.layers} layers)",
@@ -194,10 +196,12 @@ def _up_to(planned: int, most: int) -> str:
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     """Write how long the planned trials take, as far as a like search or a probe tells it."""
-    from elsa_tune.searching.pace import probed_time, recorded_seconds
+    from elsa_tune.searching.planning.strategies import strategy_of
+    from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
-    trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
-    trials.update(dict.fromkeys(spec.explored, spec.tries))
+    strategy = strategy_of(spec)
+    trials = Counter({depth: strategy.seeds_at(0, depth) for depth in spec.depths})
+    trials.update({depth: strategy.rates.planned(depth) for depth in spec.explored})
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
@@ -258,9 +262,9 @@ def trial(
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
     from elsa_tune.searching.inputs import read_inputs
-    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.candidates import read_candidate
 
-    depth = FreezeDepth.of(frozen_layers)
+    depth = read_candidate(frozen_layers)
     inputs = read_inputs(
         model,
         task,

@@ -12,14 +12,14 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.search import RateList, RateSpace, SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
 LEARNING_RATE = "learning_rate"
 
 
-def rate_distribution(rates: Rates) -> BaseDistribution:
+def rate_distribution(rates: RateSpace) -> BaseDistribution:
     """Stepped or log-uniform for a range, categorical for a list."""
     if isinstance(rates, RateList):
         return CategoricalDistribution(rates.values)
@@ -29,7 +29,7 @@ def rate_distribution(rates: Rates) -> BaseDistribution:
     return FloatDistribution(rates.low, rates.high, log=True)
 
 
-def first_points(rates: Rates) -> tuple[float, ...]:
+def first_points(rates: RateSpace) -> tuple[float, ...]:
     """The highest rate, the one nearest to the geometric middle, the lowest.
 
     The highest first: it is the best more often than not, and what early stopping compares with.
@@ -43,7 +43,7 @@ def first_points(rates: Rates) -> tuple[float, ...]:
     return tuple(dict.fromkeys((values[-1], middle, values[0])))
 
 
-def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> float:
+def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> float:
     """A rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
@@ -63,9 +63,9 @@ def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -
     return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
 
 
-def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> list[float]:
+def _proposals(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
     """Rates in the order in which the depth's own study asks for them."""
-    entropy = (spec.seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
+    entropy = (spec.seed, *depth.entropy, len(tried))
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     sampler: BaseSampler = RandomSampler(seed=seed)
     if spec.sampler is SamplerName.TPE:

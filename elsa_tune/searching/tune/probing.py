@@ -1,5 +1,6 @@
 """The linear probe of a search: beside its trials, or on a GPU a task for one of their workers."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -7,10 +8,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
-from elsa_tune.searching.record import SearchRecord, params_of
-from elsa_tune.searching.tune.stopping import Interruption
+from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.trainable import NODE, device_of
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import (
@@ -55,7 +56,7 @@ class Probing:
         self._error: BaseException | None = None  # of the worker that tried last
         self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
         # It has neither a rate nor a seed; those of this trial are not read.
-        candidate = FreezeDepth.of(self._spec.layers)
+        candidate = read_candidate(self._spec.layers)
         self._trial = self._spec.trial(Phase.PROBE, candidate, 1.0, 0)
 
     def start(self) -> None:
@@ -124,9 +125,13 @@ class Probing:
     def _write(self, result: ProbeResult, node: str) -> None:
         """Record a result as one more trial."""
         record = self._record
-        params = params_of(self._spec, self._trial)
         examples = result.evaluation_examples
-        params |= {"learning_rate": None, "seed": None, "evaluation_examples": examples}
+        params = dataclasses.replace(
+            facts_of(self._spec, self._trial),
+            learning_rate=None,
+            seed=None,
+            evaluation_examples=examples,
+        )
         artifact = None
         if examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels

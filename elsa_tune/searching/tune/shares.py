@@ -1,14 +1,16 @@
 """One trial's share of the machine: as asked for, as `doctor --tune` measured it, or by a rule."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.model import ModelFacts
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu, look_at_gpu
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu, look_at_gpu, resolve_precision
 
 GIB = 2**30
 # How many trials may share a GPU. At BERT-base's size it waits for its host most of the time, so
@@ -167,3 +169,24 @@ def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]
                 "padded squares, which is slower"
             )
     return list(dict.fromkeys(sentences))
+
+
+def settled_recipe(spec: SearchSpec, gpus: Sequence[Gpu], say: Say) -> Recipe:
+    """Return the recipe with its precision decided, one for all nodes that may train.
+
+    gpus: theirs. Says what whoever uses such GPUs should know. Raises SpaceError for a precision
+    that one of them has not, UsageError for one without room for a trial.
+    """
+    from elsa_tune.training.model.encoder import facts
+
+    if not spec.resources.gpus:
+        precision = resolve_precision(spec.recipe.precision, "cpu")
+        return dataclasses.replace(spec.recipe, precision=precision)
+    model = facts(spec.model)
+    check_memory(spec.resources.gpus, model, gpus)
+    has_units = all(gpu.has_bf16 for gpu in gpus)
+    precision = resolve_precision(spec.recipe.precision, "cuda", has_units)
+    recipe = dataclasses.replace(spec.recipe, precision=precision)
+    for note in notes(dataclasses.replace(spec, recipe=recipe), model, gpus):
+        say(f"note: {note}")
+    return recipe

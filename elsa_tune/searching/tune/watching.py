@@ -13,8 +13,8 @@ from typing import Any, Protocol, Self
 
 import ray
 
+from elsa_tune.searching.eta import evaluation_seconds
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.pace import evaluation_seconds
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import TrialSpec, TrialStatus

@@ -1,86 +1,28 @@
-"""Why a search ends before its plan does (somebody said so, or its time is up), and a trial before
-its last epoch: ASHA with rungs per depth. In common ones deep-frozen trials always lose.
-"""
+"""Why a trial ends before its last epoch: ASHA, with rungs per depth."""
 
-import contextlib
-import signal
-from collections.abc import Callable, Collection, Iterator, Sequence
-from types import FrameType, SimpleNamespace
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from elsa_tune.searching.signals import handling_signals
-from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL, NeverRestored
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
 
 EVALUATION = "evaluation"
 
 
-class Interruption:
-    """Whether somebody has asked the search to end, and how soon.
-
-    Ctrl-C lets Ray end its trials; a second one ends at once. So do SIGTERM (Slurm, Kubernetes
-    and systemd send it) and SIGHUP (a terminal that is closed): Ray's own processes are often sent
-    them too, and nothing that needs these can be waited for. Whoever sends one to every process
-    sends it to this one twice: the second, which the supervisor passes on, changes nothing. While a
-    search is being closed further signals end its waits alone: it ends in seconds.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.closing = False
-        self._ending = self._is_asked_again = False
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether a closing search should wait for nothing that may never come."""
-        return self.requested or self._is_asked_again
-
-    @contextlib.contextmanager
-    def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
-        """While inside, signals are handled as above; an end at once is a KeyboardInterrupt."""
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            at_once = number != signal.SIGINT
-            if self.closing or (self._ending and at_once):
-                self._is_asked_again = True
-                return
-            if self.requested or at_once:
-                self.requested, self._ending = True, at_once
-                raise KeyboardInterrupt
-            self.requested = True
-            announce("Ctrl-C once more stops at once")
-
-        with handling_signals(handle):
-            yield
-
-
-class SearchStopper(NeverRestored, Stopper):
-    """Ends a Ray Tune run as soon as `is_over` says so; single trials it leaves alone."""
-
-    def __init__(self, is_over: Callable[[], bool]) -> None:
-        self._is_over = is_over
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        return self._is_over()
-
-
 class PerDepthAsha(FIFOScheduler):
-    """One AsyncHyperBandScheduler per depth; measuring trials are never stopped, and without `asha`
-    nothing is.
+    """One AsyncHyperBandScheduler per depth: in common rungs deep-frozen trials always lose.
 
-    evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
-    from `trial.config["trial"]`, its age from the report's `evaluation`, its merit from its
-    `metric`. exempt: depths whose trials cost too little to be worth stopping. keeps_workers: Ray
-    keeps every worker for later trials; else one, and each further one loads its libraries anew.
+    Measuring trials are never stopped, and without `asha` nothing is. evaluations: planned per
+    trial; the last one is never a reason to stop. A trial's depth is read from
+    `trial.config["trial"]`, its age from the report's `evaluation`, its merit from its `metric`.
+    exempt: depths whose trials cost too little to be worth stopping. keeps_workers: Ray keeps every
+    worker for later trials; else one, and each further one loads its libraries anew.
     """
 
     def __init__(
@@ -88,7 +30,7 @@ class PerDepthAsha(FIFOScheduler):
         asha: Asha | None,
         evaluations: int,
         metric: str = QUALITY,
-        exempt: Collection[FreezeDepth] = (),
+        exempt: Collection[Candidate] = (),
         keeps_workers: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
@@ -97,8 +39,8 @@ class PerDepthAsha(FIFOScheduler):
         self._compared_by = metric
         self._exempt = frozenset(exempt)
         self._keeps_workers = keeps_workers
-        self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
-        self._best: dict[tuple[FreezeDepth, int], float] = {}
+        self._by_depth: dict[Candidate, AsyncHyperBandScheduler] = {}
+        self._best: dict[tuple[Candidate, int], float] = {}
         self._controller: Any = None  # Ray Tune's
         self.stopped: set[str] = set()
 
@@ -131,8 +73,10 @@ class PerDepthAsha(FIFOScheduler):
         if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
-        rung, score = (trial.config[TRIAL].depth, result[EVALUATION]), result[self._compared_by]
-        best = self._best[rung] = max(score, self._best.get(rung, score))
+        rung = (trial.config[TRIAL].depth, result[EVALUATION])
+        score = result[self._compared_by]
+        best = max(score, self._best.get(rung, score))
+        self._best[rung] = best
         assert self._asha is not None  # or there were no rungs
         if action == TrialScheduler.STOP and score < best - self._asha.margin:
             self.stopped.add(trial.trial_id)
