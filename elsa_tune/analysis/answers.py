@@ -119,7 +119,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         operating_point=raw,
         corrected_operating_point=smallest(answer.measured, corrected),
-        failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
+        failing_above=failing_above(answer.measured, passes, raw.depth),
         within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
@@ -127,7 +127,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else answer.reason,
     )
 
 

@@ -16,7 +16,8 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 
 # A search with more seeds than this is not something to suggest.
@@ -66,8 +67,8 @@ def certify(
 
 def plausible(
     points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
-) -> tuple[int, ...] | None:
-    """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
+) -> tuple[Candidate, ...] | None:
+    """Which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
@@ -75,17 +76,17 @@ def plausible(
     if any(point.depth not in contrasts for point in points):
         return None
     full, *frozen = points
-    largest = full.fine_tuned_layers
+    deepest = full.depth
     for point in frozen:
         if contrasts[point.depth].low <= policy.rounding:
             break
-        largest = point.fine_tuned_layers
-    numbers = {
-        point.fine_tuned_layers
+        deepest = point.depth
+    possible = [
+        point.depth
         for point in points
         if point is full or contrasts[point.depth].high >= -policy.rounding
-    }
-    return tuple(sorted(number for number in numbers if number <= largest))
+    ]
+    return tuple(sorted((depth for depth in possible if depth.rank >= deepest.rank), reverse=True))
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
@@ -145,13 +146,12 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
+    for_chance, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
     answer = replace(
         answer,
         certified=certified,
-        corrected_certified=certify(points, corrected, learnt=learnt, basis=basis, policy=policy)[
-            0
-        ],
-        plausible=plausible(points, raw, policy) if learnt else None,
+        corrected_certified=for_chance,
+        plausible_depths=plausible(points, raw, policy) if learnt else None,
         reason=reason,
         open_look=_open_look(answer, points),
     )
@@ -174,7 +174,7 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
 
 def contrast_of(
     curve: FreezeCurve,
-    depth: FreezeDepth,
+    depth: Candidate,
     target: float,
     *,
     corrected: bool = False,
@@ -184,7 +184,7 @@ def contrast_of(
     few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
     """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
-    if curve.looks is not None and not depth.is_full_model:
+    if curve.looks is not None and not depth.is_reference:
         looks = curve.looks.taken(depth)
     contrast, (low, _, lower) = None, curve.policy.ends
     for look, seen in looks:
@@ -199,7 +199,7 @@ def contrast_of(
     return contrast
 
 
-def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
+def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) -> float:
     """The probability that the second look would reject, from the contrast now; 0 without one."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
@@ -211,7 +211,7 @@ def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) 
     if expected is None:
         return 0.0
     now, then = (
-        seen.spread(depth, here).variance + target**2 * seen.spread(FULL_MODEL, there).variance
+        seen.spread(depth, here).variance + target**2 * seen.spread(REFERENCE, there).variance
         for here, there in of.counts
     )
     return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
@@ -221,7 +221,7 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     """With the seeds that would probably certify the operating point, unless examples forbid it."""
     full, chosen = points[0], answer.operating_point
     assert chosen is not None
-    steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]
+    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
     if answer.certified is not None and answer.certified.depth == chosen.depth:
         return answer
     # Too few seeds, or means, say nothing of how seeds spread.

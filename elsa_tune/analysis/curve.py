@@ -13,7 +13,7 @@ from elsa_tune.analysis.measured import DepthRates, MeasuredRun
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
@@ -48,8 +48,8 @@ class CurvePoint:
     rates: at how many learning rates it was measured, several being a choice on the same runs.
     """
 
-    depth: FreezeDepth
-    fine_tuned_layers: int
+    depth: Candidate
+    fine_tuned_layers: int | None
     quality: float | None = None
     std: float | None = None
     seeds: int = 0
@@ -134,12 +134,12 @@ class FreezeCurve:
     @property
     def full(self) -> CurvePoint | None:
         """The full-model reference, None where it was not measured."""
-        return next((point for point in self.measured if point.depth.is_full_model), None)
+        return next((point for point in self.measured if point.depth.is_reference), None)
 
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(p for p in self.with_quality if not p.depth.is_embeddings_only)
+        return tuple(p for p in self.with_quality if p.depth.is_tested)
 
     @property
     def with_quality(self) -> tuple[CurvePoint, ...]:
@@ -159,7 +159,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    by_depth: dict[FreezeDepth, list[ResultRow]] = {}
+    by_depth: dict[Candidate, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
     # Of rows that may be pooled they are the same, but where an earlier version recorded none.
@@ -170,7 +170,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         if finding.concerns_answers
     ]
     found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
-    full = next((point for point in found if point.depth.is_full_model and point.runs), None)
+    full = next((point for point in found if point.depth.is_reference and point.runs), None)
     runs = {point.depth: point.runs for point in found if point.qualities}
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
     given = {row.given_rates for row in group.rows}

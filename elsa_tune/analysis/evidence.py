@@ -20,7 +20,8 @@ from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, sco
 from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 
@@ -69,11 +70,11 @@ def curve_uncertainty(
 def _example_draws(
     evidence: Evidence,
     metric: str,
-    measured: tuple[tuple[FreezeDepth, tuple[MeasuredRun, ...]], ...],
+    measured: tuple[tuple[Candidate, tuple[MeasuredRun, ...]], ...],
     same_score: float,
 ) -> ExampleDraws:
     """Raises ResultsError, which says why, where predictions cannot be used; never kept."""
-    columns: dict[FreezeDepth, list[int | None]] = {depth: [] for depth, _ in measured}
+    columns: dict[Candidate, list[int | None]] = {depth: [] for depth, _ in measured}
     found: list[Predictions] = []
     doubtful = 0
     for depth, run in ((depth, run) for depth, runs in measured for run in runs):
@@ -98,24 +99,24 @@ class PlannedLooks:
     is_own_target: of the answer that is asked for; a search takes no further look for another.
     """
 
-    of: Mapping[FreezeDepth, Looks]
+    of: Mapping[Candidate, Looks]
     is_own_target: bool = True
-    taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
+    taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
 
     @property
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
-    def order(self) -> list[FreezeDepth]:
+    def order(self) -> list[Candidate]:
         """The depths in the order of testing: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
-        found: list[FreezeDepth] = []
-        place: int | str = FULL_MODEL.key
-        while place in follower and follower[place] not in found:
-            found.append(follower[place])
-            place = found[-1].key
-        return found
+        order: list[Candidate] = []
+        key = REFERENCE.key
+        while key in follower and follower[key] not in order:
+            order.append(follower[key])
+            key = order[-1].key
+        return order
 
 
 def planned_looks(
@@ -128,23 +129,23 @@ def planned_looks(
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
         return None
-    of: dict[FreezeDepth, Looks] = {}
+    of: dict[Candidate, Looks] = {}
     for depth, runs in measured.items():
         planned = {run.row.looks for run in runs} - {None}
         one = planned.pop() if planned else None
         if planned or one is None or len({row.search for row in rows}) > 1:
             return PlannedLooks(of={}, taken=lambda depth: ())
-        if not depth.is_full_model and not depth.is_embeddings_only:
+        if not depth.is_reference and depth.is_tested:
             of[depth] = one
 
-    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
+    def first_seeds(depth: Candidate, first: int, count: int) -> Sequence[MeasuredRun]:
         """The runs of these planned seeds; none where one is missing."""
         seeds = range(first, first + count)
         runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
         return runs if len(runs) == count else ()
 
     @functools.cache
-    def taken(depth: FreezeDepth) -> Taken:
+    def taken(depth: Candidate) -> Taken:
         if depth not in of:
             return ()
         found, looks = [], of[depth]
@@ -157,8 +158,8 @@ def planned_looks(
         for number, ((here, full), level, half) in enumerate(planned, 1):
             used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
             used[depth] = first_seeds(depth, looks.first_seed, here)
-            used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
-            if not used[depth] or not used[FULL_MODEL]:
+            used[REFERENCE] = first_seeds(REFERENCE, looks.first_seed, full)
+            if not used[depth] or not used[REFERENCE]:
                 break
             look = Look(
                 number=number,

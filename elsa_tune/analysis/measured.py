@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -37,7 +37,7 @@ class MeasuredRun:
 
 
 # The measuring runs of each depth.
-Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
+Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

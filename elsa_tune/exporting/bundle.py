@@ -20,7 +20,7 @@ from elsa_tune.training import bundled
 from elsa_tune.training.bundled import ABOUT, Bundle, Member, Text
 from elsa_tune.training.data.preparation import tokenizer_identity
 from elsa_tune.training.saved import digest
-from elsa_tune.words import listed, of_layers
+from elsa_tune.words import listed, part_text
 
 # Of a logit beside the model alone; where logits are larger than 1, a share of the largest.
 LIMIT = 1e-5
@@ -69,9 +69,7 @@ def bundle(
         write_pyfunc(folder, __name__, runs.tasks)
     for name, off in differences.items():
         layers = members[name].model.config.num_hidden_layers
-        candidate = members[name].candidate
-        tuned = candidate.fine_tuned_layers(layers)
-        own = candidate.describe(layers) if tuned is None else of_layers(tuned, layers)
+        own = part_text(members[name].candidate, layers)
         say(f"{name}: {own} of its own; logits differ by {off:.1e} from the model's alone")
     for how, cost in about["measured"]["cost"].items():
         one, many = (f"{cost['milliseconds'][str(size)]:.2f} ms" for size in BATCHES)

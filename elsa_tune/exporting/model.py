@@ -29,6 +29,7 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import load_specification
+from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
@@ -242,9 +243,12 @@ def _write_figure(folder: Path, choice: Choice) -> None:
 def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     choice, trial, spec = final.choice, final.trial, final.spec
     promised = choice.promised
+    told = candidate_fields(trial.depth)
+    named = {name: told[name] for name in told.keys() - set(DEPTH_FIELDS)}
     exported = {
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
+        **named,
         "chosen": choice.why,
         "promised": None if promised is None else [promised.low, promised.high],
         "seeds_measured": choice.point.seeds,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.tasks.types.base import stacked
 from elsa_tune.tasks.types.registry import kernel_of
@@ -55,13 +55,13 @@ class ExampleDraws:
     variance holds a share 1 / S of it.
     """
 
-    depths: Mapping[FreezeDepth, Floats]
+    depths: Mapping[Candidate, Floats]
     chance: Floats
     are_counted: bool = False
-    flips: Mapping[FreezeDepth, float] = field(default_factory=dict)
+    flips: Mapping[Candidate, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]) -> Self:
+    def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
         """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
         and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
         some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
@@ -88,7 +88,7 @@ class ExampleDraws:
         return cls(depths=depths, chance=chance, flips=flips)
 
     @classmethod
-    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> Self:
+    def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
         """From accuracies on so many examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
