@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
@@ -44,7 +45,7 @@ class Inputs:
     recipe: Recipe
 
     def trial(
-        self, depth: FreezeDepth = FULL_MODEL, learning_rate: float = 2e-5, seed: int = 1
+        self, depth: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
         """One trial of it; raises SpaceError for a depth that the model does not have."""
         return TrialSpec(
