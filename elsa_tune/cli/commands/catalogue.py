@@ -214,7 +214,7 @@ def source_text(spec: TaskSpec) -> str:
     if isinstance(source, DataSetSource):
         return source.text
     shuffled = ", labels shuffled" if source.shuffled_labels else ""
-    return f"this machine's Python standard library{shuffled}"
+    return f"Python 3.11's standard library, shipped with elsa-tune{shuffled}"
 
 
 def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
