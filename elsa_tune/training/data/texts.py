@@ -25,7 +25,7 @@ from elsa_tune.tasks.data_sets import read_data_set, split_table
 from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.tasks.types.registry import type_of
-from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.hub import fetch
 
@@ -53,7 +53,7 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
         case DataSetSource():
             texts = _data_set(task, task.source)
         case EmbeddedSource():
-            texts = read_standard_library(task.source.shuffled_labels)
+            texts = read_embedded(shuffled_labels=task.source.shuffled_labels)
     for split in texts.values():
         check_variety(task, split)
     return texts

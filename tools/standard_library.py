@@ -1,12 +1,14 @@
-"""The embedded task: does this sentence document this name? From Python's standard library.
+"""Makes the rows of the embedded task from the standard library of the Python that runs it.
 
-Real English, on every machine with Python, without a download or a data file: the words of a
-function's or class's name, paired with the first sentence of its own docstring (label 1, "own") or
-of another one's in another file (label 0, "other").
+Real English that needs no download: the words of a function's or class's name, paired with the
+first sentence of its own docstring (label 1, "own") or of another one's in another file (label 0,
+"other"). The package ships the rows as files, because two versions of Python share only 77 % of
+them: `python -m tools.standard_library` writes these files anew.
 """
 
+from __future__ import annotations
+
 import ast
-import functools
 import os
 import random
 import re
@@ -17,15 +19,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
+from elsa_tune.files import write_aside
+from elsa_tune.training.data import embedded
 
-from elsa_tune.errors import DataError
-from elsa_tune.training.data.tokens import Split
-
+# The Python whose library the shipped rows come from; another one makes slightly other rows.
+MADE_BY = "3.11.7"
 TRAIN_ROWS = 3000
-DEV_ROWS = 600
-# Of the files: Python 3.11 to 3.13 have 797 to 835 names in them, and 3,422 to 3,611 in the others.
-DEV_SHARE = 0.16
+EVALUATION_ROWS = 600
+# The evaluation's share of the files. In Python 3.11 to 3.13 these have 797 to 835 names, and the
+# others 3,422 to 3,611.
+EVALUATION_SHARE = 0.16
 
 # Files and folders left out: what some systems package apart (Tk, tests), what is no library, and
 # what newer versions of Python dropped, so that the pairs differ little from one to the next.
@@ -35,30 +38,40 @@ dist-packages __pycache__ __phello__ distutils asyncore asynchat smtpd imp aifc 
 crypt imghdr mailcap msilib nntplib pipes sndhdr sunau telnetlib uu xdrlib
 """
 LEFT_OUT = frozenset(_LEFT_OUT.split())
-SHORTEST = 4  # words of a sentence
+# Words of a sentence.
+SHORTEST = 4
 LONGEST = 24
 
 
+Row = tuple[str, str, int]  # the words of a name, a sentence, 1 where it is that name's own
+
+
 class Documented(NamedTuple):
-    """A function or class: the words of its name, and its docstring's first sentence."""
+    """A function or class of a library."""
 
-    file: str
-    name: str
-    sentence: str
+    file: str  # relative to the library's folder
+    name: str  # its words
+    sentence: str  # the first one of its docstring
 
 
-def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
-    """Return 3,000 training and 600 evaluation pairs, half of each "own", from different files.
+def main() -> None:
+    """Write the rows of both splits, and the licence of the sentences, into the package."""
+    library = Path(sysconfig.get_path("stdlib"))
+    for name, rows in pair(documented_names(library)).items():
+        write_aside(embedded.file_of(name), table(rows).encode())
+    write_aside(embedded.FOLDER / "LICENSE.txt", (library / "LICENSE.txt").read_bytes())
 
-    The same rows in every call on one Python; a library that differs a little gives slightly other
-    ones. shuffled_labels: a control. The same texts, labels without a meaning: nothing can be
-    learnt. Raises DataError where the library's sources are not installed.
-    """
-    return pair(documented_names(Path(sysconfig.get_path("stdlib"))), shuffled_labels)
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the text of a split's file: tab-separated, with a header."""
+    lines = ["\t".join(embedded.COLUMNS)]
+    for name, sentence, label in rows:
+        lines.append(f"{name}\t{sentence}\t{label}")
+    return "\n".join(lines) + "\n"
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Return the library's .py files in the order of their paths, without site-packages."""
+    """Yield the library's .py files in the order of their paths; site-packages is left out."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in LEFT_OUT)
         for name in sorted(names):
@@ -66,12 +79,11 @@ def _files(root: Path) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-@functools.lru_cache(maxsize=1)
 def documented_names(root: Path) -> list[Documented]:
-    """Return functions and classes of a library's folder with an ordinary first sentence.
+    """Return functions and classes of a library's folder that have an ordinary first sentence.
 
-    No sentence comes twice; files that this Python cannot parse are left out. A process parses a
-    library once, which takes seconds.
+    No sentence comes twice; they are in the order of the files. What this Python cannot parse is
+    left out.
     """
     by_sentence: dict[str, Documented] = {}
     for path in _files(root):
@@ -79,13 +91,13 @@ def documented_names(root: Path) -> list[Documented]:
         for name, docstring in _docstrings(path.read_bytes()):
             sentence = first_sentence(docstring)
             if name and _is_ordinary(sentence):
-                by_sentence.setdefault(
-                    sentence.lower().rstrip(".!?"), Documented(file, name, sentence)
-                )
+                key = sentence.lower().rstrip(".!?")
+                by_sentence.setdefault(key, Documented(file, name, sentence))
     return list(by_sentence.values())
 
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the words of each definition's name with its docstring, in the order of the file."""
     try:
         with warnings.catch_warnings(action="ignore"):  # old escapes in the library's strings
             tree = ast.parse(source)
@@ -107,7 +119,7 @@ def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
 
 
 def name_words(name: str) -> str:
-    """Return "get http response" for `_getHTTPResponse` and `get_http_response`."""
+    """Write `_getHTTPResponse` and `get_http_response` as "get http response"."""
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     name = re.sub(r"([A-Z])([A-Z][a-z])", r"\1 \2", name.replace("IPv", "Ipv"))
     return " ".join(name.replace("_", " ").lower().split())
@@ -121,37 +133,40 @@ def first_sentence(docstring: str) -> str:
 
 
 def _is_ordinary(sentence: str) -> bool:
-    """Return whether it is words: no signature (`copy(x) -> y`), no code, no stub, no paragraph."""
+    """Return whether it is words: no signature (`copy(x) -> y`), code, stub or paragraph."""
+    if not SHORTEST <= len(sentence.split()) <= LONGEST:
+        return False
+    if re.search(r"->|=|^[\w.]*\(", sentence):
+        return False
     letters = sum(character.isalpha() or character == " " for character in sentence)
-    return (
-        SHORTEST <= len(sentence.split()) <= LONGEST
-        and not re.search(r"->|=|^[\w.]*\(", sentence)
-        and letters >= 0.85 * len(sentence)
-    )
+    return letters >= 0.85 * len(sentence)
 
 
-def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dict[str, Split]:
-    """Make the task's rows of a library's documented names, as `read_standard_library` has them."""
+def pair(documented: Sequence[Documented]) -> dict[str, list[Row]]:
+    """Return the rows of both splits from a library's documented names.
+
+    Raises ValueError for a library with too few of them.
+    """
     train: list[Documented] = []
-    dev: list[Documented] = []
+    evaluation: list[Documented] = []
     for item in documented:
         # Whole files to one split, so that nothing leaks; also where a module became a package.
         module = item.file.removesuffix(".py").removesuffix("/__init__")
-        (dev if random.Random(module).random() < DEV_SHARE else train).append(item)
-    if len(train) < TRAIN_ROWS or len(dev) < DEV_ROWS:
-        raise DataError(
-            f"the embedded task needs {TRAIN_ROWS + DEV_ROWS:,} documented functions in Python's "
-            f"standard library; {sysconfig.get_path('stdlib')} has {len(documented):,}. Install "
-            "Python with its sources (.py), or choose another `task`"
+        is_evaluated = random.Random(module).random() < EVALUATION_SHARE
+        (evaluation if is_evaluated else train).append(item)
+    if len(train) < TRAIN_ROWS or len(evaluation) < EVALUATION_ROWS:
+        raise ValueError(
+            f"the embedded task needs {TRAIN_ROWS + EVALUATION_ROWS:,} documented functions; the "
+            f"library has {len(documented):,}"
         )
     return {
-        "train": _pairs("train", train, TRAIN_ROWS, shuffled_labels),
-        "evaluation": _pairs("dev", dev, DEV_ROWS, shuffled_labels),
+        "train": _pairs(train, TRAIN_ROWS),
+        "evaluation": _pairs(evaluation, EVALUATION_ROWS),
     }
 
 
-def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -> Split:
-    """Make `size` rows; half of the names keep their own sentence.
+def _pairs(items: Sequence[Documented], size: int) -> list[Row]:
+    """Return so many rows; half of the names keep their own sentence.
 
     Each name draws for itself whether it is in, with whose sentence, and in which place (subsets
     are taken by place): one name more in a library changes a few rows, not all.
@@ -160,17 +175,19 @@ def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -
     draws = {item: random.Random(f"{item.name}: {item.sentence}").random for item in items}
     rank = {item: draw() for item, draw in draws.items()}
     ranked = sorted(items, key=rank.__getitem__)
-    rows: dict[int, tuple[str, str, int]] = {}
+    rows: dict[int, Row] = {}
     for number, item in enumerate(ranked[:size]):
-        own = number < size // 2
-        other = item
         draw = draws[item]
-        while not own and (other.file == item.file or other.name == item.name):
+        is_own = number < size // 2
+        other = item
+        while not is_own and (other.file == item.file or other.name == item.name):
             other = ranked[bisect_left(ranked, draw(), key=rank.__getitem__) - 1]
-        while (place := int(draw() * size)) in rows:
-            pass
-        # Places are random: every second one has nothing to do with its pair.
-        rows[place] = (item.name, other.sentence, place % 2 if shuffled else int(own))
-    names, sentences, labels = zip(*(rows[place] for place in range(size)), strict=True)
-    texts = (list(names), list(sentences))
-    return Split(f"Python's standard library ({where})", texts, np.array(labels, dtype=np.int64))
+        place = int(draw() * size)
+        while place in rows:
+            place = int(draw() * size)
+        rows[place] = (item.name, other.sentence, int(is_own))
+    return [rows[place] for place in range(size)]
+
+
+if __name__ == "__main__":
+    main()
