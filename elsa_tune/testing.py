@@ -3,7 +3,7 @@
     from elsa_tune import testing
 
     def quality(depth, learning_rate, seed, epoch):
-        return 0.9 - 0.02 * depth.frozen_layers - 1000 * abs(learning_rate - 3e-5)
+        return 0.9 - 0.02 * depth.rank - 1000 * abs(learning_rate - 3e-5)
 
     spec = testing.example_spec(seeds=3)
     state = testing.search(spec, quality, tmp_path)
@@ -42,7 +42,7 @@ EXAMPLE_DEPTHS = (FULL_MODEL, FreezeDepth.of(3), FreezeDepth.of(6))
 class Quality(Protocol):
     """What a pretended trial reports."""
 
-    def __call__(self, depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    def __call__(self, depth: Candidate, learning_rate: float, seed: int, epoch: float) -> float:
         """Return the headline metric in [-1, 1] after `epoch` passes over the training set.
 
         Called in a worker, once for each evaluation in its order. If it returns nan the trial has

@@ -145,8 +145,9 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
         values["comparison"] = str(row.comparison)
-        values["frozen_layers"] = row.depth.frozen_layers
-        values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
+        record = row.depth.record()
+        values["frozen_layers"] = record.get("frozen_layers")
+        values["embeddings_frozen"] = str(record.get("embeddings_frozen", "")).lower()
         lines.append([values[name] for name in COLUMNS])
     return csv_text(COLUMNS, lines)
 

@@ -298,7 +298,7 @@ class Board:
         best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
         measured = f"measured {spec.task.metric.value}"
         columns = {
-            "frozen": ["emb." if e.depth.is_embeddings_only else e.depth.label for e in lines],
+            "frozen": [e.depth.short for e in lines],
             "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
             **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
             best: [points(each.best.score) if each.best else "-" for each in lines],

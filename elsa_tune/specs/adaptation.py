@@ -49,6 +49,16 @@ class Candidate(ABC):
         """Whole numbers, 0 or more, from which what is random about it is seeded."""
         return (zlib.crc32(self.key.encode()),)
 
+    @property
+    def short(self) -> str:
+        """Its label where there is little room, as below an axis."""
+        return self.label
+
+    @property
+    def snippet(self) -> str:
+        """The Python call that adapts a user's own model so, "" where there is none."""
+        return ""
+
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:
         """Return k, how many of the model's last layers it trains; None where that says nothing."""
@@ -63,6 +73,18 @@ class Candidate(ABC):
     @abstractmethod
     def describe(self, layers: int) -> str:
         """Return what is trained in words that a sentence can begin with: `the last 2 layers`."""
+
+    def is_plural(self, layers: int) -> bool:
+        """Whether `describe` takes its verb in the plural: `the biases alone keep ...`."""
+        return True
+
+    def name(self, layers: int) -> str:
+        """Return what a sentence calls it among others; by default as `describe` does."""
+        return self.describe(layers)
+
+    def doing(self, layers: int) -> str:
+        """Return what is done to the model: `fine-tuning the biases alone`."""
+        return f"fine-tuning {self.describe(layers)}"
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

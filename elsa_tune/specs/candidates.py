@@ -5,10 +5,13 @@ from typing import Any
 
 from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth
+from elsa_tune.specs.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
 
 # What every candidate is compared with.
 REFERENCE: Candidate = FULL_MODEL
+
+# The fields by which JSON and CSV tell a depth; another method's candidate has none of them.
+DEPTH_FIELDS = ("frozen_layers", "embeddings_frozen")
 
 _METHODS: dict[str, type[Candidate]] = {}
 
@@ -20,6 +23,11 @@ def register(method: type[Candidate]) -> type[Candidate]:
 
 
 register(FreezeDepth)
+
+
+def default_candidates(layers: int) -> tuple[Candidate, ...]:
+    """Return what a search of a model with so many layers compares unless told otherwise."""
+    return default_depths(layers)
 
 
 def read_candidate(given: int | str) -> Candidate:
@@ -46,3 +54,21 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
             if candidate is not None:
                 return candidate
     raise SpaceError("the record names no candidate that this elsa-tune knows")
+
+
+def candidate_fields(candidate: Candidate) -> dict[str, Any]:
+    """Return what JSON and CSV tell of a candidate.
+
+    A depth has DEPTH_FIELDS, and nothing else. For a candidate of another method these are null,
+    and `candidate` (its key) and `label` name it.
+    """
+    recorded = candidate.record()
+    fields = {name: recorded.get(name) for name in DEPTH_FIELDS}
+    if not is_depth(candidate):
+        fields |= {"candidate": candidate.key, "label": candidate.label}
+    return fields
+
+
+def is_depth(candidate: Candidate) -> bool:
+    """Whether DEPTH_FIELDS tell all of it."""
+    return candidate.record().keys() <= set(DEPTH_FIELDS)

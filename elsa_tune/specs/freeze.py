@@ -10,6 +10,8 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
 
 EMBEDDINGS = "embeddings"
+# What sentences call that depth.
+EMBEDDINGS_ONLY = "embeddings-only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,15 @@ class FreezeDepth(Candidate):
         return EMBEDDINGS if self.is_embeddings_only else str(self.frozen_layers)
 
     @property
+    def short(self) -> str:
+        """As `label`, but `emb.` for embeddings-only."""
+        return "emb." if self.is_embeddings_only else self.label
+
+    @property
+    def snippet(self) -> str:
+        return f"elsa_tune.freeze(model, {self.frozen_layers})"
+
+    @property
     def rank(self) -> float:
         """N; embeddings-only lies between the full model and N = 1."""
         return 0.5 if self.is_embeddings_only else float(self.frozen_layers)
@@ -133,6 +144,20 @@ class FreezeDepth(Candidate):
         if fine_tuned == 0:
             return "the head alone"
         return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
+
+    def is_plural(self, layers: int) -> bool:
+        return self.fine_tuned_layers(layers) > 1
+
+    def name(self, layers: int) -> str:
+        """As `describe`, but `the full model` and `embeddings-only`."""
+        if self.is_reference:
+            return "the full model"
+        return EMBEDDINGS_ONLY if self.is_embeddings_only else self.describe(layers)
+
+    def doing(self, layers: int) -> str:
+        if self.is_embeddings_only:
+            return "freezing the embeddings alone"
+        return f"fine-tuning {self.describe(layers)}"
 
 
 FULL_MODEL = FreezeDepth(0, False)

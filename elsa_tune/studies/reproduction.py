@@ -18,14 +18,15 @@ from elsa_tune.searching.launch import sizes
 from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import standing
 from elsa_tune.searching.specification import differences, load_specification, with_seeds
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.words import aligned, number_text, percent, spread
 
-_NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
+_NONE = CurvePoint(depth=REFERENCE, fine_tuned_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ class Line:
     """One depth of one search. ours: without a quality where not measured. printed: the study's."""
 
     curve: FreezeCurve
-    depth: FreezeDepth
+    depth: Candidate
     ours: CurvePoint
     printed: CurvePoint | None
 
@@ -141,7 +142,9 @@ def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> l
 def table_text(lines: Sequence[Line]) -> str:
     rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
     for line in lines:
-        curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
+        curve = line.curve
+        ours = line.ours
+        theirs = line.printed or _NONE
         rows.append(
             (
                 *(curve.model, curve.task, number_text(curve.train_size, "{:,}", "all")),

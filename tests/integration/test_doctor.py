@@ -194,6 +194,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     assert f"trials model: {best} (mood, " in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_store_ray_and_data_are_tried_and_left_as_they_were(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench")

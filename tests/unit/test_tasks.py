@@ -160,7 +160,7 @@ def test_the_list_as_json_has_every_task() -> None:
     assert [task["name"] for task in listed] == [*KNOWN_TASKS, *HUB_TASKS]
     stdlib = next(task for task in listed if task["name"] == "stdlib")
     assert stdlib["chance"] == 0.5
-    assert stdlib["source"] == "this machine's Python standard library"
+    assert stdlib["source"] == "Python 3.11's standard library, shipped with elsa-tune"
 
 
 def test_the_list_as_a_table_is_plain_in_a_pipe() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.tasks.types.base import stacked
 from elsa_tune.tasks.types.registry import kernel_of
@@ -55,24 +55,26 @@ class ExampleDraws:
     variance holds a share 1 / S of it.
     """
 
-    depths: Mapping[FreezeDepth, Floats]
+    depths: Mapping[Candidate, Floats]
     chance: Floats
     are_counted: bool = False
-    flips: Mapping[FreezeDepth, float] = field(default_factory=dict)
+    flips: Mapping[Candidate, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]) -> Self:
+    def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
         """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
         and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
         some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
         is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
-        depths, flips = {}, {}
+        depths = {}
+        flips = {}
         for stream, (depth, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=len(resampled.chance))
             # One run at a time: thousands of them would fill the memory.
-            total, variances = np.zeros_like(errors), []
+            total = np.zeros_like(errors)
+            variances = []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
                 is_flawless = bool((draws == 1).all())
@@ -88,7 +90,7 @@ class ExampleDraws:
         return cls(depths=depths, chance=chance, flips=flips)
 
     @classmethod
-    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> Self:
+    def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
         """From accuracies on so many examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
@@ -117,12 +119,14 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
     predictions = stacked([run.predictions for run in runs])  # [E, M]
     scores = kernel.scorer(predictions, labels, runs[0].classes, np.float32)
     chance = kernel.chance(labels, runs[0].classes, np.float32)
-    of_runs, of_chance = np.empty((resamples, len(runs))), np.empty(resamples)
+    of_runs = np.empty((resamples, len(runs)))
+    of_chance = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
         for number, weights in enumerate(_poisson_weights(resamples, len(labels))):
             rows = slice(number * _CHUNK, (number + 1) * _CHUNK)
-            of_runs[rows], of_chance[rows] = scores(weights), chance(weights)
+            of_runs[rows] = scores(weights)
+            of_chance[rows] = chance(weights)
     return Resampled(of_runs, of_chance, len(labels))
 
 

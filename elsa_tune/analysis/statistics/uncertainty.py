@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 
 # Which shares of what may be lie below an interval's low, high and one-sided lower end.
@@ -35,7 +36,7 @@ class DepthRuns:
     qualities: [S], fractions. failed: [S], whether a run diverged or ended no better than chance.
     """
 
-    depth: FreezeDepth
+    depth: Candidate
     qualities: tuple[float, ...]
     failed: tuple[bool, ...]
 
@@ -102,7 +103,7 @@ class Interval:
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
-    runs: Mapping[FreezeDepth, DepthRuns]
+    runs: Mapping[Candidate, DepthRuns]
     chance: float | None = None
     examples: ExampleDraws | None = None
     policy: Policy = dataclasses.field(default_factory=Policy, repr=False)
@@ -121,7 +122,7 @@ class Uncertainty:
         """Whether it is known which examples each run got right."""
         return self.examples is not None and not self.examples.are_counted
 
-    def quality(self, depth: FreezeDepth) -> Interval | None:
+    def quality(self, depth: Candidate) -> Interval | None:
         """The depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
@@ -132,7 +133,7 @@ class Uncertainty:
             return None
         return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread], self.policy.ends)
 
-    def next_run(self, depth: FreezeDepth) -> Interval | None:
+    def next_run(self, depth: Candidate) -> Interval | None:
         """Of the quality of one more run on the same examples; None with one seed."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
@@ -142,14 +143,14 @@ class Uncertainty:
         own = dataclasses.replace(spread, variance=variance)
         return _interval(runs.mean, 0.0, [own], self.policy.ends)
 
-    def example_variance(self, depth: FreezeDepth) -> float | None:
+    def example_variance(self, depth: Candidate) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
         if self.examples is None or depth not in self.examples.depths:
             return None
         moved = self.examples.depths[depth] - self.examples.chance
         return float(np.var(self._once(moved, {depth: 1.0})))
 
-    def spread(self, depth: FreezeDepth, as_if_seeds: int | None = None) -> Spread:
+    def spread(self, depth: Candidate, as_if_seeds: int | None = None) -> Spread:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
@@ -173,7 +174,7 @@ class Uncertainty:
 
     def contrast(
         self,
-        depth: FreezeDepth,
+        depth: Candidate,
         target: float,
         *,
         corrected: bool = False,
@@ -188,7 +189,8 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        here, there = self.runs.get(depth), self.runs.get(FULL_MODEL)
+        here = self.runs.get(depth)
+        there = self.runs.get(REFERENCE)
         if here is None or there is None or min(here.count, there.count) < self.policy.fewest_seeds:
             return None
         freedom = sum(one.count - 1 for one in {here, there, *self._learning})
@@ -200,18 +202,19 @@ class Uncertainty:
         value = (here.mean - base) - target * (there.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
-            moved = self.examples.depths[depth] - target * self.examples.depths[FULL_MODEL]
+            moved = self.examples.depths[depth] - target * self.examples.depths[REFERENCE]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
-        shift, seeds = 0.0, []
+        shift = 0.0
+        seeds = []
         for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
             shift += max(0.0, -weight * move)
-        moved = self._once(moved, {depth: 1.0, FULL_MODEL: target})
+        moved = self._once(moved, {depth: 1.0, REFERENCE: target})
         found = _interval(value, moved, seeds, ends or self.policy.ends)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
@@ -237,13 +240,13 @@ class Uncertainty:
             if gain >= best * self.policy.learning_share
         )
 
-    def _flips(self, depth: FreezeDepth) -> float:
+    def _flips(self, depth: Candidate) -> float:
         """ExampleDraws.flips; 0 where a seed failed, which differs from others for that reason."""
         if self.examples is None or any(self.runs[depth].failed):
             return 0.0
         return self.examples.flips.get(depth, 0.0)
 
-    def _once(self, moved: Floats | float, weights: Mapping[FreezeDepth, float]) -> Floats | float:
+    def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
         """The moves of a weighted sum of depths, without the flips that seeds' spread has."""
         variance = float(np.var(moved))
         if not variance:
@@ -310,7 +313,8 @@ def learnt(
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
-    variance, freedom = example_variance, math.inf
+    variance = example_variance
+    freedom = math.inf
     if spread is not None and spread.variance > 0:
         variance += spread.variance
         freedom = variance**2 * spread.freedom / spread.variance**2
