@@ -11,7 +11,7 @@ from elsa_tune.errors import RunError, first_line
 from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.trainable import NODE, device_of
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import (
@@ -56,7 +56,7 @@ class Probing:
         self._error: BaseException | None = None  # of the worker that tried last
         self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
         # It has neither a rate nor a seed; those of this trial are not read.
-        candidate = FreezeDepth.of(self._spec.layers)
+        candidate = read_candidate(self._spec.layers)
         self._trial = self._spec.trial(Phase.PROBE, candidate, 1.0, 0)
 
     def start(self) -> None:
