@@ -66,9 +66,7 @@ class OpenName(str, metaclass=_Listed):
             raise PydanticCustomError("enum", "Input should be {expected}", {"expected": expected})
 
         return core_schema.no_info_plain_validator_function(
-            read,
-            serialization=core_schema.plain_serializer_function_ser_schema(str.__str__),
-            json_schema_input_schema=core_schema.literal_schema([*map(str.__str__, cls.known)]),
+            read, serialization=core_schema.plain_serializer_function_ser_schema(str.__str__)
         )
 
     @classmethod
