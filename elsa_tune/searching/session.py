@@ -11,6 +11,7 @@ import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
@@ -65,13 +66,16 @@ def run_session(
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder)
         attempt = record.state().search.attempt + 1
-        interruption, is_raised = Interruption(), False
-        status, message, unwritten = SearchStatus.FAILED, "", ""
+        interruption = Interruption()
+        is_raised = False
+        status = SearchStatus.FAILED
+        message = ""
         with interruption.caught(board.stopping), board:
             try:
                 record.write(started(spec, attempt))
                 outcome = SearchRun(data, record, plan, board, interruption, train).run()
-                status, message = outcome.status, outcome.message
+                status = outcome.status
+                message = outcome.message
                 trained()
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
@@ -85,17 +89,7 @@ def run_session(
                 raise
             finally:
                 interruption.closing = True
-                board.phase("answering")
-                answers = answers_of(spec, record.state(), paths, status, board.say)
-                found = [answer_object(answer) for answer in answers]
-                record.write(Decision(what=ANSWER, value=found))
-                told = "\n\n".join(answer_markdown(answer) for answer in answers)
-                record.write(Decision(what=DESCRIPTION, value=told))
-                record.write(SearchEnded(status=status, message=message))
-                if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-                    board.phase("drawing the report")
-                    if has_drawn(record.state(), paths, answers, board.say):
-                        record.write(Decision(what=REPORT, value=paths.report.name))
+                answers = _answered(record, board, status, message)
                 unsent = forwarder.close()
                 unwritten = record.settled(lambda: interruption.is_hurried)
                 if is_raised and unwritten:
@@ -104,15 +98,34 @@ def run_session(
     return Finished(spec, paths, status, message, tuple(answers), unsent, why, unwritten)
 
 
+def _answered(
+    record: SearchRecord, board: Board, status: SearchStatus, message: str
+) -> Sequence[Answer]:
+    """Answer a session's search, record that and the session's end, and draw the report."""
+    board.phase("answering")
+    answers = answers_of(record.spec, record.state(), record.paths, status, board.say)
+    objects = [answer_object(answer) for answer in answers]
+    record.write(Decision(what=ANSWER, value=objects))
+    description = "\n\n".join(answer_markdown(answer) for answer in answers)
+    record.write(Decision(what=DESCRIPTION, value=description))
+    record.write(SearchEnded(status=status, message=message))
+    if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+        board.phase("drawing the report")
+        if has_drawn(record.state(), record.paths, answers, board.say):
+            record.write(Decision(what=REPORT, value=record.paths.report.name))
+    return answers
+
+
 def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
-    """The answer so far; None while there is none."""
+    """Return the answer so far; None while there is none."""
     try:
         answers = answer_rows(rows(), target)
     except Exception:  # as in answers_of
         return None
     # What the plan has yet to measure is no reason against an answer.
-    told = (one.first_lines.headline if one.is_answered else "not yet" for one in answers)
-    return next(told, None)
+    for answer in answers:
+        return answer.first_lines.headline if answer.is_answered else "not yet"
+    return None
 
 
 class SearchRun:
@@ -127,8 +140,10 @@ class SearchRun:
         interruption: Interruption,
         train: Train,
     ) -> None:
-        self._spec = spec = record.spec
-        self._record, self._plan, self._board = record, plan, board
+        self._spec = record.spec
+        self._record = record
+        self._plan = plan
+        self._board = board
         self._interruption = interruption
         self._started = time.monotonic()
         # A depth that an earlier session began to measure keeps its rate.
@@ -141,7 +156,7 @@ class SearchRun:
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
-        self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._work = Work(spec=record.spec, data=data, mailbox=mailbox, train=train)
         self._probing = Probing(data, record, interruption, mailbox)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -159,15 +174,17 @@ class SearchRun:
                 ray.kill(self._work.mailbox)
 
     def _announce(self) -> None:
-        spec, known = self._spec, self._plan.known
+        """Say what is explored first."""
+        spec = self._spec
+        known = self._plan.known
         slots = self._plan.strategy.slots_left(known, self._rates)
         if failed := failed_slots(known):
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and set(spec.depths) - self._rates.keys():
-            beyond = ", then outward from a best rate at the border" if spec.extend else ""
+            further = self._plan.strategy.rates.further_words
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
-            self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
+            self._board.phase(f"exploring: {len(slots)} trials over {depths}{further}")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
         """Record the candidates' learning rates."""
@@ -208,8 +225,14 @@ class SearchRun:
         )
         searcher.probe = self._probing.trial
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
-        known, say = lambda: self._plan.known, self._board.say
-        self._watch = Watch(spec, known, searcher, scheduler.has_workers, say, give_up)
+        self._watch = Watch(
+            spec,
+            lambda: self._plan.known,
+            searcher,
+            scheduler.has_workers,
+            self._board.say,
+            give_up,
+        )
         try:
             with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
                 # Ray's and Optuna's own are about our use of them, not the user's.
@@ -283,7 +306,7 @@ class SearchRun:
         return is_late
 
     def _outcome(self) -> SearchEnded:
-        """How the session ended; RunError where every trial failed."""
+        """Return how the session ended. Raises RunError where every trial failed."""
         ends = [state.end for state in self._record.state().planned_trials]
         failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
         if self._lost is not None:

@@ -48,10 +48,11 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
     """Return the candidate that search.json, a journal or MLflow describes. Raises SpaceError."""
     if isinstance(values, Candidate):
         return values
-    for method in reversed(_METHODS.values()):
-        candidate = method.of_record(values)
-        if candidate is not None:
-            return candidate
+    if isinstance(values, Mapping):
+        for method in reversed(_METHODS.values()):
+            candidate = method.of_record(values)
+            if candidate is not None:
+                return candidate
     raise SpaceError("the record names no candidate that this elsa-tune knows")
 
 

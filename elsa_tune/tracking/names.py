@@ -45,7 +45,7 @@ PREDICTIONS: Final = "predictions"
 # The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
 ANSWER: Final = "answer"
 DESCRIPTION: Final = "description"
-# The decision that says which of a hunt's ladder is tested, in frozen layers.
+# The decision that says which of a hunt's ladder is tested, by their keys.
 LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"

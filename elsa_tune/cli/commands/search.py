@@ -27,8 +27,9 @@ from elsa_tune.cli.options import (
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
-from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
+from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.searching.output import say
+from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EpochResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
@@ -65,7 +66,8 @@ def search(
     requests = read_requests(wanted)
     if any(map(is_table, wanted.task)):
         for request in requests:
-            say(f"search: {_read_as(request.task)}; `elsa-tune tasks` writes a table's task file")
+            columns = _read_as(request.spec.task)
+            say(f"search: {columns}; `elsa-tune tasks` writes a table's task file")
 
     from elsa_tune.searching.launch import start
 
@@ -74,7 +76,7 @@ def search(
             _print_plan(request, probe=probe)
         return
     for request in requests:
-        what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+        what = f"{request.spec.model.name} on {request.spec.task.name}, space {wanted.space}"
         say(f"search '{request.name}': {what}")
     if len(requests) == 1:
         _conclude(start(requests[0], say))
@@ -132,15 +134,15 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     from elsa_tune.searching.several import carry_out, curves_of
     from elsa_tune.searching.specification import check_same
 
-    target = requests[0].space.target
+    first = requests[0]
     for request in requests:
-        check_same(request)
+        check_same(request.spec, request.paths)
     try:
         failed = carry_out(requests, say)
     except InterruptedSearchError:
-        print_curves(answer_curves(curves_of(requests), target))
+        print_curves(answer_curves(curves_of(requests), first.spec.target))
         raise
-    answers = answer_curves(curves_of(requests), target)
+    answers = answer_curves(curves_of(requests), first.spec.target)
     print_curves(answers)
     if failed:
         raise RunError(
@@ -149,8 +151,8 @@ def _conclude_several(requests: Sequence[Request]) -> None:
         )
     if not any(answer.operating_point for answer in answers):
         raise typer.Exit(NoAnswerError.exit_status)
-    name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
-    which = SearchPaths(requests[0].storage, name).arguments
+    name = first.name.removesuffix(f"-{slug(first.spec.task.name)}")
+    which = SearchPaths(first.storage, name).arguments
     say(f"Next: elsa-tune export {which} --all --out {name}-models")
 
 
@@ -160,7 +162,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.searching.planning.plan import doubts, steps_per_trial
     from elsa_tune.searching.planning.strategies import strategy_of
 
-    train, evaluation = sizes(request.task, request.recipe, say)
+    train, evaluation = sizes(request.spec.task, request.spec.recipe, say)
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
@@ -170,15 +172,15 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     measuring = strategy.measuring_trials, strategy.most_measuring_trials
     steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
     lines = {
-        "model": f"{request.model.name} ({request.layers} layers)",
-        "task": f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples",
+        "model": f"{spec.model.name} ({spec.layers} layers)",
+        "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
         "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
         "exploring": f"{_up_to(*exploring)} trials",
         "measuring": f"{_up_to(*measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
         "steps": f"at most {_up_to(*steps)} ({each:,} per trial)",
         "time": _time(request, spec, probe=probe),
-        "would be at": str(request.storage / request.name),
+        "would be at": str(request.paths.folder),
     }
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"

@@ -7,16 +7,22 @@ planned seeds at planned looks alone. Measured and simulated: bench/strategy.py.
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.known import KnownTrial, Slot, relative_cost, tried
+from elsa_tune.searching.inputs import Inputs
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    exploring_of,
+    relative_cost,
+    tried,
+)
 from elsa_tune.searching.planning.strategy import (
     Findings,
     Outline,
@@ -28,6 +34,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec, canonical_rate
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.names import LADDER
@@ -46,11 +53,13 @@ class Hunt(Strategy):
     # ---- what a search is asked to do ----
 
     @classmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        candidates = request.space.depths_for(request.layers)
-        _check(request, candidates)
-        ladder, deep = ladder_and_deep(candidates, request.layers, policy)
-        shortens = bool(ladder) and not request.whole_ladder
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        candidates = inputs.space.depths_for(inputs.layers)
+        _check(inputs.space, seeds, candidates)
+        ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
+        shortens = bool(ladder) and not whole_ladder
         return Outline(
             candidates=(REFERENCE, *ladder, *deep),
             explored=(REFERENCE, *deep),
@@ -82,16 +91,20 @@ class Hunt(Strategy):
         That is where no trial of it so far is better than a constant answer by more than evaluation
         examples may give. It is measured next: if it still is no better then, nothing else matters.
         """
-        spec, policy = self.spec, self.spec.policy
         full = [one for one in known if one.trial.depth.is_reference and one.status.is_final]
-        explored = [one for one in full if one.trial.phase is Phase.EXPLORE]
-        if len(explored) < spec.tries:
+        if len(exploring_of(full)) < self.spec.tries:
             return False
-        variance = spec.chance * (1 - spec.chance) / (spec.evaluation_examples or math.inf)
-        by_examples = policy.above_chance * math.sqrt(max(0.0, variance))
-        level = spec.chance + max(policy.noise, by_examples)
         scores = [one.score for one in full if one.score is not None]
-        return max(scores, default=level) <= level
+        return not scores or max(scores) <= self._surely_above_chance
+
+    @property
+    def _surely_above_chance(self) -> float:
+        """The score above which a trial has learnt, whatever examples and noise may give."""
+        chance = self.spec.chance
+        variance = chance * (1 - chance) / (self.spec.evaluation_examples or math.inf)
+        policy = self.spec.policy
+        by_examples = policy.above_chance * math.sqrt(max(0.0, variance))
+        return chance + max(policy.noise, by_examples)
 
     @property
     def leading(self) -> Sequence[Candidate]:
@@ -101,11 +114,11 @@ class Hunt(Strategy):
     def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:
         """Return a rate between the full model's and the next explored one's, by their ranks."""
         full = chosen[REFERENCE]
-        deeper = [one for one in self.spec.explored if one > candidate and one in chosen]
-        if not deeper:
-            return full
-        share = candidate.rank / deeper[0].rank
-        return canonical_rate(full * (chosen[deeper[0]] / full) ** share)
+        for deeper in self.spec.explored:
+            if deeper > candidate and deeper in chosen:
+                share = candidate.rank / deeper.rank
+                return canonical_rate(full * (chosen[deeper] / full) ** share)
+        return full
 
     # ---- what is measured ----
 
@@ -127,14 +140,17 @@ class Hunt(Strategy):
         step = _Walk(self, findings, tested).next()
         if tested is None or not self.spec.ladder_error:
             return step
-        left_out = [one for one in self.ladder if one not in tested]
-        note = ""
-        if left_out:
-            layers = self.spec.layers
-            good = depths_text(self.deep[:1], layers)
-            note = f"leaving out {depths_text(left_out, layers)}, because {good} looks good"
         decision = Decision(what=LADDER, value=[one.key for one in tested])
-        return replace(step, decision=decision, note=note)
+        return replace(step, decision=decision, note=self._note_of(tested))
+
+    def _note_of(self, tested: Sequence[Candidate]) -> str:
+        """Return what to say where some of the ladder is left out."""
+        left_out = [one for one in self.ladder if one not in tested]
+        if not left_out:
+            return ""
+        left_out_text = depths_text(left_out, self.spec.layers)
+        good = depths_text(self.deep[:1], self.spec.layers)
+        return f"leaving out {left_out_text}, because {good} looks good"
 
     def _recorded_ladder(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         """Return what of the ladder is tested; early versions recorded frozen layers."""
@@ -148,22 +164,24 @@ class Hunt(Strategy):
         the full model's. Far above the target, none is tested; above it, only the last. The
         measured runs' predictions tell what is far.
         """
-        spec = self.spec
-        if not spec.ladder_error:
+        if not self.spec.ladder_error:
             return self.ladder
         curve = findings.curve()
         if curve is None or curve.full is None:
             return None
-        compared = spec.explored[:2]
-        is_measured = curve.full.seeds >= self.seeds_at(0, REFERENCE)
-        if not is_measured or set(compared) - findings.rates.keys():
+        first_deep = self.deep[0]
+        has_rates = {REFERENCE, first_deep} <= findings.rates.keys()
+        if curve.full.seeds < self.seeds_at(0, REFERENCE) or not has_rates:
             return None
-        error = example_error(spec, curve)
-        reference, deep = (explored_quality(findings, candidate) for candidate in compared)
-        above = deep - spec.target * reference
-        if error is None or not math.isfinite(above) or above <= spec.policy.likely * error:
+        enough = self.spec.target * explored_quality(findings, REFERENCE)
+        above = explored_quality(findings, first_deep) - enough
+        error = example_error(self.spec, curve)
+        policy = self.spec.policy
+        if error is None or not math.isfinite(above) or above <= policy.likely * error:
             return self.ladder
-        return () if above > spec.policy.clear * error else self.ladder[-1:]
+        if above <= policy.clear * error:
+            return self.ladder[-1:]
+        return ()
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         if LADDER not in decisions:
@@ -173,9 +191,11 @@ class Hunt(Strategy):
 
     def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
         policy = self.spec.policy
-        is_explored = candidate in self.spec.explored
-        first, (here, full) = policy.looks if is_explored else policy.ladder_looks
-        return first, (here, policy.thorough_seeds if self.spec.thorough else full)
+        looks = policy.looks if candidate in self.spec.explored else policy.ladder_looks
+        if not self.spec.thorough:
+            return looks
+        first, (seeds, _) = looks
+        return first, (seeds, policy.thorough_seeds)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
         looks = self.looks(candidate, {})
@@ -191,9 +211,12 @@ class Hunt(Strategy):
 
         None of a ladder whose next candidate has begun: the walk has passed it.
         """
-        begun = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
-        is_passed = candidate in self.ladder and begun[self.spec.explored[1]] > 0
-        return max(begun[candidate], 0 if is_passed else self.seeds_at(0, candidate))
+        measured = [one.trial.depth for one in known if one.trial.phase is Phase.MEASURE]
+        begun = measured.count(candidate)
+        is_passed = candidate in self.ladder and self.deep[0] in measured
+        if is_passed:
+            return begun
+        return max(begun, self.seeds_at(0, candidate))
 
 
 class _Walk:
@@ -207,11 +230,13 @@ class _Walk:
     def __init__(self, hunt: Hunt, findings: Findings, tested: Sequence[Candidate] | None) -> None:
         self.hunt = hunt
         self.spec = hunt.spec
+        self.policy = hunt.spec.policy
         self.findings = findings
         self.rates = findings.rates
         self.tested = tested
         self.ladder = [one for one in hunt.ladder if one in (tested or ())]
         self.order = [*self.ladder, *hunt.deep]
+        self.contrasts: dict[Candidate, Interval | None] = {}
         self.left = measuring_trials(self.spec, self.rates, findings.known)
 
     def next(self) -> Step:
@@ -244,11 +269,11 @@ class _Walk:
                 return found
         if self.is_certified(candidate):
             return None
-        return (
-            self.it_gave_no_result(candidate)
-            or self.others_tell_how_seeds_spread(candidate)
-            or self.its_second_look(candidate)
-        )
+        for step in (self.it_gave_no_result, self.others_tell_how_seeds_spread):
+            found = step(candidate)
+            if found is not None:
+                return found
+        return self.its_second_look(candidate)
 
     # ---- the full model, and what may begin beside it ----
 
@@ -276,36 +301,34 @@ class _Walk:
         )
 
     def full_model_gave_no_result(self) -> Step | None:
-        has_result = self.curve is not None and self.curve.full is not None
-        return None if has_result else Step(why="the full model gave no result")
+        if self.curve is None or self.curve.full is None:
+            return Step(why="the full model gave no result")
+        return None
 
     def full_model_learnt_nothing(self) -> Step | None:
         is_at_chance = self.hunt.waits_for_reference(self.findings.known)
         chance = None if self.curve is None else self.curve.chance
         if self.error is not None and chance is not None:
-            of_full = self.error / math.hypot(1, self.spec.target)
+            error_of_full = self.error / math.hypot(1, self.spec.target)
             gain = self.full_quality - chance
-            is_at_chance |= gain <= self.spec.policy.above_chance * of_full
-        if not is_at_chance:
-            return None
-        return Step(why="the full model is no better than a constant answer")
+            is_at_chance |= gain <= self.policy.above_chance * error_of_full
+        if is_at_chance:
+            return Step(why="the full model is no better than a constant answer")
+        return None
 
     # ---- before the first test ----
 
     def a_rate_is_being_explored(self) -> Step | None:
         missing = [candidate for candidate in self.hunt.deep if candidate not in self.rates]
-        if not missing:
-            return None
-        return Step(
-            why=f"the learning rate of {self.named(*missing)} is being explored", waits=True
-        )
+        return self.waits_for_rates(missing) if missing else None
+
+    def waits_for_rates(self, candidates: Sequence[Candidate]) -> Step:
+        why = f"the learning rate of {self.named(*candidates)} is being explored"
+        return Step(why=why, waits=True)
 
     def first_looks_to_begin_with(self) -> Step | None:
         begin = [one for one in self.first if self.is_free(one) or not self.is_hopeless(one)]
-        trials = self.first_looks([*begin, *self.ladder[:1]])
-        if not trials:
-            return None
-        return Step(trials=trials, why=f"the first look at {self.named(trials[0].depth)}")
+        return self.first_look_at([*begin, *self.ladder[:1]])
 
     @property
     def first(self) -> list[Candidate]:
@@ -323,29 +346,24 @@ class _Walk:
     # ---- one candidate after the other ----
 
     def its_rate_is_being_explored(self, candidate: Candidate) -> Step | None:
-        if candidate in self.rates:
-            return None
-        why = f"the learning rate of {self.named(candidate)} is being explored"
-        return Step(why=why, waits=True)
+        return None if candidate in self.rates else self.waits_for_rates([candidate])
 
     def it_is_far_from_the_target(self, candidate: Candidate) -> Step | None:
-        if not self.is_hopeless(candidate) or self.is_free(candidate):
-            return None
-        return Step(why=f"{self.named(candidate)} is far from the target")
+        if self.is_hopeless(candidate) and not self.is_free(candidate):
+            return Step(why=f"{self.named(candidate)} is far from the target")
+        return None
 
     def its_first_look(self, candidate: Candidate) -> Step | None:
-        trials = self.first_looks([candidate])
-        if not trials:
-            return None
-        return Step(trials=trials, why=f"the first look at {self.named(candidate)}")
+        return self.first_look_at([candidate])
 
     def is_certified(self, candidate: Candidate) -> bool:
         contrast = self.contrast(candidate)
-        return contrast is not None and contrast.lower > self.spec.policy.rounding
+        return contrast is not None and contrast.lower > self.policy.rounding
 
     def it_gave_no_result(self, candidate: Candidate) -> Step | None:
-        has_result = self.measured_quality(candidate) is not None
-        return None if has_result else Step(why=f"{self.named(candidate)} gave no result")
+        if self.measured_quality(candidate) is None:
+            return Step(why=f"{self.named(candidate)} gave no result")
+        return None
 
     def others_tell_how_seeds_spread(self, candidate: Candidate) -> Step | None:
         """Return the first look at a later candidate, where seeds are too few to tell here."""
@@ -353,28 +371,34 @@ class _Walk:
             return None
         later = self.order[self.order.index(candidate) + 1 :]
         for other in later:
-            trials = () if self.is_hopeless(other) else self.first_looks([other])
-            if trials:
-                return Step(trials=trials, why=f"the first look at {self.named(other)}")
+            step = self.first_look_at([other])
+            if step is not None and not self.is_hopeless(other):
+                return step
         return None
 
     def its_second_look(self, candidate: Candidate) -> Step:
         """Return the last thing to try: more seeds, where they promise enough."""
         trials = self.lacking(REFERENCE, self.hunt.seeds_at(-1, REFERENCE))
         trials += self.lacking(candidate, self.hunt.seeds_at(-1, candidate))
-        named, policy = self.named(candidate), self.spec.policy
         if not trials:
-            return Step(why=f"{named} is undecided after its last look")
-        promise, least, share = float(self.is_above_target(candidate)), policy.promising, ""
-        has_contrast = self.contrast(candidate) is not None
-        if has_contrast and self.curve is not None:
-            promise = second_look_promises(self.curve, candidate, self.spec.target)
-            share = f", which would certify it with about {100 * promise:.0f} %"
-        if self.spec.until_certified:
-            least = policy.no_promise if has_contrast else 0.0
+            return Step(why=f"{self.named(candidate)} is undecided after its last look")
+        promise, least, told = self.promise_of(candidate)
         if promise < least:
-            return Step(why=f"{named} is undecided without a second look{share}")
-        return Step(trials=trials, why=f"the second look at {named}{share}")
+            why = f"{self.named(candidate)} is undecided without a second look{told}"
+            return Step(why=why)
+        return Step(trials=trials, why=f"the second look at {self.named(candidate)}{told}")
+
+    def promise_of(self, candidate: Candidate) -> tuple[float, float, str]:
+        """Return the share of cases in which a second look certifies, the least, and its words."""
+        least = self.policy.promising
+        if self.contrast(candidate) is None or self.curve is None:
+            if self.spec.until_certified:
+                least = 0.0
+            return float(self.is_above_target(candidate)), least, ""
+        if self.spec.until_certified:
+            least = self.policy.no_promise
+        promise = second_look_promises(self.curve, candidate, self.spec.target)
+        return promise, least, f", which would certify it with about {100 * promise:.0f} %"
 
     # ---- what the steps ask ----
 
@@ -398,6 +422,13 @@ class _Walk:
         seeds = self.spec.measuring_seeds[:count]
         return tuple(one for one in self.left if one.depth == candidate and one.seed in seeds)
 
+    def first_look_at(self, candidates: Sequence[Candidate]) -> Step | None:
+        """Return the step that measures what candidates lack of their first looks, if anything."""
+        trials = self.first_looks(candidates)
+        if not trials:
+            return None
+        return Step(trials=trials, why=f"the first look at {self.named(trials[0].depth)}")
+
     def first_looks(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
         """Return what candidates lack, one after the other; nothing of those without a rate."""
         trials: tuple[TrialSpec, ...] = ()
@@ -413,16 +444,20 @@ class _Walk:
         """Whether a deep candidate's exploring run lies so far below that no test is worth it."""
         if candidate not in self.hunt.deep:
             return False
-        far = math.inf if self.error is None else self.spec.policy.clear * self.error
+        far = math.inf if self.error is None else self.policy.clear * self.error
         enough = self.spec.target * self.full_quality
         return explored_quality(self.findings, candidate) - enough < -far
 
     def is_free(self, candidate: Candidate) -> bool:
-        return relative_cost(self.spec, candidate) < self.spec.policy.free_cost
+        return relative_cost(self.spec, candidate) < self.policy.free_cost
 
-    def contrast(self, candidate: Candidate) -> Any:
+    def contrast(self, candidate: Candidate) -> Interval | None:
         """Return how far a candidate lies above the target; None with too few seeds."""
-        return None if self.curve is None else contrast_of(self.curve, candidate, self.spec.target)
+        if self.curve is None:
+            return None
+        if candidate not in self.contrasts:
+            self.contrasts[candidate] = contrast_of(self.curve, candidate, self.spec.target)
+        return self.contrasts[candidate]
 
     def measured_quality(self, candidate: Candidate) -> float | None:
         measured = () if self.curve is None else self.curve.measured
@@ -436,12 +471,11 @@ class _Walk:
         return depths_text(candidates, self.spec.layers)
 
 
-def _check(request: Request, candidates: Sequence[Candidate]) -> None:
+def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> None:
     """Raise SpaceError where what was asked for is no hunt."""
-    space = request.space
-    if request.seeds is not None:
+    if seeds is not None:
         raise SpaceError(
-            f"`seeds` is {request.seeds}, but a hunt runs as many seeds as its tests need; "
+            f"`seeds` is {seeds}, but a hunt runs as many seeds as its tests need; "
             "leave it out, or measure every depth alike by `set` strategy=even"
         )
     if REFERENCE not in candidates or not any(is_hunted(one) for one in candidates):

@@ -83,11 +83,19 @@ class Slot:
     learning_rate: float | None = None  # None: chosen when it begins
 
 
+def slot_again(trial: KnownTrial) -> Slot:
+    """Return the slot of an exploring trial that is to run once more, at the rate it had."""
+    return Slot(depth=trial.trial.depth, learning_rate=trial.trial.learning_rate)
+
+
+def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
+    """Return the exploring trials among these."""
+    return [one for one in known if one.trial.phase is Phase.EXPLORE]
+
+
 def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
-    return tuple(
-        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == candidate
-    )
+    return tuple(one for one in exploring_of(known) if one.trial.depth == candidate)
 
 
 def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:
@@ -104,11 +112,8 @@ def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
 
     Diverged ones did not fail.
     """
-    return tuple(
-        Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
-        for one in known
-        if one.trial.phase is Phase.EXPLORE and one.status is TrialStatus.FAILED
-    )
+    failed = [one for one in exploring_of(known) if one.status is TrialStatus.FAILED]
+    return tuple(map(slot_again, failed))
 
 
 def measured_rates(known: Iterable[KnownTrial]) -> dict[Candidate, float]:

@@ -67,15 +67,15 @@ class Plan:
     @property
     def known(self) -> tuple[KnownTrial, ...]:
         """The plan's trials that have begun, in the order of their start."""
-        # Read anew where something was recorded of it since.
-        before, now = self._known, {one.key: one for one in self.state.planned_trials}
-        self._known = {
-            key: before[key]
-            if key in before and before[key][0] is state
-            else (state, known_trial(self._spec, state))
-            for key, state in now.items()
-        }
-        return tuple(one for _, one in self._known.values())
+        read_before = self._known
+        read = {}
+        for recorded in self.state.planned_trials:
+            known = read_before.get(recorded.key)
+            if known is None or known[0] is not recorded:  # something was recorded of it since
+                known = recorded, known_trial(self._spec, recorded)
+            read[recorded.key] = known
+        self._known = read  # at once, for the board asks in a thread of its own
+        return tuple(known for _, known in read.values())
 
     @property
     def trials(self) -> int:
@@ -139,11 +139,8 @@ class Plan:
 
     def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
         """Return the curve of the trials that have ended, made anew when another one has."""
-        ended = frozenset(
-            one.trial.key
-            for one in known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
+        measured = [one for one in known if one.trial.phase is Phase.MEASURE]
+        ended = frozenset(one.trial.key for one in measured if one.status.is_final)
         if ended != self._judged:
             rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
             self._curve = next(iter(freeze_curves(rows, self._evidence)), None)

@@ -35,6 +35,11 @@ class Rates(ABC):
         """Return how many exploring trials a candidate has at most."""
         return self.planned(candidate)
 
+    @property
+    def further_words(self) -> str:
+        """What follows the planned tries, said where a search announces these; "" for nothing."""
+        return ""
+
     @abstractmethod
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         """Return the rate of a candidate's next exploring trial.
@@ -60,14 +65,17 @@ class Rates(ABC):
             return min(one.trial.learning_rate for one in diverged)
         reported = [one for one in here if one.scores and one not in diverged]
         completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
-        compared = completed or reported
+        return self._best_of(completed or reported)
+
+    def _best_of(self, compared: Sequence[KnownTrial]) -> float | None:
+        """Return the rate of the best trial, each judged by as many evaluations as any other."""
         if not compared:
             return None
         age = min(len(one.scores) for one in compared)
-        selection = self.spec.recipe.selection
-        merits = {
-            one.trial.learning_rate: trial_score(selection, one.scores[:age]) for one in compared
-        }
+        merits: dict[float, float] = {}
+        for one in compared:
+            score = trial_score(self.spec.recipe.selection, one.scores[:age])
+            merits[one.trial.learning_rate] = score
         return max(merits, key=lambda rate: (merits[rate], -rate))
 
 
@@ -75,9 +83,14 @@ class GivenThenOutward(Rates):
     """A few of the given rates, then outward from the best one while it lies at their border."""
 
     def most(self, candidate: Candidate) -> int:
-        further = 0 if self.spec.extend is None else self.spec.extend.tries
         planned = self.planned(candidate)
-        return planned + further if planned else 0
+        if not planned or self.spec.extend is None:
+            return planned
+        return planned + self.spec.extend.tries
+
+    @property
+    def further_words(self) -> str:
+        return ", then outward from a best rate at the border" if self.spec.extend else ""
 
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         here = tried(exploring, candidate)
@@ -93,12 +106,13 @@ class GivenThenOutward(Rates):
         extend = self.spec.extend
         if extend is None:
             return False
-        here, patience = tried(exploring, candidate), self._patience(candidate)
-        return any(
-            outward(self.spec, here, patience, lent, may_learn) is not None
-            for lent in (None, extend.high)
-            for may_learn in (True, False)
-        )
+        here = tried(exploring, candidate)
+        patience = self._patience(candidate)
+        for lent in (None, extend.high):
+            for may_learn in (True, False):
+                if outward(self.spec, here, patience, lent, may_learn) is not None:
+                    return True
+        return False
 
     def _patience(self, candidate: Candidate) -> int:
         """Return how many rates beyond its best a candidate tries before it stops."""

@@ -13,8 +13,15 @@ from typing import Any, ClassVar
 
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, tried
+from elsa_tune.searching.inputs import Inputs
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    exploring_of,
+    failed_slots,
+    slot_again,
+    tried,
+)
 from elsa_tune.searching.planning.rates import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
@@ -69,8 +76,15 @@ class Strategy(ABC):
 
     @classmethod
     @abstractmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        """Return what a new search trains. Raises SpaceError for what the strategy cannot do."""
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        """Return what a new search trains.
+
+        seeds: measuring seeds that were asked for, None for the space's. whole_ladder: no candidate
+        may be left out by exploring runs, for other searches are to have them too. Raises
+        SpaceError for what the strategy cannot do.
+        """
 
     def with_seeds(self, seeds: int) -> SearchSpec:
         """Return the search with this number of measuring seeds. Raises SpaceError for fewer."""
@@ -105,18 +119,18 @@ class Strategy(ABC):
         will be some.
         """
         known = list(known)
-        exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-        restarts = [
-            Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
-            for one in exploring
-            if one.is_unfinished
-        ]
+        exploring = exploring_of(known)
+        restarts = []
+        for one in exploring:
+            if one.is_unfinished:
+                restarts.append(slot_again(one))
         slots = [*restarts, *self._fresh(exploring), *self._further(exploring)]
         slots = self.in_order(slots, known)
         limit = self.spec.exploring_limit
-        if limit is None:
-            return tuple(slots)
-        return tuple(slots[: len(restarts) + max(0, limit - len(exploring))])
+        if limit is not None:
+            still_allowed = max(0, limit - len(exploring))
+            slots = slots[: len(restarts) + still_allowed]
+        return tuple(slots)
 
     def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
@@ -153,14 +167,17 @@ class Strategy(ABC):
         is tried again.
         """
         failed = failed_slots(known)
-        return tuple(slot for slot in self.slots(known) if slot.depth not in kept or slot in failed)
+        left = []
+        for slot in self.slots(known):
+            if slot.depth not in kept or slot in failed:
+                left.append(slot)
+        return tuple(left)
 
     def trial_of(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
         """Return a slot's trial as it begins. known: the trials so far, those that run included."""
         rate = slot.learning_rate
         if rate is None:
-            exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-            rate = self.rates.next_rate(slot.depth, exploring)
+            rate = self.rates.next_rate(slot.depth, exploring_of(known))
         assert rate is not None  # a slot without a rate is one of the tries in any case
         return self.spec.trial(Phase.EXPLORE, slot.depth, rate, self.spec.seed)
 
@@ -175,23 +192,33 @@ class Strategy(ABC):
         ended it is settled only where it would stop beside any of them. One that is not explored
         takes its rate from the leading ones.
         """
-        spec = self.spec
-        exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+        exploring = exploring_of(known)
         waiting = {slot.depth for slot in self.slots(exploring)}
-        is_limited = spec.exploring_limit is not None and len(exploring) >= spec.exploring_limit
         settled: list[Candidate] = []
-        for place, candidate in enumerate(spec.explored):
-            here = tried(exploring, candidate)
-            has_had_all = is_limited or len(here) >= self.rates.planned(candidate)
-            has_ended = all(one.status.is_final for one in here) and has_had_all
-            if candidate in waiting or not has_ended or not here:
+        for place, candidate in enumerate(self.spec.explored):
+            if candidate in waiting or not self._has_had_all(candidate, exploring):
                 continue
             others_are_settled = len(settled) == place
-            if others_are_settled or is_limited or not self.rates.may_go_on(candidate, exploring):
+            if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        if set(self.leading) <= set(settled) or not spec.explored:
-            settled += [one for one in spec.depths if one not in spec.explored]
+        if set(self.leading) <= set(settled) or not self.spec.explored:
+            settled += [one for one in self.spec.depths if one not in self.spec.explored]
         return frozenset(settled)
+
+    def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether all tries that a candidate has in any case have ended."""
+        here = tried(exploring, candidate)
+        if not here or not all(one.status.is_final for one in here):
+            return False
+        return self._is_limited(exploring) or len(here) >= self.rates.planned(candidate)
+
+    def _may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        return not self._is_limited(exploring) and self.rates.may_go_on(candidate, exploring)
+
+    def _is_limited(self, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether there may be no more exploring trials."""
+        limit = self.spec.exploring_limit
+        return limit is not None and len(exploring) >= limit
 
     @property
     def leading(self) -> Sequence[Candidate]:
@@ -203,7 +230,7 @@ class Strategy(ABC):
         spec = self.spec
         if not spec.explored:
             return dict.fromkeys(spec.depths, spec.given_rates[0])
-        exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+        exploring = exploring_of(known)
         chosen: dict[Candidate, float] = {}
         for candidate in spec.explored:
             rate = self.rates.best(candidate, exploring)
@@ -251,7 +278,7 @@ class Strategy(ABC):
         return ((planned, planned),)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
-        """Return how many measuring trials a candidate has at its first look (0), or last (-1)."""
+        """Return the measuring trials of a candidate up to its first look (0) or its last (-1)."""
         return self.spec.seeds
 
     def may_leave_out(self, candidate: Candidate) -> bool:

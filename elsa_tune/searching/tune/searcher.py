@@ -54,7 +54,7 @@ class PlanSearcher(NeverRestored, Searcher):
         self._attempts: Counter[str] = Counter()
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial's config; None to wait for trials that run; FINISHED at the end."""
+        """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
         ended = [one.trial.key for one in known if one.status.is_final]
         # The workers' first work is a trial; what earlier sessions finished says nothing of them.
@@ -85,7 +85,7 @@ class PlanSearcher(NeverRestored, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """It runs no more; how it ended is in the record."""
+        """Note that a trial runs no more; how it ended is in the record."""
         if trial_id == self._probe_runs_as:
             self._probe_runs_as = None
             self.probe = self.probe if error else None
@@ -101,15 +101,15 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
         """A trial that could start now: one to explore, else one to measure."""
-        slots = self._strategy.slots_left(known, self._rates)
+        slots = self._strategy.slots_left(known, self._rates.keys())
         trial = self._first((self._strategy.trial_of(slot, known) for slot in slots), known)
         if trial is not None and self._may_explore():
             return trial
-        under_way = {trial.phase for trial in self._under_way.values()}
+        explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = Phase.EXPLORE in under_way or self._strategy.waits_for_reference(known)
+        waits = explores or self._strategy.waits_for_reference(known)
         self._settle(known, is_over=not waits)
-        running = {trial.key for trial in self._under_way.values()}
+        running = {trial.key for trial in self.under_way}
         left = self._measuring(self._rates, known)
         return self._first((one for one in left if one.key not in running), known)
 
@@ -118,7 +118,10 @@ class PlanSearcher(NeverRestored, Searcher):
             return
         best = self._strategy.best_rates(known)
         settled = best.keys() if is_over else self._strategy.settled(known)
-        new = {one: best[one] for one in self._spec.depths if one in settled and one in best}
+        new = {}
+        for candidate in self._spec.depths:
+            if candidate in settled and candidate in best:
+                new[candidate] = best[candidate]
         if new.keys() - self._rates.keys():
             self._rates = {**new, **self._rates}
             self._decide(self._rates)
