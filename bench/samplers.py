@@ -48,18 +48,22 @@ import pandas as pd
 from optuna._gp.acqf import LogEI
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, PartialFixedSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import create_trial
+from scipy.interpolate import PchipInterpolator
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lab"))
 from replay import Table
 
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap, scores_of
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.stopping import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
@@ -144,7 +148,8 @@ class Redrawn:
         self.depths = [0, *range(layers // 2, layers + 1)]
         self.chance = self._table.chance
         self.evaluations = self._table.evaluations
-        self._means: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._places: dict[int, np.ndarray] = {}
+        self._means: dict[int, PchipInterpolator] = {}
         self._deviations: dict[int, list[list[np.ndarray]]] = {}
         for depth in {recorded for recorded, _ in self._table.found}:
             by_rate: dict[float, list[np.ndarray]] = {}
@@ -154,7 +159,8 @@ class Redrawn:
                         by_rate.setdefault(rate, []).append(curve)
             rates = sorted(by_rate)
             means = [np.mean(by_rate[rate], axis=0) for rate in rates]
-            self._means[depth] = np.log(rates), np.stack(means)
+            self._places[depth] = np.log(rates)
+            self._means[depth] = PchipInterpolator(np.log(rates), np.stack(means))
             self._deviations[depth] = []
             for rate, mean in zip(rates, means, strict=True):
                 curves = by_rate[rate]
@@ -166,13 +172,14 @@ class Redrawn:
         return math.floor(place), math.ceil(place)
 
     def _mean(self, depth: int, rate: float) -> np.ndarray:
-        places, means = self._means[depth]
-        return np.array([np.interp(math.log(rate), places, mean) for mean in means.T])
+        places = self._places[depth]
+        mean: np.ndarray = self._means[depth](np.clip(math.log(rate), places[0], places[-1]))
+        return mean
 
     def curve(self, depth: int, rate: float, number: int) -> np.ndarray:
         draw = np.random.default_rng([self._number, depth, number, self.layers])
         side = int(draw.choice(self._sides(depth)))
-        nearest = int(np.argmin(np.abs(self._means[side][0] - math.log(rate))))
+        nearest = int(np.argmin(np.abs(self._places[side] - math.log(rate))))
         deviations = self._deviations[side][nearest]
         deviation = deviations[int(draw.integers(len(deviations)))]
         if len(deviations) == 1:  # one seed says nothing of their spread
@@ -342,26 +349,48 @@ class Way:
     starts: str = "near"  # near: today's first rates at the full model, then a neighbour's; wide
     order: str = "shallow"  # which depth first: shallow, deep, turns
     gain: float = 0.0  # a depth ends once no rate promises more, in points; 0: never before `tries`
+    dear: float = 0.6  # the part of `gain` that is asked for in proportion to what a trial costs
+    scale: float = 1.0
+    noise: float = 0.02
     least: int = 2  # tries of a depth before it may end so
+    brackets: bool = True  # nor before rates on both sides of its best have been tried
+    steps: int = 0
+    unlearnt: str = "A"
     pick: str = "best"  # of the trials: the best score, or mean, the study's own expectation
     reach: float = 4.0  # proposals lie within this factor of the rates that the depth has tried
+    spread: float = 0.4
+    level: float = 0.6  # of the fixed process: prior deviation, in what is learnt at best
+    octaves: float = 2.7  # its length scale of the rate
+    share: float = 0.35  # its length scale of the depth, a share of the layers
     prior: str = "lab"  # of the GP's length scales: lab, as the tables have them; or Optuna's own
 
 
-def lab_prior(gp: Any) -> Any:
+def lab_prior(way: Way, gp: Any) -> Any:
     """Return the logarithm of a log-normal prior around what fits the laboratory's tables."""
     import torch
 
     count = len(gp.inverse_squared_lengthscales)
     scales = torch.tensor(LENGTH_SCALES[:count], dtype=torch.float64)
-    terms = (gp.inverse_squared_lengthscales * scales**2).log() / 2 / PRIOR_SPREAD
-    level = (gp.kernel_scale / KERNEL_SCALE).log() / PRIOR_SPREAD
-    noise = (gp.noise_var / NOISE_SHARE).log() / (2 * PRIOR_SPREAD)
+    terms = (gp.inverse_squared_lengthscales * scales**2).log() / 2 / way.spread
+    level = (gp.kernel_scale / way.scale).log() / way.spread
+    noise = (gp.noise_var / way.noise).log() / (2 * way.spread)
     return -((terms**2).sum() + level**2 + noise**2) / 2
 
 
 def _apart(rate: float, other: float) -> bool:
     return max(rate / other, other / rate) >= LEAST_STEP
+
+
+def may_try(way: Way, rate: float, here: Sequence[float], side: Border | None) -> bool:
+    """Return whether a depth that has tried `here` may try a rate; side: the only one it may."""
+    if not here:
+        return True
+    if side is Border.HIGH and rate < max(here):
+        return False
+    if side is Border.LOW and rate > min(here):
+        return False
+    is_new = all(_apart(rate, other) for other in here)
+    return is_new and min(here) / way.reach <= rate <= max(here) * way.reach
 
 
 class OfDepth(GPSampler):
@@ -371,19 +400,14 @@ class OfDepth(GPSampler):
 
     def __init__(self, depth: int, here: Sequence[float], seed: int, way: Way) -> None:
         super().__init__(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
-        self._reach = way.reach
+        self._way = way
         if way.prior == "lab":
-            self._log_prior = lab_prior
+            self._log_prior = functools.partial(lab_prior, way)
         self._depth = depth
         self._here = here
+        self.side: Border | None = None  # the only one on which it may propose
         self.promised = 0.0
         self.means: list[float] = []
-
-    def _may_try(self, rate: float) -> bool:
-        if not self._here:
-            return True
-        is_new = all(_apart(rate, other) for other in self._here)
-        return is_new and min(self._here) / self._reach <= rate <= max(self._here) * self._reach
 
     def points(self, space: Any, rates: Sequence[float]) -> np.ndarray:
         """Return this depth's points as the model has them."""
@@ -399,7 +423,15 @@ class OfDepth(GPSampler):
             tried_points = torch.from_numpy(self.points(space, self._here))
             self.means = gp.posterior(tried_points)[0].tolist()
             acqf = LogEI(gp, space, max(self.means))
-        rates = [rate for rate in GRID if self._may_try(rate)]
+            if self._way.pick == "robust":
+                for factor in (2**-0.5, 2**0.5):
+                    beside = self.points(space, [rate * factor for rate in self._here])
+                    for i, mean in enumerate(gp.posterior(torch.from_numpy(beside))[0].tolist()):
+                        self.means[i] += mean
+        rates = [rate for rate in GRID if may_try(self._way, rate, self._here, self.side)]
+        if not rates:  # the end of the range
+            self.promised = -1.0
+            return self.points(space, [self._here[0]])[0]
         candidates = self.points(space, rates)
         values = acqf.eval_acqf_no_grad(candidates)
         self.promised = float(np.exp(values.max()))
@@ -434,10 +466,14 @@ def sampler_of(way: Way, depth: int, here: Sequence[float], seed: int) -> BaseSa
     return PartialFixedSampler({DEPTH: depth}, base)
 
 
-def ask(way: Way, run: Run, depth: FreezeDepth, seed: int) -> tuple[float, float, list[float]]:
+def ask(
+    way: Way, run: Run, depth: FreezeDepth, seed: int, side: Border | None = None
+) -> tuple[float, float, list[float]]:
     """Return the next rate, the gain that it promises in points, and the expected scores of those
     tried.
     """
+    if way.base == "fixed":
+        return fixed_process(way, run, depth, side)
     here = tried(run.known, depth)
     shown = here if way.sees == "alone" else run.known
     layers = run.spec.layers
@@ -446,6 +482,8 @@ def ask(way: Way, run: Run, depth: FreezeDepth, seed: int) -> tuple[float, float
     sampler = sampler_of(
         way, depth.frozen_layers, [trial.trial.learning_rate for trial in here], seed
     )
+    if isinstance(sampler, OfDepth):
+        sampler.side = side
     study = optuna.create_study(direction="maximize", sampler=sampler)
     values = [run.value(trial) for trial in shown]
     if way.base == "tpe":  # or every deep trial would count as a bad one
@@ -455,7 +493,7 @@ def ask(way: Way, run: Run, depth: FreezeDepth, seed: int) -> tuple[float, float
         values = [v - tops[trial.trial.depth] for trial, v in zip(shown, values, strict=True)]
     for trial, value in zip(shown, values, strict=True):
         params = {RATE: trial.trial.learning_rate, DEPTH: trial.trial.depth.frozen_layers}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=spaces, value=value))
+        study.add_trial(create_trial(params=params, distributions=spaces, value=value))
     rate = float(study.ask(spaces).params[RATE])
     scale = float(np.std(values)) if len(values) > 1 else 1.0
     promised = math.inf
@@ -464,6 +502,71 @@ def ask(way: Way, run: Run, depth: FreezeDepth, seed: int) -> tuple[float, float
         promised = 100 * sampler.promised * scale
         means = sampler.means
     return canonical_rate(rate), promised, means
+
+
+def matern(distances: np.ndarray) -> np.ndarray:
+    """Return Matern's kernel, twice differentiable, at these distances in length scales."""
+    scaled = math.sqrt(5) * distances
+    kernel: np.ndarray = np.exp(-scaled) * (1 + scaled + scaled**2 / 3)
+    return kernel
+
+
+def lattice(way: Way) -> list[float]:
+    if not way.steps:
+        return list(GRID)
+    low = math.ceil(way.steps * math.log2(LOW / 5e-5))
+    high = math.floor(way.steps * math.log2(HIGH / 5e-5))
+    return [canonical_rate(5e-5 * 2 ** (k / way.steps)) for k in range(low, high + 1)]
+
+
+def fixed_process(
+    way: Way, run: Run, depth: FreezeDepth, side: Border | None
+) -> tuple[float, float, list[float]]:
+    """Return what `ask` does, by a Gaussian process whose kernel is fixed."""
+    here = tried(run.known, depth)
+    shown = here if way.sees == "alone" else run.known
+    values = np.array([run.value(trial) for trial in shown])
+    unit = max(0.02, float(values.max()) - run.spec.chance)
+    targets = (values - run.spec.chance) / unit
+    layers = run.spec.layers
+
+    def points(frozen: Sequence[int], rates: Sequence[float]) -> np.ndarray:
+        shares = np.array(frozen) / layers
+        return np.column_stack([np.log2(rates) / way.octaves, shares / way.share])
+
+    def kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        distances = np.sqrt(((left[:, None] - right[None]) ** 2).sum(axis=-1))
+        return way.level**2 * matern(distances)
+
+    x = points(
+        [trial.trial.depth.frozen_layers for trial in shown],
+        [trial.trial.learning_rate for trial in shown],
+    )
+    noise = max(way.noise, 0.01 / unit)
+    factor = cho_factor(kernel(x, x) + noise**2 * np.eye(len(x)))
+    solved = cho_solve(factor, targets)
+    n = depth.frozen_layers
+    tried_rates = [trial.trial.learning_rate for trial in here]
+    means = list(kernel(points([n] * len(here), tried_rates), x) @ solved) if here else []
+    top = max(means) if means else float(targets.max())
+    if way.pick == "robust" and means:
+        for beside in (2**-0.5, 2**0.5):
+            rates = [rate * beside for rate in tried_rates]
+            means = list(np.array(means) + kernel(points([n] * len(here), rates), x) @ solved)
+    rates = [rate for rate in lattice(way) if may_try(way, rate, tried_rates, side)]
+    if not rates:
+        return 0.0, -1.0, means
+    candidates = points([n] * len(rates), rates)
+    cross = kernel(candidates, x)
+    mean = cross @ solved
+    variance = way.level**2 - np.einsum("ij,ji->i", cross, cho_solve(factor, cross.T))
+    deviation = np.sqrt(np.maximum(variance, 1e-12))
+    # What a noisy look at it can be expected to move.
+    deviation = deviation**2 / np.sqrt(deviation**2 + noise**2)
+    z = (mean - top) / deviation
+    gain = deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi))
+    at = int(np.argmax(gain))
+    return canonical_rate(rates[at]), 100 * unit * float(gain[at]), means
 
 
 def first_rate(way: Way, run: Run, depth: FreezeDepth) -> float | None:
@@ -503,11 +606,24 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> A
         if rate is None:
             asked += 1
             rate, promised, means = ask(way, run, depth, seed * 1000 + number)
-            is_promising = promised > way.gain or len(here) < way.least
+            cost = relative_cost(run.spec, depth)
+            gain = way.gain * (1 - way.dear + way.dear * cost)
+            is_promising = promised > gain or len(here) < way.least
             rates = [trial.trial.learning_rate for trial in here]
+            side = at_border(run, depth)
+            if side is not None and way.unlearnt != "A":
+                if not has_learnt(scores_of(here), run.spec.chance):
+                    if depth.is_full_model:
+                        side = Border.LOW if len(here) % 2 else Border.HIGH
+                    elif way.unlearnt == "C":
+                        side = None
+                        is_promising = True
+            if not is_promising and way.brackets and side is not None and len(here) < most:
+                rate, promised, _ = ask(way, run, depth, seed * 1000 + number, side)
+                is_promising = promised >= 0
             if len(here) >= most or not is_promising or rate in rates:
                 ended.add(depth)
-                if way.pick == "mean" and means:
+                if way.pick != "best" and means:
                     chosen[depth] = rates[int(np.argmax(means))]
                 continue
         run.train(depth, rate)
@@ -515,33 +631,22 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> A
 
 
 RULE = "today's rule"
-WAYS: dict[str, Way] = {
-    "gp joint, as many tries": Way("gp", "joint", 0),
-    "gp joint, as many tries, reach 2.5": Way("gp", "joint", 0, reach=2.5),
-    "gp joint, as many tries, reach 8": Way("gp", "joint", 0, reach=8),
-    "gp joint, as many tries, any reach": Way("gp", "joint", 0, reach=1e9),
-    "gp joint, as many tries, mean": Way("gp", "joint", 0, pick="mean"),
-    "gp joint, as many tries, Optuna's prior": Way("gp", "joint", 0, prior="optuna"),
-    "gp joint, as many tries, wide": Way("gp", "joint", 0, starts="wide", reach=1e9),
-    "gp joint, as many tries, turns": Way("gp", "joint", 0, order="turns"),
-    "gp joint, as many tries, deep first": Way("gp", "joint", 0, order="deep"),
-    "gp blind, as many tries": Way("gp", "blind", 0),
-    "gp alone, as many tries": Way("gp", "alone", 0),
-    "tpe joint, as many tries": Way("tpe", "joint", 0),
-    "tpe joint, as many tries, turns": Way("tpe", "joint", 0, order="turns"),
-    "tpe blind, as many tries": Way("tpe", "blind", 0),
-    "tpe alone, as many tries": Way("tpe", "alone", 0),
-    "gp joint, 3 tries": Way("gp", "joint", 3),
-    "gp joint, 4 tries": Way("gp", "joint", 4),
-    "gp joint, 5 tries": Way("gp", "joint", 5),
-    "tpe joint, 3 tries": Way("tpe", "joint", 3),
-    "tpe joint, 4 tries": Way("tpe", "joint", 4),
-    "tpe joint, 5 tries": Way("tpe", "joint", 5),
-    "gp joint, until 0.2 points": Way("gp", "joint", 8, gain=0.2),
-    "gp joint, until 0.4 points": Way("gp", "joint", 8, gain=0.4),
-    "gp joint, until 0.8 points": Way("gp", "joint", 8, gain=0.8),
-    "gp joint, until 0.4 points, turns": Way("gp", "joint", 8, gain=0.4, order="turns"),
-}
+WAYS: dict[str, Way] = {}
+_b = Way("fixed", "joint", 8, gain=3, order="turns", reach=1e9, share=.25)
+for _k in ({}, dict(steps=1),dict(steps=2),dict(steps=3),dict(steps=4),dict(steps=2,gain=2),dict(steps=2,octaves=2.3),dict(steps=2,octaves=3),dict(steps=2,octaves=3.5),dict(steps=2,level=.5),dict(steps=2,level=.7),dict(steps=2,share=.35),dict(steps=1,octaves=3.5),dict(steps=1,gain=2)):
+    WAYS["fixed "+" ".join(f"{a}={v}" for a,v in _k.items())]=dataclasses.replace(_b,**_k)
+_b = Way("gp", "joint", 8, gain=2.0, order="turns")
+for _k in ({}, dict(gain=3),dict(gain=100),dict(gain=3,noise=.005),dict(reach=2.5,gain=3)):
+    WAYS["gp "+" ".join(f"{a}={v}" for a,v in _k.items())]=dataclasses.replace(_b,**_k)
+
+
+def at_border(run: Run, depth: FreezeDepth) -> Border | None:
+    """Return where the depth's best rate lies, as an answer would warn of it."""
+    scores: dict[float, float | None] = {}
+    for trial in tried(run.known, depth):
+        is_complete = trial.status is TrialStatus.COMPLETED
+        scores[trial.trial.learning_rate] = trial.score if is_complete else None
+    return border(scores, run.spec.chance)
 
 
 def world_of(kind: str, name: str, number: int) -> World:
@@ -580,6 +685,7 @@ def studies(job: tuple[str, str, int, tuple[str, ...], bool]) -> list[dict[str, 
                     "frozen_layers": n,
                     "regret": 100 * (best[n] - world.expected(n, rates[depth])),
                     "trials": len(tried(run.known, depth)),
+                    "border": at_border(run, depth) is not None,
                     "cost": run.cost,
                     "seconds": spent / len(run.known),
                 }
@@ -608,6 +714,7 @@ def summary(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             found["regret"] = mean_and_error(table.regret.groupby(searches).mean())
             found["trials"] = mean_and_error(table.trials.groupby(searches).sum())
             found["cost"] = mean_and_error(table.cost.groupby(searches).first())
+            found["border"] = mean_and_error(table.border.groupby(searches).mean())
             found["seconds_a_trial"] = round(float(table.seconds.mean()), 4)
             found["against the rule"] = {
                 "regret": mean_and_error(apart.regret.groupby(searches).mean()),
@@ -634,7 +741,8 @@ def show(found: dict[str, Any]) -> str:
     return (
         f"{found['worlds']:14} {found['way']:38} regret {found['regret'][0]:5.2f} "
         f"({moved[0]:+.2f} ± {moved[1]:.2f})  trials {found['trials'][0]:5.1f}  "
-        f"cost {found['cost'][0]:5.2f}  {found['seconds_a_trial'] * 1000:4.0f} ms  [{depths}]"
+        f"cost {found['cost'][0]:5.2f}  border {found['border'][0]:.2f}  "
+        f"{found['seconds_a_trial'] * 1000:4.0f} ms  [{depths}] {found['tasks']}"
     )
 
 
@@ -646,6 +754,7 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=40, help="of each task and family")
     parser.add_argument("--kinds", nargs="+", default=["redrawn 6", "synthetic"])
     parser.add_argument("--ways", nargs="+", default=[""], help="parts of names; default: all")
+    parser.add_argument("--first", type=int, default=1000, help="number of the first world")
     parser.add_argument("--hunt", action="store_true", help="explore what a hunt explores")
     parser.add_argument("--aside", action="store_true", help=f"{KEPT_ASIDE} alone")
     parser.add_argument("--processes", type=int, default=2)
@@ -657,8 +766,10 @@ def main() -> None:
         names: Sequence[str] = (KEPT_ASIDE,) if options.aside else TASKS
         if kind == "synthetic":
             names = SYNTHETIC
-        count = 2 if kind == "recorded" else options.worlds
-        for name, number in itertools.product(names, range(count)):
+        numbers = range(options.first, options.first + options.worlds)
+        if kind == "recorded":
+            numbers = range(2)
+        for name, number in itertools.product(names, numbers):
             jobs.append((kind, name, number, ways, options.hunt))
     with ProcessPoolExecutor(options.processes) as pool:
         rows = pd.DataFrame([row for part in pool.map(studies, jobs, chunksize=4) for row in part])
