@@ -25,8 +25,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from elsa_tune.exporting.predicting import Predictor
-from elsa_tune.tables.row_files import Chunk
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.row_files import Chunk
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.saved import classifier
 from tests.exporting import exported_model

@@ -19,15 +19,15 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError, UsageError
+from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.results_csv import csv_text, write_results
-from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tasks.frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 

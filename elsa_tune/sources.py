@@ -20,10 +20,10 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.results.results_csv import import_results, published_rows
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
-from elsa_tune.tables.results_csv import import_results, published_rows
+from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.mlflow_reader import (
     is_unmade,
@@ -94,10 +94,10 @@ class Source(ABC):
         """The share to keep: the one given, else what the rows' searches were to keep."""
         names = {row.search for row in rows}
         its = [one.search for _, one in self.searches(question) if one.search.name in names]
-        asked = {one.params.get("target", str(DEFAULT_TARGET)) for one in its}
         try:
-            own = float(asked.pop() if len(asked) == 1 else DEFAULT_TARGET)
-        except ValueError as error:
+            asked = {float(one.params.get("target", DEFAULT_TARGET)) for one in its}
+            own = asked.pop() if len(asked) == 1 else DEFAULT_TARGET
+        except (TypeError, ValueError) as error:
             raise ResultsError(f"the target of {its[0].name} cannot be read: {error}") from error
         return check_target(own if given is None else given)
 
@@ -190,7 +190,7 @@ class Published(Source):
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         rows = super().ask(question, say)
-        printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
+        printed = " and ".join(dict.fromkeys(str(row.comparison) for row in rows))
         say(
             f"as printed by {printed}; both used one learning rate for all depths, so that few "
             "fine-tuned layers may look worse than they are"

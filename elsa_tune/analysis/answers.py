@@ -119,7 +119,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         operating_point=raw,
         corrected_operating_point=smallest(answer.measured, corrected),
-        failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
+        failing_above=failing_above(answer.measured, passes, raw.depth),
         within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
@@ -127,7 +127,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else answer.reason,
     )
 
 
@@ -144,7 +144,7 @@ def _within_given(answer: Answer) -> CurvePoint | None:
         CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
         for point in answer.measured
         if (quality := point.tried.quality_within_given) is not None
-        and reaches(quality, full_quality, answer.target)
+        and reaches(quality, full_quality, answer.target, policy=answer.policy)
     ]
     return found[-1] if found else None
 

@@ -11,12 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
@@ -25,14 +27,16 @@ MOST_SEEDS = 30
 # above by .84 standard errors, where the bound itself lies 1.64 below the value.
 POWER_MARGIN = 0.84 / 1.64
 
-# A second look that would reject in fewer cases is never taken.
-NO_PROMISE = 0.02
-
 PROCEDURE = "fixed-sequence testing from the full model down"
 
 
 def certify(
-    points: Sequence[CurvePoint], contrasts: Contrasts, *, learnt: bool, basis: str
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    *,
+    learnt: bool,
+    basis: str,
+    policy: Policy,
 ) -> tuple[Certified | None, Reason | None]:
     """Test the points: the full model, then those with frozen layers in the order of testing.
 
@@ -49,20 +53,22 @@ def certify(
         contrast = contrasts.get(point.depth)
         if contrast is None and passed is full:
             return None, Reason.TOO_FEW_SEEDS
-        if contrast is None or contrast.lower <= ROUNDING:
+        if contrast is None or contrast.lower <= policy.rounding:
             break
         passed = point
     certified = Certified(
         depth=passed.depth,
         fine_tuned_layers=passed.fine_tuned_layers,
-        confidence=uncertainty.CONFIDENCE,
+        confidence=policy.confidence,
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return certified, None
 
 
-def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, ...] | None:
-    """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
+def plausible(
+    points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
+) -> tuple[Candidate, ...] | None:
+    """Which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
@@ -70,17 +76,17 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, 
     if any(point.depth not in contrasts for point in points):
         return None
     full, *frozen = points
-    largest = full.fine_tuned_layers
+    deepest = full.depth
     for point in frozen:
-        if contrasts[point.depth].low <= ROUNDING:
+        if contrasts[point.depth].low <= policy.rounding:
             break
-        largest = point.fine_tuned_layers
-    numbers = {
-        point.fine_tuned_layers
+        deepest = point.depth
+    possible = [
+        point.depth
         for point in points
-        if point is full or contrasts[point.depth].high >= -ROUNDING
-    }
-    return tuple(sorted(number for number in numbers if number <= largest))
+        if point is full or contrasts[point.depth].high >= -policy.rounding
+    ]
+    return tuple(sorted((depth for depth in possible if depth.rank >= deepest.rank), reverse=True))
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
@@ -98,7 +104,11 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
         variance = full.quality * (1 - full.quality) / curve.examples
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
-        full.quality, chance=curve.chance, spread=spread, example_variance=variance
+        full.quality,
+        chance=curve.chance,
+        spread=spread,
+        example_variance=variance,
+        policy=curve.policy,
     )
 
 
@@ -132,14 +142,16 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
-    certified, reason = certify(points, raw, learnt=learnt, basis=basis)
+    policy = answer.policy
+    certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
+    for_chance, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
     answer = replace(
         answer,
         certified=certified,
-        corrected_certified=certify(points, corrected, learnt=learnt, basis=basis)[0],
-        plausible=plausible(points, raw) if learnt else None,
+        corrected_certified=for_chance,
+        plausible_depths=plausible(points, raw, policy) if learnt else None,
         reason=reason,
         open_look=_open_look(answer, points),
     )
@@ -152,17 +164,17 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
         contrast = answer.contrasts.get(point.depth)
         if answer.looks is None or not answer.looks.is_own_target:
             break
-        if contrast is not None and contrast.lower > ROUNDING:
+        if contrast is not None and contrast.lower > answer.policy.rounding:
             continue
         if contrast is None:
             return len(answer.looks.of[point.depth].counts) > 1
-        return second_look_promises(answer, point.depth, answer.target) >= NO_PROMISE
+        return second_look_promises(answer, point.depth, answer.target) >= answer.policy.no_promise
     return False
 
 
 def contrast_of(
     curve: FreezeCurve,
-    depth: FreezeDepth,
+    depth: Candidate,
     target: float,
     *,
     corrected: bool = False,
@@ -172,9 +184,9 @@ def contrast_of(
     few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
     """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
-    if curve.looks is not None and not depth.is_full_model:
+    if curve.looks is not None and not depth.is_reference:
         looks = curve.looks.taken(depth)
-    contrast, (low, _, lower) = None, uncertainty.ENDS
+    contrast, (low, _, lower) = None, curve.policy.ends
     for look, seen in looks:
         half, level = (low, lower) if look is None else (look.half, look.level)
         ends = (half, 1 - half / tasks, level)
@@ -182,24 +194,24 @@ def contrast_of(
         if found is None:
             continue  # so few seeds say nothing of their spread; the next look has more
         contrast = replace(found, look=look)
-        if contrast.lower > ROUNDING:
+        if contrast.lower > curve.policy.rounding:
             break  # what a later look would say cannot take it back
     return contrast
 
 
-def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
+def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) -> float:
     """The probability that the second look would reject, from the contrast now; 0 without one."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
     of, [(_, seen)] = curve.looks.of[depth], taken
-    level = levels(of.counts, of.error)[1]
+    level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
     ends = (level / 2, 1 - level / 2, level)
     expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:
         return 0.0
     now, then = (
-        seen.spread(depth, here).variance + target**2 * seen.spread(FULL_MODEL, there).variance
+        seen.spread(depth, here).variance + target**2 * seen.spread(REFERENCE, there).variance
         for here, there in of.counts
     )
     return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
@@ -209,7 +221,7 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     """With the seeds that would probably certify the operating point, unless examples forbid it."""
     full, chosen = points[0], answer.operating_point
     assert chosen is not None
-    steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]
+    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
     if answer.certified is not None and answer.certified.depth == chosen.depth:
         return answer
     # Too few seeds, or means, say nothing of how seeds spread.

@@ -10,10 +10,11 @@ from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
 from elsa_tune.analysis.measured import DepthRates, MeasuredRun
-from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, interval_of_mean
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -47,8 +48,8 @@ class CurvePoint:
     rates: at how many learning rates it was measured, several being a choice on the same runs.
     """
 
-    depth: FreezeDepth
-    fine_tuned_layers: int
+    depth: Candidate
+    fine_tuned_layers: int | None
     quality: float | None = None
     std: float | None = None
     seeds: int = 0
@@ -126,14 +127,19 @@ class FreezeCurve:
         return f"FreezeCurve({self.model} on {self.task}: {measured})"
 
     @property
+    def policy(self) -> Policy:
+        """What its search was planned by, or this version's."""
+        return self.uncertainty.policy
+
+    @property
     def full(self) -> CurvePoint | None:
         """The full-model reference, None where it was not measured."""
-        return next((point for point in self.measured if point.depth.is_full_model), None)
+        return next((point for point in self.measured if point.depth.is_reference), None)
 
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(p for p in self.with_quality if not p.depth.is_embeddings_only)
+        return tuple(p for p in self.with_quality if p.depth.is_tested)
 
     @property
     def with_quality(self) -> tuple[CurvePoint, ...]:
@@ -153,7 +159,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    by_depth: dict[FreezeDepth, list[ResultRow]] = {}
+    by_depth: dict[Candidate, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
     # Of rows that may be pooled they are the same, but where an earlier version recorded none.
@@ -164,7 +170,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         if finding.concerns_answers
     ]
     found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
-    full = next((point for point in found if point.depth.is_full_model and point.runs), None)
+    full = next((point for point in found if point.depth.is_reference and point.runs), None)
     runs = {point.depth: point.runs for point in found if point.qualities}
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
     given = {row.given_rates for row in group.rows}
@@ -199,7 +205,7 @@ def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
         quality=row.quality,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
-        **_retentions(row.quality, full, group.chance),
+        **_retentions(row.quality, full, group),
     )
 
 
@@ -224,7 +230,9 @@ def _point(
         by_rate.setdefault(run.row.learning_rate, []).append(run)
     means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     if not by_rate:
-        return replace(empty, tried=measured.depth_rates(rows, means, None, group.chance))
+        return replace(
+            empty, tried=measured.depth_rates(rows, means, None, group.chance, group.policy)
+        )
     rate = max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0))
     runs = by_rate[rate]
     quality = _mean(runs)
@@ -236,7 +244,7 @@ def _point(
             f"{rate_text(rate)}, was taken, which looks better than a fresh seed will be"
         )
         warnings.append(AnswerWarning(WarningCode.SEVERAL_RATES, text))
-    failed = [run for run in runs if run.is_failed(group.chance)]
+    failed = [run for run in runs if run.is_failed(group.chance, group.policy)]
     if failed:
         text = f"{name}: {measured.failure_text(failed, runs, group.chance)}"
         warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
@@ -250,7 +258,7 @@ def _point(
         learning_rate=rate,
         runs=tuple(sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))),
         rates=len(by_rate),
-        tried=measured.depth_rates(rows, means, rate, group.chance),
+        tried=measured.depth_rates(rows, means, rate, group.chance, group.policy),
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
@@ -288,7 +296,7 @@ def _completed(
         return point
     found = uncertainty.quality(point.depth)
     if found is None and point.std:
-        found = interval_of_mean(quality, point.std, point.seeds)
+        found = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
     if found is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
         metric = group.first.metric
@@ -296,17 +304,18 @@ def _completed(
         point = replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))
     if full is None:
         return point
-    kept = _retentions(quality, full, group.chance)
+    kept = _retentions(quality, full, group)
     return replace(point, saves=saves(full, point), **kept)
 
 
-def _retentions(quality: float, full: CurvePoint | None, chance: float | None) -> dict[str, Any]:
+def _retentions(quality: float, full: CurvePoint | None, group: ResultGroup) -> dict[str, Any]:
     """What a quality keeps of the full model's, raw and corrected for chance."""
+    chance = group.chance
     raw = corrected = None
     if full is not None and full.quality is not None:
         if full.quality > SAME_QUALITY:
             raw = quality / full.quality
-        if chance is not None and full.quality - chance > AT_CHANCE:
+        if chance is not None and full.quality - chance > group.policy.at_chance:
             corrected = (quality - chance) / (full.quality - chance)
     return {"retention": raw, "corrected_retention": corrected}
 

@@ -20,17 +20,12 @@ from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, sco
 from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 
 NORMAL = statistics.NormalDist()
-
-# The first look's share of the error: with most of the information there already, it has most.
-FIRST_SHARE = 0.6
-
-# A quality recomputed from predictions may differ from the recorded one by rounding.
-SAME_SCORE = 1e-5
 
 # Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
@@ -52,7 +47,7 @@ def curve_uncertainty(
         depth: DepthRuns(
             depth=depth,
             qualities=tuple(run.quality for run in several),
-            failed=tuple(run.is_failed(group.chance) for run in several),
+            failed=tuple(run.is_failed(group.chance, group.policy) for run in several),
         )
         for depth, several in measured.items()
     }
@@ -61,24 +56,25 @@ def curve_uncertainty(
     trials = {run.row.trial for _, runs in several for run in runs if not run.is_diverged}
     if evidence is not None and metric is not None and trials and None not in trials:
         try:
-            draws = _example_draws(evidence, metric, several)
+            draws = _example_draws(evidence, metric, several, group.policy.same_score)
         except ResultsError as error:
             text = f"predictions were not used: {error}"
             warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
     if draws is None and metric == "accuracy" and group.examples is not None:
         means = {depth: one.mean for depth, one in runs.items()}
         draws = ExampleDraws.counted(means, group.examples)
-    return Uncertainty(runs=runs, chance=group.chance, examples=draws)
+    return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
 
 
 @functools.lru_cache(DRAWS_KEPT)
 def _example_draws(
     evidence: Evidence,
     metric: str,
-    measured: tuple[tuple[FreezeDepth, tuple[MeasuredRun, ...]], ...],
+    measured: tuple[tuple[Candidate, tuple[MeasuredRun, ...]], ...],
+    same_score: float,
 ) -> ExampleDraws:
     """Raises ResultsError, which says why, where predictions cannot be used; never kept."""
-    columns: dict[FreezeDepth, list[int | None]] = {depth: [] for depth, _ in measured}
+    columns: dict[Candidate, list[int | None]] = {depth: [] for depth, _ in measured}
     found: list[Predictions] = []
     doubtful = 0
     for depth, run in ((depth, run) for depth, runs in measured for run in runs):
@@ -89,7 +85,7 @@ def _example_draws(
         if answered is None:
             # One is enough: looking for more may cost a server's time each.
             raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-        doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
+        doubtful += abs(score(answered, metric) - run.quality) > same_score
         found.append(answered)
     if doubtful:
         raise ResultsError(f"{doubtful} of {len(found)} give another quality than the one recorded")
@@ -103,24 +99,24 @@ class PlannedLooks:
     is_own_target: of the answer that is asked for; a search takes no further look for another.
     """
 
-    of: Mapping[FreezeDepth, Looks]
+    of: Mapping[Candidate, Looks]
     is_own_target: bool = True
-    taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
+    taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
 
     @property
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
-    def order(self) -> list[FreezeDepth]:
+    def order(self) -> list[Candidate]:
         """The depths in the order of testing: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
-        found: list[FreezeDepth] = []
-        place = FULL_MODEL.frozen_layers
-        while place in follower and follower[place] not in found:
-            found.append(follower[place])
-            place = found[-1].frozen_layers
-        return found
+        order: list[Candidate] = []
+        key = REFERENCE.key
+        while key in follower and follower[key] not in order:
+            order.append(follower[key])
+            key = order[-1].key
+        return order
 
 
 def planned_looks(
@@ -133,33 +129,37 @@ def planned_looks(
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
         return None
-    of: dict[FreezeDepth, Looks] = {}
+    of: dict[Candidate, Looks] = {}
     for depth, runs in measured.items():
         planned = {run.row.looks for run in runs} - {None}
         one = planned.pop() if planned else None
         if planned or one is None or len({row.search for row in rows}) > 1:
             return PlannedLooks(of={}, taken=lambda depth: ())
-        if not depth.is_full_model and not depth.is_embeddings_only:
+        if not depth.is_reference and depth.is_tested:
             of[depth] = one
 
-    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
+    def first_seeds(depth: Candidate, first: int, count: int) -> Sequence[MeasuredRun]:
         """The runs of these planned seeds; none where one is missing."""
         seeds = range(first, first + count)
         runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
         return runs if len(runs) == count else ()
 
     @functools.cache
-    def taken(depth: FreezeDepth) -> Taken:
+    def taken(depth: Candidate) -> Taken:
         if depth not in of:
             return ()
         found, looks = [], of[depth]
-        spent = levels(looks.counts, looks.error), levels(looks.counts, looks.error / 2)
+        share = group.policy.first_look_share
+        spent = (
+            levels(looks.counts, looks.error, share),
+            levels(looks.counts, looks.error / 2, share),
+        )
         planned = zip(looks.counts, *spent, strict=True)
         for number, ((here, full), level, half) in enumerate(planned, 1):
             used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
             used[depth] = first_seeds(depth, looks.first_seed, here)
-            used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
-            if not used[depth] or not used[FULL_MODEL]:
+            used[REFERENCE] = first_seeds(REFERENCE, looks.first_seed, full)
+            if not used[depth] or not used[REFERENCE]:
                 break
             look = Look(
                 number=number,
@@ -176,15 +176,16 @@ def planned_looks(
     return PlannedLooks(of=of, taken=taken)
 
 
-def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
+def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tuple[float, ...]:
     """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    share: of the error, that the first of two looks has.
     """
     if len(counts) == 1:
         return (error,)
     (s1, r1), (s2, r2) = counts
-    first = FIRST_SHARE * error
+    first = share * error
     return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
 
 

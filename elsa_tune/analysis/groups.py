@@ -1,10 +1,12 @@
 """Which results may be pooled: rows are divided into groups within which everything agrees."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import LISTED, ResultsError, shortlist
+from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
@@ -17,7 +19,7 @@ CHANCE_TOLERANCE = 1e-4
 ZERO_CHANCE_METRICS = frozenset(metric.value for metric in Metric if metric.lowest < 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultGroup:
     """Rows of one model, task and training size that agree in everything that matters.
 
@@ -37,6 +39,11 @@ class ResultGroup:
     def first(self) -> ResultRow:
         """A row, for what all of them have in common."""
         return self.rows[0]
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """What they are answered by: their searches' own; this version's for tables."""
+        return common_policy(row.policy or Policy() for row in self.rows)
 
 
 def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
@@ -145,4 +152,4 @@ def _traits(row: ResultRow) -> list[str]:
         f"metric {row.metric or 'not named'}",
         f"selection {row.selection or 'not named'}",
     ]
-    return traits + [text for text in re.split(r"[;,\n]\s*", row.comparison) if text]
+    return traits + [text for text in re.split(r"[;,\n]\s*", str(row.comparison)) if text]

@@ -21,17 +21,21 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.words import (
+    capitalized,
     depths_text,
-    last_layers,
+    is_part_plural,
+    last_text,
     layers_text,
     listed,
-    of_layers,
+    number_or_name,
+    part_text,
     percent,
     target_text,
 )
@@ -66,8 +70,9 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         examples=None,
         points=tuple(common),
         warnings=tuple(_on_tasks(tasks, common, excluded)),
+        uncertainty=Uncertainty(runs={}, policy=common_policy(task.policy for task in tasks)),
     )
-    if without or all(point.depth.is_full_model for point in common):
+    if without or all(point.depth.is_reference for point in common):
         reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
         none = "no depth with frozen layers was measured for every task."
         return replace(
@@ -80,21 +85,21 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, numbers = _sure(tasks, common, corrected=False)
+    certified, reason, numbers = _sure(tasks, common, answer.policy, corrected=False)
     # Both None where the chance of a task is not known.
     corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-    for_chance = _sure(tasks, common, corrected=True)[0]
+    for_chance = _sure(tasks, common, answer.policy, corrected=True)[0]
     if certified is None and reason is None:
         reason = next((task.reason for task in tasks if task.certified is None), None)
     # Those that fail at the next smaller k; none where there is none to fail at.
-    below = [point for point in common if point.fine_tuned_layers < raw.fine_tuned_layers][:1]
+    below = [point for point in common if point.depth.rank > raw.depth.rank][:1]
     answer = replace(
         answer,
         points=tuple(common),
         operating_point=raw,
         corrected_operating_point=corrected,
-        failing_above=failing_above(common, passes, raw.fine_tuned_layers),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else reason,
+        failing_above=failing_above(common, passes, raw.depth),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else reason,
         decided_by=tuple(
             task.task
             for task in tasks
@@ -103,7 +108,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         ),
         certified=certified,
         corrected_certified=for_chance,
-        plausible=numbers,
+        plausible_depths=numbers,
         hardly_learnt=tuple(
             task.task
             for task in tasks
@@ -119,8 +124,8 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 
 
 def _sure(
-    tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
-) -> tuple[Certified | None, Reason | None, tuple[int, ...] | None]:
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
+) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
     """What is certified (where the test of every task rejects), why not, the plausible numbers.
 
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
@@ -141,8 +146,9 @@ def _sure(
             least[depth] = Interval(value=value, low=low, high=high, lower=lower)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
-    certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
-    return certified, reason, plausible(common, least) if learnt else None
+    basis = " or ".join(sorted(bases))
+    certified, reason = certify(common, least, learnt=learnt, basis=basis, policy=policy)
+    return certified, reason, plausible(common, least, policy) if learnt else None
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
@@ -178,7 +184,7 @@ def _of_all(
     return reduce(known) if len(known) == len(values) else None
 
 
-def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[FreezeDepth]:
+def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[Candidate]:
     passes = (passing(task, task.target, corrected=corrected) for task in tasks)
     return frozenset.intersection(*passes)
 
@@ -211,10 +217,10 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             "raw and corrected answers disagree: fine-tuning "
-            f"{last_layers(raw.fine_tuned_layers)} keeps {percent(raw.retention)} or more of the "
+            f"{last_text(raw.depth, joint.layers)} keeps {percent(raw.retention)} or more of the "
             f"raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
             "full model gains over a constant answer; corrected, "
-            f"{of_layers(corrected.fine_tuned_layers, joint.layers)}",
+            f"{part_text(corrected.depth, joint.layers)}",
         )
     if joint.hardly_learnt:
         text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
@@ -232,20 +238,20 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
-    if raw.depth.is_full_model:
+    if raw.depth.is_reference:
         keep = f"keep {target_text(joint.target)} {each}"
         yield f"{all_layers.capitalize()} must be fine-tuned to {keep}."
     else:
-        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        number = of_layers(raw.fine_tuned_layers, joint.layers)
-        yield f"{number} {verb} {percent(raw.retention)} or more {each}."
+        verb = "keep" if is_part_plural(raw.depth, joint.layers) else "keeps"
+        part = capitalized(part_text(raw.depth, joint.layers))
+        yield f"{part} {verb} {percent(raw.retention)} or more {each}."
     if joint.decided_by:
         yield f"With fewer layers {listed(joint.decided_by)} would fall below."
     if corrected is not None and corrected.depth == raw.depth:
         yield "Corrected for chance the answer is the same."
     elif corrected is not None:
-        needed = of_layers(corrected.fine_tuned_layers, joint.layers)
-        needed = all_layers if corrected.depth.is_full_model else needed
+        needed = part_text(corrected.depth, joint.layers)
+        needed = all_layers if corrected.depth.is_reference else needed
         yield f"Corrected for chance {needed} are needed."
 
 
@@ -255,14 +261,16 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
         why = [task.task for task in tasks if task.certified is None]
         alone = f": {listed(why)} alone have nothing certified" if why else ""
         yield f"Nothing is certified for all tasks together{alone}."
-    elif certified.depth.is_full_model:
+    elif certified.depth.is_reference:
         yield "No depth with frozen layers is certain for all tasks together."
     else:
-        text = of_layers(certified.fine_tuned_layers, joint.layers)
+        text = part_text(certified.depth, joint.layers)
         if corrected is not None and corrected.depth != certified.depth:
-            fewest = "none" if corrected.depth.is_full_model else corrected.fine_tuned_layers
+            fewest = number_or_name(corrected.depth, joint.layers)
+            if corrected.depth.is_reference:
+                fewest = "none"
             text = f"{text}; corrected for chance {fewest}"
         yield f"Certified for all tasks together: {text}."
         yield "That holds on the conditions named with each task."
-    if joint.plausible is not None:
-        yield plausible_text(joint.plausible, measured=len(joint.points))
+    if joint.plausible_depths is not None:
+        yield plausible_text(joint, measured=len(joint.points))

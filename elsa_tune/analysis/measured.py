@@ -5,11 +5,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import points, rate_text
@@ -27,16 +27,17 @@ class MeasuredRun:
         """Whether its quality is chance because it has none of its own."""
         return self.row.status is TrialStatus.DIVERGED
 
-    def is_failed(self, chance: float | None) -> bool:
+    def is_failed(self, chance: float | None, policy: Policy) -> bool:
         """Whether it diverged or ended no better than the best constant answer."""
         if self.is_diverged:
             return True
         # A mean of several runs hides how many of them failed.
-        return self.row.runs == 1 and chance is not None and self.quality <= chance + AT_CHANCE
+        at_chance = chance is not None and self.quality <= chance + policy.at_chance
+        return self.row.runs == 1 and at_chance
 
 
 # The measuring runs of each depth.
-Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
+Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ def depth_rates(
     measured: Mapping[float, float],
     chosen: float | None,
     chance: float | None,
+    policy: Policy,
 ) -> DepthRates:
     """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
@@ -75,7 +77,7 @@ def depth_rates(
         quality = measured.get(chosen)
     return DepthRates(
         means=tuple(sorted(_means(rows).items())),
-        at_border=border(tried, chance) if chosen in tried else None,
+        at_border=border(tried, chance, policy.noise) if chosen in tried else None,
         quality_within_given=quality,
         tries_within_given=sum(row.runs for row in within),
     )

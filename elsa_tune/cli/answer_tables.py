@@ -17,8 +17,8 @@ from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.fitted_table import fitted_table
-from elsa_tune.searching.saying import unfiltered
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.searching.output import unfiltered
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
 
 CHOSEN_MARK = "▶"
@@ -137,7 +137,7 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     console.print(f"{about} ({told})" if told else about, style="dim")
 
 
-def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
+def _marks(curve: FreezeCurve, depth: Candidate, *, details: bool) -> str:
     """The marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
         return ""
@@ -146,7 +146,7 @@ def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
     mark = CHOSEN_MARK if chosen is not None and chosen.depth == depth else ""
     if not details:
         return mark
-    certified = None if depth.is_full_model else curve.certified
+    certified = None if depth.is_reference else curve.certified
     named = (curve.operating_point, curve.corrected_operating_point, certified)
     pairs = zip(DETAILED_MARKS, named, strict=True)
     return mark + "".join(one for one, point in pairs if point and point.depth == depth)

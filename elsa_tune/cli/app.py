@@ -23,7 +23,8 @@ from elsa_tune.cli.commands import (
 from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.searching.saying import heard, printing, say
+from elsa_tune.searching.output import printing, say
+from elsa_tune.searching.signals import handling_signals
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
@@ -89,7 +90,10 @@ def main() -> None:
     interrupted = InterruptedSearchError.exit_status
     try:
         # SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them.
-        with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), printing():
+        with (
+            handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
+            printing(),
+        ):
             app()
     except ElsaTuneError as error:
         say(f"elsa-tune: {hidden(with_options(str(error)))}")

@@ -11,12 +11,18 @@ import typer
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 # The headings of `--help`.
-WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"
-RECORD, MACHINES, PLAN = "The record", "Machines", "Before it starts"
-WHICH, TABLE, ANSWER = "Which results", "Other results than the record's", "The answer"
+WHAT = "What is searched"
+HOW = "How it is searched"
+HOW_MUCH = "How much"
+RECORD = "The record"
+MACHINES = "Machines"
+PLAN = "Before it starts"
+WHICH = "Which results"
+TABLE = "Other results than the record's"
+ANSWER = "The answer"
 
 # Of a search, in the order of its help; those of them that other commands share follow.
 SEARCH_OPTIONS = {
@@ -72,7 +78,8 @@ SEARCH_OPTIONS = {
     ),
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,
-        help="In a hunt: take second looks that certify in 2 % of cases or more.",
+        help="In a hunt: go on while a certificate for fewer layers still has a 2 % chance "
+        "(without it, 20 %).",
     ),
     "name": typer.Option(
         rich_help_panel=RECORD, help="The search's name. Default: model, task and time."

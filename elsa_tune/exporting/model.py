@@ -25,13 +25,15 @@ from elsa_tune.exporting.progress import Progress
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification
+from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
+from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -43,7 +45,6 @@ from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
 from elsa_tune.words import duration, points, rate_text
@@ -242,9 +243,12 @@ def _write_figure(folder: Path, choice: Choice) -> None:
 def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     choice, trial, spec = final.choice, final.trial, final.spec
     promised = choice.promised
+    told = candidate_fields(trial.depth)
+    named = {name: told[name] for name in told.keys() - set(DEPTH_FIELDS)}
     exported = {
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
+        **named,
         "chosen": choice.why,
         "promised": None if promised is None else [promised.low, promised.high],
         "seeds_measured": choice.point.seeds,

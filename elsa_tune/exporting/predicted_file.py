@@ -11,9 +11,9 @@ from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.files import write_aside
-from elsa_tune.searching.saying import Say, Unfailing, unfiltered
-from elsa_tune.tables.row_files import STDIN, Chunk, RowFile, Written, input_format
-from elsa_tune.tables.table_file import check_readable, format_of
+from elsa_tune.searching.output import PipeSafe, Say, unfiltered
+from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, Written, input_format
+from elsa_tune.tasks.table_file import check_readable, format_of
 from elsa_tune.words import duration
 
 
@@ -98,7 +98,7 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
     if out is None:
         stdout = unfiltered(sys.stdout)
         # A terminal is told nothing by the data; a pipe gets them as a file would.
-        write(sys.stdout if stdout.isatty() else Unfailing(stdout, BrokenPipeError))
+        write(sys.stdout if stdout.isatty() else PipeSafe(stdout, BrokenPipeError))
         return
 
     def to_file(file: BinaryIO) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.exporting.bundle import LIMIT
-from elsa_tune.tables.row_files import Chunk
+from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import Bundle, Member, Prediction, Text
 from elsa_tune.training.forward.equality import twin

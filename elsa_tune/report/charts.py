@@ -7,7 +7,8 @@ from typing import Any
 
 from elsa_tune.analysis.answer import Action, Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.words import metric_text, of_layers, rate_text, target_text
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.words import metric_text, number_of, part_text, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -15,7 +16,6 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK, GROUND = "#3d4451", "#ffffff"
 
 TUNED_TITLE = "layers fine-tuned"
-EMBEDDINGS_TICK = "emb."
 
 # Of two runs Student's t makes an interval as wide as the figure.
 FEWEST_RUNS = 3
@@ -132,7 +132,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
                     x_title=TUNED_TITLE,
                     y_title=_quality_title(answer),
                     series=tuple(_curve_series(answer)),
-                    ticks=depth_ticks(map(place, answer.with_quality)),
+                    ticks=depth_ticks(answer),
                     arrow=_arrow(answer),
                 )
             )
@@ -147,8 +147,10 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
     """Mean quality of the completed trials over the learning rate, a line a depth."""
-    points = {point for answer in named.values() for point in map(_depth_name, answer.points)}
-    names = [name for _, name in sorted(points, reverse=True)]
+    lines: set[tuple[float, str]] = set()
+    for answer in named.values():
+        lines |= {_depth_name(answer, point) for point in answer.points}
+    names = [name for _, name in sorted(lines, reverse=True)]
     panels = []
     for name, answer in named.items():
         rates = sorted({math.log10(rate) for p in answer.points for rate, _ in p.tried.means})
@@ -177,24 +179,50 @@ def _quality_title(answer: Answer) -> str:
     return f"{metric_text(answer.metric)} × 100"
 
 
-def place(point: CurvePoint) -> float:
-    """Where a depth stands on the x axis: its fine-tuned layers, half a layer less where only the
-    embeddings are frozen.
+def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
+    """Where depths stand on the x axis: at their number of fine-tuned layers.
+
+    What is only drawn stands half a layer before its number. What has no number stands between its
+    neighbours by rank, or one beyond the last of them.
     """
-    return point.fine_tuned_layers - 0.5 * point.depth.is_embeddings_only
+    ordered = sorted(points, key=lambda point: point.depth)
+    places: dict[Candidate, float] = {}
+    nameless: list[Candidate] = []  # since the last depth with a number
+    before: float | None = None
+    for point in ordered:
+        if point.fine_tuned_layers is None:
+            nameless.append(point.depth)
+            continue
+        here = point.fine_tuned_layers - (0.0 if point.depth.is_tested else 0.5)
+        start = here + len(nameless) + 1 if before is None else before
+        step = (start - here) / (len(nameless) + 1)
+        for number, depth in enumerate(nameless, 1):
+            places[depth] = start - number * step
+        places[point.depth] = here
+        nameless = []
+        before = here
+    for number, depth in enumerate(nameless, 1):
+        places[depth] = (0.0 if before is None else before) - number
+    return places
 
 
-def depth_ticks(places: Iterable[float]) -> Ticks:
+def depth_ticks(answer: Answer) -> Ticks:
     """A tick at each measured depth that has room for one, the fewest layers among them."""
-    rising = sorted(set(places))
-    whole = [one for one in rising if one.is_integer()]
-    halves = [one for one in rising if not one.is_integer()]
-    if not whole:
-        return tuple((one, EMBEDDINGS_TICK) for one in halves)
+    numbers: set[float] = set()
+    names: list[tuple[float, str]] = []
+    for depth, place in places(answer.with_quality).items():
+        number = number_of(depth, answer.layers)
+        if number is None:
+            names.append((place, depth.short))
+        else:
+            numbers.add(float(number))
+    if not numbers:
+        return tuple(sorted(names))
     # Counted from the deep end, where the answer lies.
-    ticks = [(-one, f"{-one:g}") for one in _spaced([-one for one in whole[::-1]], MOST_TICKS)]
-    if whole[-1] - whole[0] <= MOST_TICKS / 2:
-        ticks += [(one, EMBEDDINGS_TICK) for one in halves]
+    spaced = _spaced(sorted(-number for number in numbers), MOST_TICKS)
+    ticks = [(-number, f"{-number:g}") for number in spaced]
+    if max(numbers) - min(numbers) <= MOST_TICKS / 2:
+        ticks += names
     return tuple(sorted(ticks))
 
 
@@ -208,9 +236,10 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
-    found = sorted(answer.with_quality, key=place)
-    yield from _levels(answer, place(found[0]), place(found[-1]))
-    runs = [(place(point), 100 * one) for point in found for one in point.qualities]
+    place = places(answer.with_quality)
+    found = sorted(answer.with_quality, key=lambda point: place[point.depth])
+    yield from _levels(answer, place[found[0].depth], place[found[-1].depth])
+    runs = [(place[point.depth], 100 * one) for point in found for one in point.qualities]
     if runs:
         x, y = zip(*runs, strict=True)
         yield Series(name="single runs", look=SEEDS, x=x, y=y)
@@ -221,7 +250,7 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(map(place, found)),
+        x=tuple(place[point.depth] for point in found),
         y=tuple(100 * (point.quality or 0.0) for point in found),
         low=tuple(None if low is None else 100 * low for low, _ in ends),
         high=tuple(None if high is None else 100 * high for _, high in ends),
@@ -237,7 +266,8 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     for name, how, one in decided:
         # The arrow says all of the answer itself.
         if one is not None and (point := there.get(one.depth)) is not None:
-            yield Series(name=name, look=how, x=(place(point),), y=(100 * (point.quality or 0.0),))
+            x = (place[point.depth],)
+            yield Series(name=name, look=how, x=x, y=(100 * (point.quality or 0.0),))
 
 
 def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
@@ -262,33 +292,34 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
 def _arrow(answer: Answer) -> Arrow | None:
     """To what the answer recommends."""
     advice, probe = answer.recommendation, answer.probe
+    place = places(answer.with_quality)
     if advice.action is Action.LINEAR_MODEL and probe is not None:
         # Toward the line's right end, below which no curve lies that rises, and between its depths.
-        places = [place(point) for point in answer.with_quality]
-        at = min(places) + 0.8 * (max(places) - min(places))
+        first, last = min(place.values()), max(place.values())
+        at = first + 0.8 * (last - first)
         return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
     point = advice.point
     if point is None or point.quality is None:
         return None
-    text = f"answer: {of_layers(point.fine_tuned_layers, answer.layers)}"
-    return Arrow(text=text, x=place(point), y=100 * point.quality)
+    text = f"answer: {part_text(point.depth, answer.layers)}"
+    return Arrow(text=text, x=place[point.depth], y=100 * point.quality)
 
 
-def _depth_name(point: CurvePoint) -> tuple[float, str]:
+def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     """How a line is called, and a number that grows with the layers it fine-tunes."""
-    if point.depth.is_full_model:
+    if point.depth.is_reference:
         return math.inf, "all layers"
-    if point.depth.is_embeddings_only:
-        return 1e9, "all, embeddings frozen"
-    count = point.fine_tuned_layers
-    return count, f"last {count}" if count else "head alone"
+    number = number_of(point.depth, answer.layers)
+    if number is None:
+        return answer.layers - point.depth.rank, point.depth.name(answer.layers)
+    return number, f"last {number}" if number else "head alone"
 
 
 def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
     """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
-        _, name = _depth_name(point)
+        _, name = _depth_name(answer, point)
         number = names.index(name)
         means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(

@@ -12,21 +12,29 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Action, Answer, FirstLines
+from elsa_tune.analysis.answer import (
+    ALL_TASKS,
+    DEFAULT_TARGET,
+    Action,
+    Answer,
+    Certified,
+    FirstLines,
+)
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
+from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import recorded_search
-from elsa_tune.analysis.wording.tables import point_cells
+from elsa_tune.analysis.wording.tables import point_cells, tuned_cell
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
+from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
-from elsa_tune.tables.results_csv import write_results
 from elsa_tune.visible import visible
-from elsa_tune.words import listed, number_text, percent, points, target_text
+from elsa_tune.words import listed, number_or_name, number_text, percent, points, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
@@ -264,11 +272,10 @@ def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str,
 
 def _data(row: ResultRow) -> str:
     """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
-    fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
     known = [
         number_text(row.train_size, "{:,} training rows"),
         number_text(row.examples, "{:,} evaluation rows"),
-        "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
+        "" if row.comparison.data is None else f"fingerprint {row.comparison.data}",
     ]
     return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
 
@@ -284,7 +291,7 @@ def cost_table(name: str, answer: Answer) -> Table:
     """One row a depth, what a trial costs and how many were run."""
     cells = [
         {
-            "tuned": str(point.fine_tuned_layers),
+            "tuned": tuned_cell(point),
             "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
             "seconds": number_text(point.train_seconds, "{:,.1f}"),
             "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
@@ -323,22 +330,27 @@ def _overview(answers: Sequence[Answer], named: Mapping[str, Answer]) -> Table:
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
     point, corrected = answer.operating_point, answer.corrected_operating_point
-    sure = answer.certified
+    plausible = [number_or_name(depth, answer.layers) for depth in answer.plausible_depths or ()]
     return {
         "model": answer.model,
         "task": "all together" if answer.task == ALL_TASKS else answer.task,
         "examples": number_text(answer.train_size, "{:,}"),
         "layers": f"{answer.layers}",
-        "k": number_text(None if point is None else point.fine_tuned_layers),
+        "k": _number(answer, point),
         "kept": percent(None if point is None else point.retention),
         "kept, corrected": percent(None if point is None else point.corrected_retention),
-        "k, corrected": number_text(None if corrected is None else corrected.fine_tuned_layers),
-        "k, certified": number_text(None if sure is None else sure.fine_tuned_layers),
-        "k, plausible": ", ".join(map(str, answer.plausible or ())),
+        "k, corrected": _number(answer, corrected),
+        "k, certified": _number(answer, answer.certified),
+        "k, plausible": ", ".join(plausible),
         "full model": points(None if answer.full is None else answer.full.quality),
         "constant answer": points(answer.chance),
         "remark": (answer.reason or "").replace("_", " "),
     }
+
+
+def _number(answer: Answer, point: CurvePoint | Certified | None) -> str:
+    """The number of fine-tuned layers, or the name of what is not told by one; "" for None."""
+    return "" if point is None else number_or_name(point.depth, answer.layers)
 
 
 def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None = None) -> Table:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.known_tasks import GLUE_TASKS
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.tables.task_draft import GUESSED, Columns
-from elsa_tune.tables.task_file import has_columns, resolve_task
+from elsa_tune.tasks.draft import GUESSED, Columns
+from elsa_tune.tasks.known import GLUE_TASKS
+from elsa_tune.tasks.task_file import has_columns, resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.uris import shown_uri
 
@@ -44,7 +45,7 @@ class Inputs:
     recipe: Recipe
 
     def trial(
-        self, depth: FreezeDepth = FULL_MODEL, learning_rate: float = 2e-5, seed: int = 1
+        self, depth: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
         """One trial of it; raises SpaceError for a depth that the model does not have."""
         return TrialSpec(
@@ -75,7 +76,7 @@ def read_inputs(
     task_spec = resolve_task(task, data_dir, metric, columns)
 
     from elsa_tune.training.model.encoder import facts
-    from elsa_tune.training.model.parts import check_pooling
+    from elsa_tune.training.model.pooling import check_pooling
     from elsa_tune.training.model.refusals import check_complete
 
     known = facts(model_spec)

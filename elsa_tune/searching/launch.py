@@ -14,14 +14,13 @@ from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, doubts
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,
     replace_specification,
     save_specification,
-    settled,
     specify,
     until_certain,
 )
@@ -117,7 +116,7 @@ def start(request: Request, say: Say) -> Finished:
     prepare_ray(request.address)
     import ray
 
-    from elsa_tune.searching.tune.shares import share
+    from elsa_tune.searching.tune.shares import settled_recipe, share
 
     if request.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.
@@ -148,7 +147,7 @@ def start(request: Request, say: Say) -> Finished:
             capacity = _with_gpus(session.ready(), request.gpus_per_trial)
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             limit = time_limit(request, spec, capacity)
-            recipe = settled(spec, capacity.gpu_kinds, say)
+            recipe = settled_recipe(spec, capacity.gpu_kinds, say)
             spec = dataclasses.replace(spec, recipe=recipe, max_time=limit)
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, session.over)
@@ -190,7 +189,7 @@ def resume(
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     try:
-        # That of a complete search need not answer: what it has not got stays in the journal.
+        # The store of a complete search may be down: what it lacks stays in the journal.
         store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri, say)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
@@ -210,6 +209,7 @@ def resume(
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
     from elsa_tune.searching.tune.cluster import ray_session
+    from elsa_tune.searching.tune.shares import settled_recipe
 
     with ray_session(spec.address) as session:
         data, fingerprints = inputs_of(spec)
@@ -221,13 +221,15 @@ def resume(
         _say_ready(data, say, spec.task.is_published)
         capacity = _with_gpus(session.ready(), spec.resources.gpus)
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        settled(spec, capacity.gpu_kinds, say)
+        settled_recipe(spec, capacity.gpu_kinds, say)
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
 
 
 def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
-    """The search as this session records it; what is installed otherwise than at its start is said,
-    for it decides how trials train, which of them come next, and what is certified.
+    """Return the search as this session records it.
+
+    What is installed otherwise than at its start is said, for it decides how trials train. What
+    comes next, and what is certified, is decided by the recorded policy.
     """
     here = versions_here()
     names = [name for name, version in here.items() if spec.versions.get(name, version) != version]
@@ -237,8 +239,8 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
             for versions in (spec.versions, here)
         )
         say(
-            f"note: search '{spec.name}' was started with {before}; this session trains, chooses "
-            f"and certifies with {now}"
+            f"note: search '{spec.name}' was started with {before}; this session trains with "
+            f"{now}, and chooses and certifies by the policy that the search was started with"
         )
     return dataclasses.replace(spec, versions=here)
 
@@ -276,7 +278,7 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
 
 
 def store_of(spec: SearchSpec) -> MlflowStore:
-    """The store of a search that was saved; it need not answer."""
+    """The store that a saved search names. It is not asked whether it answers."""
     return MlflowStore(_remembered(spec.tracking_uri))
 
 

@@ -17,16 +17,17 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
+from elsa_tune.specs.freeze import default_depths
 from elsa_tune.specs.search import (
     Asha,
     RateList,
     RateRange,
-    Rates,
+    RateSpace,
     SamplerName,
-    Strategy,
     check_few,
 )
 from elsa_tune.specs.task import Metric
@@ -79,7 +80,7 @@ class Space(BaseModel):
     The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
     epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
     seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
-    as many as that takes, more if `thorough`, sooner if `speculate`. training: every other field of
+    as many as that takes, more if `thorough`. training: every other field of
     a file (`Recipe`'s).
     """
 
@@ -89,13 +90,12 @@ class Space(BaseModel):
         Literal["half", "all"] | list[int | str], BeforeValidator(_readable_depths)
     ] = "half"
     learning_rate: Annotated[
-        Rates | Literal["from_full_model"], BeforeValidator(_readable_rates)
+        RateSpace | Literal["from_full_model"], BeforeValidator(_readable_rates)
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
-    full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
-    strategy: Strategy = Strategy.EVEN
+    full_model_learning_rate: Annotated[RateSpace, BeforeValidator(_readable_rates)] | None = None
+    strategy: str = "even"
     target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     thorough: bool = False
-    speculate: bool = False
     tries: FewCount | None = None
     extend: bool = True
     sampler: SamplerName = SamplerName.TPE
@@ -124,17 +124,14 @@ class Space(BaseModel):
             )
         if self.sampler is SamplerName.GRID and self.rates.values is None:
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
-        for name in ("thorough", "speculate"):
-            if getattr(self, name) and self.strategy is not Strategy.HUNT:
-                raise ValueError(f"{name} is for hunts; set strategy: hunt, or leave {name} out")
         return self
 
-    def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:
+    def depths_for(self, layers: int) -> tuple[Candidate, ...]:
         """Of a model with L layers: shallowest first, each once. SpaceError for one above L."""
         if self.depths == "half":
             return default_depths(layers)
         if self.depths == "all":
-            return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(1, layers + 1)))
+            return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
         return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))
 
     @property
@@ -143,7 +140,7 @@ class Space(BaseModel):
         return self.learning_rate == FROM_FULL_MODEL
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> RateSpace:
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
@@ -159,7 +156,7 @@ FIELDS = {
 }
 
 
-def _depth(text: Any, layers: int) -> FreezeDepth:
+def _depth(text: Any, layers: int) -> Candidate:
     if isinstance(text, str) and "/" in text:
         try:
             share = Fraction(text)
@@ -167,10 +164,10 @@ def _depth(text: Any, layers: int) -> FreezeDepth:
             share = Fraction(-1)
         if not 0 <= share <= 1:
             raise SpaceError(f"depth '{text}' is no share of the layers; write e.g. 8/12")
-        return FreezeDepth.of(int(share * layers))
+        return read_candidate(int(share * layers))
     if not isinstance(text, int | str):
         raise SpaceError(f"depth {quoted(text)} is no number of layers; write e.g. 6 or 8/12")
-    return FreezeDepth.of(text)
+    return read_candidate(text)
 
 
 def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
@@ -196,8 +193,9 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
 
 
 def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
-    in a checkout those beside the package. Raises SpaceError where neither is.
+    """Return the absolute paths of the shipped search spaces by name.
+
+    A wheel has them inside the package, a checkout beside it. Raises SpaceError if neither does.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():

@@ -17,7 +17,6 @@ class SpaceFields(TypedDict, total=False):
     strategy: str
     target: float
     thorough: bool
-    speculate: bool
     tries: int
     extend: bool
     sampler: str

@@ -12,20 +12,21 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
+from elsa_tune.results.results_csv import Study, printed_rows
 from elsa_tune.searching.inputs import Request, SearchOptions, read_request
 from elsa_tune.searching.launch import sizes
 from elsa_tune.searching.several import standing
 from elsa_tune.searching.specification import differences, load_specification, specify
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.known_tasks import MISMATCHED
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.tables.results_csv import Study, printed_rows
+from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.words import aligned, number_text, percent, spread
 
-_NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
+_NONE = CurvePoint(depth=REFERENCE, fine_tuned_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,10 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
+    """The request with its recorded search's seeds, if those are more.
+
+    Raises StorageError if that search is recorded with other settings.
+    """
     paths = SearchPaths(search.storage, search.name)
     try:
         recorded = load_specification(paths)
@@ -108,7 +112,7 @@ class Line:
     """One depth of one search. ours: without a quality where not measured. printed: the study's."""
 
     curve: FreezeCurve
-    depth: FreezeDepth
+    depth: Candidate
     ours: CurvePoint
     printed: CurvePoint | None
 

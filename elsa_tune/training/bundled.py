@@ -6,7 +6,7 @@ Shapes: E texts, C outputs of a task.
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted
 from elsa_tune.files import PLAIN_NAME
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
 from elsa_tune.training.data.preparation import tokenised
 from elsa_tune.training.data.tokens import Split, TokenRows
 from elsa_tune.training.forward.equality import twin
@@ -29,7 +32,6 @@ from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
 from elsa_tune.training.model.encoder import LOCAL, explained, without_kernels
-from elsa_tune.training.model.parts import divide
 
 ABOUT, PREFIX, BRANCHES = "bundle.json", "prefix.safetensors", "branches"
 
@@ -42,6 +44,11 @@ class Member:
 
     model: PreTrainedModel
     tokenizer: Any
+    # What was trained of it: found once, for a bundle takes the model apart.
+    trainable: Trainable = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trainable", methods.apply(self.model, self.candidate))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -49,13 +56,18 @@ class Member:
         return self.model.config.elsa_tune  # type: ignore[no-any-return]  # untyped
 
     @property
-    def depth(self) -> FreezeDepth:
-        """What was frozen."""
-        return FreezeDepth(self.facts["frozen_layers"], self.facts["embeddings_frozen"])
+    def candidate(self) -> Candidate:
+        """How it was adapted."""
+        return recorded_candidate(self.facts)
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether its first layers, or its embeddings, are the base model's."""
+        return not self.trainable.embeddings_train
 
     def frozen(self) -> dict[str, Tensor]:
-        """Its frozen tensors, by name."""
-        names = divide(self.model).frozen(self.depth)
+        """Return the tensors of its frozen prefix, by name."""
+        names = frozen_prefix(self.model, self.trainable)
         return {name: x.detach() for name, x in self.model.named_parameters() if name in names}
 
 
@@ -132,8 +144,11 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
 
 
 def deepest(members: Mapping[str, Member]) -> Member:
-    """One with the most frozen layers."""
-    return max(members.values(), key=lambda member: member.depth)
+    """Return the first of those with the longest frozen prefix."""
+    return max(
+        members.values(),
+        key=lambda member: (member.trainable.first_trained_layer, member.has_prefix),
+    )
 
 
 def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
@@ -181,18 +196,22 @@ class Bundle:
         self._tokenizer, self._turn = base.tokenizer, threading.Lock()
         self._configs: dict[str, Any] = {n: member.model.config for n, member in members.items()}
 
-        def runs(model: PreTrainedModel, depth: FreezeDepth) -> PackedModel | PaddedModel:
-            return PackedModel(model, depth) if packed else PaddedModel(model, base.tokenizer)
+        def runs(model: PreTrainedModel, begin: int) -> PackedModel | PaddedModel:
+            return PackedModel(model, begin) if packed else PaddedModel(model, base.tokenizer)
 
-        self._prefix = runs(twin(base.model), base.depth)
-        self._branches = {n: runs(member.model, member.depth) for n, member in members.items()}
-        self.tasks, self.how = tuple(members), self._prefix.how
+        self._prefix = runs(twin(base.model), base.trainable.first_trained_layer)
+        self._branches = {
+            name: runs(member.model, members[name].trainable.first_trained_layer)
+            for name, member in members.items()
+        }
+        self.tasks = tuple(members)
+        self.how = self._prefix.how
         # Behind which layer a task leaves the shared ones; the others run from the tokens, as one
         # does that has nobody to share with.
         self._begins = {
-            name: min(member.depth.frozen_layers, self._prefix.deepest)
-            for name, member in members.items()
-            if len(members) > 1 and not member.depth.is_full_model
+            name: min(members[name].trainable.first_trained_layer, self._prefix.deepest)
+            for name in members
+            if len(members) > 1 and not members[name].trainable.embeddings_train
         }
         for name, begin in self._begins.items():
             self._branches[name].drop_prefix(begin)
@@ -215,7 +234,7 @@ class Bundle:
     def predict(
         self, texts: Sequence[Text], tasks: Sequence[str] | None = None
     ) -> dict[str, Prediction]:
-        """By task, all of them by default, the answers to these texts, or pairs of texts.
+        """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 
         The shared layers run once, as deep as the tasks need; each goes on from its own depth.
         Raises UnknownNameError, and DataError for what are no texts.

@@ -16,14 +16,17 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
-from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, pool
+from elsa_tune.training.model.encoder import load_classifier, own_what_trains
+from elsa_tune.training.model.parts import layer_list
+from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
 from elsa_tune.words import rate_text
 
@@ -46,15 +49,15 @@ def train(
     data: TaskData | None = None,
     *,
     device: str | None = None,
-    depths: Sequence[int] = (),
+    depths: Sequence[Candidate] = (),
     keep: Keep | None = None,
     on_step: OnStep | None = None,
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
-    there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
-    the same pass over the model as this trial's. keep: called after every evaluation that may give
+    there is one. depths: all candidates of the search, whose frozen prefixes are kept in the same
+    pass over the model as this trial's. keep: called after every evaluation that may give
     the trial's quality, at last with the one that does. on_step: called after every optimiser step.
     The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before
     in the process: weights, head, order of examples and dropout follow `trial.seed`.
@@ -94,7 +97,7 @@ class _Run:
         trial: TrialSpec,
         data: TaskData,
         device: torch.device,
-        depths: Sequence[int] = (),
+        depths: Sequence[Candidate] = (),
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
@@ -122,7 +125,9 @@ class _Run:
         self.scores: list[float] = []
         self.predictions = np.empty(0)
         self.train_seconds = 0.0
-        if device.type in _TRIED_ON and (note := machine.made_strict(self._few_gradients, device)):
+        if device.type in _TRIED_ON and (
+            note := machine.try_deterministic(self._few_gradients, device)
+        ):
             self.notes.append(note)
 
     def _few_gradients(self) -> None:
@@ -132,28 +137,29 @@ class _Run:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _frozen_model(self, depths: Sequence[int]) -> Runner:
+    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
         trial, objective = self.trial, self.objective
-        model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
+        model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+        trainable = methods.apply(model, trial.depth)
+        own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-        freeze(model, trial.depth)
         pool(model, trial.recipe.pooling)
         # Counted here: of the word table the runner keeps only the rows that the data use.
         self.trainable_parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         setting = Setting(
-            depth=trial.depth,
+            trainable=trainable,
             recipe=trial.recipe,
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            depths=depths,
+            others=methods.first_trained_layers(depths, len(layer_list(model))),
             keeps_words=self.keep is not None,
         )
         if self.keep is not None:
             # By identity: whatever runs the model moves its modules, and trains these.
             self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with machine.forked(self.device):
+        with machine.preserve_rng(self.device):
             return runner_for(model, self.data, setting)
 
     def close(self) -> None:
@@ -189,7 +195,7 @@ class _Run:
                     f"{rate_text(self.trial.learning_rate)} may help"
                 )
             result = self._result(number, step, seen, train_loss)
-            with machine.forked(self.device):  # whoever takes it may draw random numbers too
+            with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
                 yield result
 
     def step(self, batch: IndexArray) -> Tensor:

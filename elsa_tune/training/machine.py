@@ -166,7 +166,7 @@ def take_share(gpus: float) -> str:
     return "cuda"
 
 
-def room(device: torch.device) -> int:
+def free_bytes(device: torch.device) -> int:
     """Bytes of a GPU that this process may still take, by its share of it; 0 on a CPU."""
     if device.type != "cuda":
         return 0
@@ -175,7 +175,7 @@ def room(device: torch.device) -> int:
     return max(0, min(free, int(share) - torch.cuda.memory_reserved(device)))
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Tell the garbage collector that all there is now will stay.
 
     For a process that will train trial after trial: looking through the libraries' objects again
@@ -267,7 +267,7 @@ def reproducible(
             torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled()
         )
         stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        stack.enter_context(forked(device))
+        stack.enter_context(preserve_rng(device))
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True, warn_only=True)
         # Fills every new tensor to catch readers of garbage: a debugging aid that costs each step.
@@ -278,12 +278,12 @@ def reproducible(
         yield
 
 
-def forked(device: torch.device) -> contextlib.AbstractContextManager[None]:
+def preserve_rng(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Afterwards the device's and the host's random numbers are where they were."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def made_strict(step: Callable[[], object], device: torch.device) -> str | None:
+def try_deterministic(step: Callable[[], object], device: torch.device) -> str | None:
     """Let torch refuse, within `reproducible`, what has no deterministic form, if a step (forwards
     and backwards) needs nothing of the kind. Else what to tell: which operation it needs.
 
@@ -291,7 +291,7 @@ def made_strict(step: Callable[[], object], device: torch.device) -> str | None:
     """
     torch.use_deterministic_algorithms(True)
     try:
-        with forked(device):
+        with preserve_rng(device):
             step()
     except RuntimeError as error:
         first = str(error).partition("\n")[0]

@@ -5,6 +5,7 @@ A floor for every depth, in seconds. Letters in shape comments: E rows of a spli
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
+from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.types.base import LinearModel
+from elsa_tune.tasks.types.registry import type_of
+from elsa_tune.tasks.types.scores import score, task_scores
+from elsa_tune.training.adapt.trainable import train_only
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
@@ -28,9 +32,8 @@ from elsa_tune.training.machine import (
     resolve_precision,
     torch_device,
 )
-from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.model.parts import divide
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -104,8 +107,17 @@ def probe_features(
     where = torch_device(device)
     notes: list[str] = []
     seed = recipe.subset_seed
-    train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
-    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
+    strata = type_of(task.kind).strata
+    train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)
+    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, strata, seed)
+    for what, few, rows in (
+        ("training", train, data.train),
+        ("evaluation", evaluation, data.evaluation),
+    ):
+        if len(few) < len(rows):
+            notes.append(
+                f"the linear probe took {len(few):,} of {len(rows):,} {what} rows, stratified"
+            )
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     return ProbeFeatures(
@@ -131,7 +143,7 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        if task.kind is TaskKind.REGRESSION:
+        if type_of(task.kind).linear_model is LinearModel.RIDGE:
             predictions = _ridge(x, x_evaluation, features.train_labels)
         else:
             predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
@@ -147,11 +159,13 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     )
 
 
-def _few(rows: TokenRows, most: int, seed: int, what: str, notes: list[str]) -> TokenRows:
+def _few(
+    rows: TokenRows, most: int, strata: Callable[[NDArray[Any]], NDArray[np.int64]], seed: int
+) -> TokenRows:
+    """Return at most so many rows, stratified."""
     if len(rows) <= most:
         return rows
-    notes.append(f"the linear probe took {most:,} of {len(rows):,} {what} rows, stratified")
-    return rows.take(np.sort(stratified_order(rows.labels, seed)[:most]))
+    return rows.take(np.sort(stratified_order(strata(rows.labels), seed)[:most]))
 
 
 def _features(
@@ -164,12 +178,16 @@ def _features(
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, task.outputs, 0)
-    depth = FreezeDepth.of(len(layer_list(loaded)))
+    loaded = load_classifier(model, task.outputs, 0, shared=True)
+    trainable = train_only(loaded, divide(loaded).head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-    freeze(loaded, depth)
-    precision = resolve_precision(recipe.precision, device.type).value
-    setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
+    setting = Setting(
+        trainable=trainable,
+        recipe=recipe,
+        precision=resolve_precision(recipe.precision, device.type).value,
+        device=device,
+        name="probe",
+    )
     runs, _ = taken_apart(loaded, data, setting, packed_doubt(loaded, data, setting))
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
@@ -184,7 +202,9 @@ def _of_rows(
     runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
 ) -> Floats:
     parts = []
-    for chunk, _, hidden in rows_behind(runs, rows, [setting.depth.frozen_layers], setting):
+    for chunk, _, hidden in rows_behind(
+        runs, rows, [setting.trainable.first_trained_layer], setting
+    ):
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)

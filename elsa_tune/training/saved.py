@@ -18,17 +18,21 @@ from transformers import pipeline
 from elsa_tune.errors import DataError, ModelError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
-from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tasks.table_file import format_of, read_table
+from elsa_tune.tasks.types.base import Unit
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
 from elsa_tune.training.model.encoder import (
     LOCAL,
     load_classifier,
     load_tokenizer,
+    own_what_trains,
     quiet,
     without_kernels,
 )
-from elsa_tune.training.model.parts import divide, final_linear
+from elsa_tune.training.model.parts import final_linear
 from elsa_tune.training.objective import Objective
 
 
@@ -51,23 +55,25 @@ def save_classifier(
     values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
     """
     objective = Objective(trial, data, CPU)
-    model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
-    frozen = divide(model).frozen(trial.depth)
+    model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+    trainable = methods.apply(model, trial.depth)
+    own_what_trains(model)
+    prefix = frozen_prefix(model, trainable)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in trained:
                 parameter.copy_(trained[name])
         head = model.get_submodule(final_linear(model))
         assert isinstance(head, nn.Linear)
-        if (objective.mean, objective.std) != (0.0, 1.0):
-            head.weight.mul_(objective.std)
-            head.bias.mul_(objective.std).add_(objective.mean)
+        unit = objective.unit
+        if unit != Unit():
+            head.weight.mul_(unit.std)
+            head.bias.mul_(unit.std).add_(unit.mean)
     facts = {
         "base": trial.model.name,
         "revision": trial.model.revision,
-        "frozen_layers": trial.depth.frozen_layers,
-        "embeddings_frozen": trial.depth.embeddings_frozen,
-        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in frozen}),
+        **trial.depth.record(),
+        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in prefix}),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),
     }

@@ -168,7 +168,7 @@ def _train_each(end: Connection, division: Division, device: str, seconds: float
         machine.take_share(1 / division.trials if device == "cuda" else 0)
         while True:
             trial, data = end.recv()
-            machine.settle()
+            machine.freeze_gc()
             memory = machine.PeakMemory(machine.torch_device(device))
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):

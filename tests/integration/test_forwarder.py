@@ -150,21 +150,18 @@ def test_a_flaky_store_gets_everything_once(
 def test_offering_never_waits_for_a_slow_store(
     places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
 ) -> None:
+    """Whoever waited for this one would wait until the test is ended."""
     released = threading.Event()
-    break_client(lambda name, number: released.wait(30) and None)
+    break_client(lambda name, number: released.wait() and None)
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
         forwarder = Forwarder(paths, store).start()
         stamped = [journal.append(entry) for entry in whole_search("first", 20)]
-        start = time.monotonic()
         for entry in stamped:
             forwarder.offer(entry)
-        assert time.monotonic() - start < 0.5
         assert forwarder.lag == len(stamped)
-        start = time.monotonic()
         assert forwarder.finish(0.3) == len(stamped)  # nothing arrives: it gives up
         assert forwarder.close(0.3) == len(stamped)
-        assert time.monotonic() - start < 2
     released.set()
     forwarder._thread.join(30)
 
@@ -172,15 +169,15 @@ def test_offering_never_waits_for_a_slow_store(
 def test_a_store_that_takes_records_slowly_gets_all_of_them(
     places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
 ) -> None:
-    break_client(lambda name, number: time.sleep(0.1))
+    pause, limit = 0.1, 1.5
+    slow = break_client(lambda name, number: time.sleep(pause))
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
         for entry in whole_search("first", 4):
             journal.append(entry)
         forwarder = Forwarder(paths, store).start()
-        start = time.monotonic()
-        assert forwarder.finish(1.5) == 0
-        assert time.monotonic() - start > 1.5
+        assert forwarder.finish(limit) == 0
+        assert slow.calls * pause > limit  # the limit is for a store that takes nothing at all
     check_equal(paths, store.uri)
 
 

@@ -65,12 +65,14 @@ def refused(bench: Bench, *more: str, **told: str | None) -> str:
     return said.removeprefix("elsa-tune: ")
 
 
+@pytest.mark.thorough
 def test_a_driver_beside_a_torch_without_cuda_is_told(bench: Bench) -> None:
     said = refused(bench, **{LIBRARY: None})
     assert said.startswith("Ray found a GPU on node ") and "not compiled with CUDA" in said
     assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
     status, out, err = ran(bench, "doctor", **{DEVICE: json.dumps({"driver_is_old": True})})
     assert status == 0 and "Traceback" not in err, err
@@ -78,6 +80,7 @@ def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
     assert "`auto` is fp32" in out
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_others_have_filled_is_told(bench: Bench) -> None:
     # What is left takes CUDA's own part of the process that asks.
     said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.6})})

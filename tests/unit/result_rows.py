@@ -12,6 +12,7 @@ from elsa_tune import sources
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -37,7 +38,10 @@ def row(frozen: int | FreezeDepth, quality: float | None, **changes: Any) -> Res
         "learning_rate": 3e-5,
         "seed": 1,
     }
-    return ResultRow(**{**values, **changes})
+    values |= changes
+    if isinstance(values.get("comparison"), str):
+        values["comparison"] = Comparison.read(values["comparison"])
+    return ResultRow(**values)
 
 
 def seeds(frozen: int | FreezeDepth, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:

@@ -23,8 +23,8 @@ from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.task import Cleaning
-from elsa_tune.tables.task_file import read_task_file
-from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tasks.frames import write_task
+from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.training.data.texts import read_texts
 
 NAMES = ["Answers", "Curves", "Search", "answer", "bundle", "curve", "export", "freeze"]

@@ -21,7 +21,7 @@ from transformers import pipeline
 import elsa_tune
 from elsa_tune.exporting import predicted_file, predicting, progress
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
-from elsa_tune.tables import row_files
+from elsa_tune.tasks import row_files
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of

@@ -12,7 +12,7 @@ import pytest
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.pace import recorded_seconds
+from elsa_tune.searching.probe_time import recorded_seconds
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec

@@ -24,18 +24,20 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.results.results_csv import Study
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions
-from elsa_tune.searching.pace import training_seconds
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.probe_time import training_seconds
 from elsa_tune.searching.several import carry_out, standing
 from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import Edition, edition, read_study
-from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -45,6 +47,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import probed
 
@@ -111,7 +114,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
             "embeddings_frozen": trial.depth.embeddings_frozen,
             "layers": 6,
         }
-        found.append(TrialStarted(trial=trial.key, params=params))
+        found.append(TrialStarted(trial=trial.key, params=read_params(params)))
         found.append(
             TrialEnded(
                 trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": 0.6, **metrics}
@@ -149,17 +152,17 @@ def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_laye
 ) -> None:
     spec = specify(request(tmp_path, seeds=5))
     assert spec.depths == DEPTHS
-    assert spec.explored == (FULL_MODEL,) and spec.exploring_trials == 5
+    assert spec.explored == (FULL_MODEL,) and strategy_of(spec).exploring_trials == 5
     assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-    assert spec.measuring_trials == 25 and spec.asha is None
+    assert strategy_of(spec).measuring_trials == 25 and spec.asha is None
     assert spec.recipe.frozen_dropout and spec.recipe.train_size is None
 
 
 def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
     spec = specify(request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5))
     assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
-    assert spec.exploring_trials == 0 and spec.rates.values == (5e-5,)
-    assert spec.measuring_trials == 35
+    assert strategy_of(spec).exploring_trials == 0 and spec.rates.values == (5e-5,)
+    assert strategy_of(spec).measuring_trials == 35
     assert (spec.recipe.epochs, spec.recipe.warmup_ratio, spec.recipe.train_size) == (10, 0.1, 50)
     assert spec.recipe.selection.value == "best_epoch"
     assert spec.task.metric.value == "accuracy"
@@ -252,7 +255,8 @@ def test_a_search_that_was_exported_is_read_as_before(tmp_path: Path) -> None:
     before = read_study(of(search))
     final = spec_of(search).trial(Phase.FINAL, FULL_MODEL, 3e-5, 9)
     start = next(one for one in trials(search) if isinstance(one, TrialStarted))
-    params = {**start.params, "phase": "final", "seed": 9}
+    assert isinstance(start.params, TrialFacts)
+    params = dataclasses.replace(start.params, phase=Phase.FINAL, seed=9)
     with Journal(SearchPaths(search.storage, search.name).journal) as journal:
         journal.append(TrialStarted(trial=final.key, params=params))
     after = read_study(of(search))

@@ -24,7 +24,7 @@ from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal

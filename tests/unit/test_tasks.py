@@ -22,12 +22,12 @@ from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.inputs import SearchOptions, read_requests
 from elsa_tune.searching.launch import sizes
-from elsa_tune.specs.hub_tasks import HUB_TASKS
-from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_draft import Columns, guess_task
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.draft import Columns, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS
+from elsa_tune.tasks.known import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 from tests.unit.tiny_models import make_tiny
@@ -142,7 +142,7 @@ def test_the_heads_width() -> None:
 
 def test_resolving_a_known_name_imports_nothing_heavy(root: Path) -> None:
     code = (
-        "import sys; from elsa_tune.tables.task_file import resolve_task; resolve_task('rte');"
+        "import sys; from elsa_tune.tasks.task_file import resolve_task; resolve_task('rte');"
         "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
     )
     answer = subprocess.run(

@@ -9,14 +9,10 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.results.columns import candidates, metric_of, read_mapping
+from elsa_tune.results.results_csv import Imported, import_results
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import (
-    candidates,
-    metric_of,
-    read_mapping,
-)
-from elsa_tune.tables.results_csv import Imported, import_results
 
 EXPORTS = Path(__file__).parent / "exports"
 MLFLOW_HEADER = (

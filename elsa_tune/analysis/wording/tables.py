@@ -13,8 +13,8 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     """One depth as every table shows it, by column; a cell without anything is empty or `-`."""
     rate = point.learning_rate
     return {
-        "tuned": str(point.fine_tuned_layers),
-        "frozen": "emb." if point.depth.is_embeddings_only else point.depth.label,
+        "tuned": tuned_cell(point),
+        "frozen": "-" if point.fine_tuned_layers is None else point.depth.short,
         "quality": spread(point.quality, point.std),
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
@@ -27,6 +27,12 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     }
 
 
+def tuned_cell(point: CurvePoint) -> str:
+    """The number of fine-tuned layers, or the label of what is not told by one."""
+    number = point.fine_tuned_layers
+    return point.depth.label if number is None else str(number)
+
+
 def answer_markdown(answer: Answer) -> str:
     """The first lines, the freeze curve as a table with the recommended depth's line in bold, the
     complete statement with how sure it is, and the warnings; what there is nothing of is left out.
@@ -34,7 +40,9 @@ def answer_markdown(answer: Answer) -> str:
     chosen = answer.recommendation.point
     lines = [("fine-tuned", *_COLUMNS[1:]), ("---:",) * len(_COLUMNS)]
     for point in answer.points:
-        cells = point_cells(point) | {"frozen": point.depth.label}
+        cells = point_cells(point)
+        if point.fine_tuned_layers is not None:
+            cells["frozen"] = point.depth.label
         mark = "**" if chosen is not None and point.depth == chosen.depth else ""
         lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines) if answer.points else ""

@@ -25,7 +25,7 @@ from elsa_tune.cli.options import (
     out_folder,
 )
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import shown_uri
 from elsa_tune.words import listed
@@ -253,7 +253,7 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
     """None for every task. A YAML file stands for the task it describes."""
-    from elsa_tune.tables.task_file import YAML_SUFFIXES, resolve_task
+    from elsa_tune.tasks.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
         return None

@@ -12,9 +12,7 @@ import typer
 from elsa_tune.cli.options import DataDir, Label, Metric, Text
 from elsa_tune.cli.printing import FormatOption, show
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.searching.saying import say
-from elsa_tune.specs.hub_tasks import HUB_TASKS, HubTask
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.searching.output import say
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelSource,
@@ -26,8 +24,10 @@ from elsa_tune.specs.model import (
 from elsa_tune.specs.row_findings import RowFinding, finding_lines
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
-from elsa_tune.tables.task_file import guessed_task, is_table, resolve_task
+from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS, HubTask
+from elsa_tune.tasks.known import KNOWN_TASKS
+from elsa_tune.tasks.task_file import guessed_task, is_table, resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import Split
@@ -184,7 +184,7 @@ def on_the_hub(name: str, task: HubTask) -> dict[str, Any]:
 
 def data_set_columns(spec: TaskSpec) -> dict[str, Any]:
     """What the columns of a data set hold, where the task is one, JSON-ready."""
-    from elsa_tune.tables.data_set_task import shown_columns
+    from elsa_tune.tasks.data_set_task import shown_columns
 
     if not isinstance(spec.source, DataSetSource):
         return {}
@@ -208,7 +208,7 @@ def source_text(spec: TaskSpec) -> str:
 
 def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
     """What the task's data are, JSON-ready."""
-    from elsa_tune.training.metrics import chance
+    from elsa_tune.tasks.types.scores import chance
 
     train = splits["train"]
     columns = list(zip(spec.text_columns, train.texts, strict=True))

@@ -11,10 +11,10 @@ from elsa_tune.cli.options import SEARCH_OPTIONS, DataDir, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.words import depths_text, listed
@@ -145,7 +145,8 @@ def _show_machine() -> str:
     from elsa_tune.training.throughput import memory_mb, remembered
 
     fault = look_at_gpu().fault
-    device, gpus = "cpu", f"none ({fault})"
+    device = "cpu"
+    gpus = f"none ({fault})"
     if fault is None:
         device = "cuda"
         every = range(torch.cuda.device_count())
@@ -175,7 +176,8 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
 
     trial = trials[0]
     data = prepare(trial.model, trial.task, trial.recipe)
-    model, task = trial.model.name, trial.task.name
+    model = trial.model.name
+    task = trial.task.name
     depths = depths_text([one.depth for one in trials], layers)
     say(f"training {model} on {task} at {depths} in each way for {seconds:g} s:")
     found: dict[Division, float] = {}
@@ -185,7 +187,8 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
             found[division] = one.tokens_per_second
             told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
         say(f"  {_words(division, device)}: {told}")
-    best, bf16 = max(found, key=found.__getitem__), None
+    best = max(found, key=found.__getitem__)
+    bf16 = None
     if device == "cpu" and has_bf16_units(device):
         recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
         trial = dataclasses.replace(trial, recipe=recipe)

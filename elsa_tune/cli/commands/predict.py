@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
 

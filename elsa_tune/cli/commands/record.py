@@ -15,7 +15,8 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UnknownNameError, UsageError
-from elsa_tune.searching.saying import heard, say
+from elsa_tune.searching.output import say
+from elsa_tune.searching.signals import handling_signals
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.tracking.uris import without_credentials
 
@@ -199,6 +200,6 @@ def _serve(command: list[str]) -> int:
             # To the second Ctrl-C nobody wants a graceful end.
             os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
 
-    with heard(pass_on):
+    with handling_signals(pass_on):
         status = server.wait()
     return 0 if signals else status

@@ -28,10 +28,10 @@ from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.tables.task_draft import Columns
-from elsa_tune.tables.task_file import is_table
+from elsa_tune.tasks.draft import Columns
+from elsa_tune.tasks.task_file import is_table
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.words import duration, metric_text, points
 
@@ -83,7 +83,8 @@ def search(
 
 def _read_as(task: TaskSpec) -> str:
     """Which columns and metric are taken, which of a table may be guessed."""
-    texts, classes = " and ".join(task.text_columns), "numbers"
+    texts = " and ".join(task.text_columns)
+    classes = "numbers"
     if task.classes:
         classes = f"{len(task.classes)} classes"
     said = f"task {task.name}: text {texts}, label {task.label_column} ({classes})"
@@ -157,14 +158,16 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import doubts, steps_per_trial
+    from elsa_tune.searching.planning.strategies import strategy_of
 
     train, evaluation = sizes(request.task, request.recipe, say)
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
     each = steps_per_trial(spec)
-    exploring = spec.exploring_trials, spec.most_exploring_trials
-    measuring = spec.measuring_trials, spec.most_measuring_trials
+    strategy = strategy_of(spec)
+    exploring = strategy.exploring_trials, strategy.most_exploring_trials
+    measuring = strategy.measuring_trials, strategy.most_measuring_trials
     steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
     lines = {
         "model": f"{request.model.name} ({request.layers} layers)",
@@ -190,10 +193,12 @@ def _up_to(planned: int, most: int) -> str:
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.searching.pace import probed_time, recorded_seconds
+    from elsa_tune.searching.planning.strategies import strategy_of
+    from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
-    trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
-    trials.update(dict.fromkeys(spec.explored, spec.tries))
+    strategy = strategy_of(spec)
+    trials = Counter({one: strategy.seeds_at(0, one) for one in spec.depths})
+    trials.update({one: strategy.rates.planned(one) for one in spec.explored})
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
@@ -212,7 +217,8 @@ def _conclude(finished: "Finished") -> None:
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
-    uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
+    uri = finished.spec.tracking_uri
+    resume_it = finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
     print_curves(finished.answers)

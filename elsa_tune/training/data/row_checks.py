@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
-from elsa_tune.specs.task import TaskKind, TaskSpec, folded
+from elsa_tune.specs.task import TaskSpec, folded
+from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.tokens import HOLDOUT, Split
 
 # A larger share of rows that were left out is a finding; a smaller one stands in the notes.
@@ -50,7 +51,7 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
     found = [*_leaked(task, by_name, keys)]
-    if task.kind is TaskKind.CLASSIFICATION:
+    if type_of(task.kind).has_classes:
         found += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
         if split.lost is not None and split.lost.share > MUCH_LOST:
@@ -67,7 +68,7 @@ def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
     Raises DataError where nothing is left.
     """
     cleaning, train = task.cleaning, splits["train"]
-    if cleaning.drop_contradictions and task.kind is TaskKind.CLASSIFICATION:
+    if cleaning.drop_contradictions and type_of(task.kind).has_classes:
         every = train
         if "evaluation" in splits:
             every = _together(train, splits["evaluation"])
@@ -109,9 +110,12 @@ def _together(first: Split, second: Split) -> Split:
 
 
 def _row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
-    """Of text and label [E]."""
+    """Return keys of text and label [E]. labels: [E, ...]."""
     same_size = labels.astype(np.int64 if labels.dtype.kind == "i" else np.float64)
-    mixed: Keys = (keys ^ (same_size.view(np.uint64) + np.uint64(1))) * _MIXER
+    mixed = keys
+    for column in same_size.reshape(len(keys), -1).T:
+        bits = np.ascontiguousarray(column).view(np.uint64)
+        mixed = (mixed ^ (bits + np.uint64(1))) * _MIXER
     return mixed
 
 
@@ -139,7 +143,7 @@ def _leaked(
     there = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
     trained = set(_rows(training, there))
     same_label = None
-    if task.kind is TaskKind.CLASSIFICATION:
+    if type_of(task.kind).has_classes:
         trained_rows = _row_keys(keys["training"], training.labels)
         same_label = int(
             np.isin(_row_keys(keys["evaluation"], evaluation.labels), trained_rows).sum()

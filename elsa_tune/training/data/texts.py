@@ -3,32 +3,31 @@
 E is the number of rows of a split.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from huggingface_hub import constants
 
-from elsa_tune.errors import DataError, first_line, shortlist
-from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
     DataSetSource,
     EmbeddedSource,
     FilesSource,
     GlueSource,
-    TaskKind,
     TaskSpec,
-    folded,
 )
-from elsa_tune.tables.data_sets import read_data_set, split_table
-from elsa_tune.tables.table_file import Table, listing, read_table
+from elsa_tune.tasks.data_sets import read_data_set, split_table
+from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.tasks.table_file import Table, listing, read_table
+from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
-from elsa_tune.training.model.model_files import fetch
+from elsa_tune.training.hub import fetch
 
 MOST_LINES_SHOWN = 10
 _CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
@@ -66,10 +65,7 @@ def check_variety(task: TaskSpec, split: Split) -> None:
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
     if (split.labels == split.labels[0]).all():
-        what = f"value {split.labels[0]:g}; nothing can be learnt or scored"
-        if task.kind is TaskKind.CLASSIFICATION:
-            label = task.classes[int(split.labels[0])]
-            what = f"label '{label}'; a classification needs two classes"
+        what = type_of(task.kind).only_label(task, split.labels[0])
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
@@ -163,7 +159,7 @@ def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
 def _hub_table(task: TaskSpec, file: Path) -> Table:
     """Labels as their texts, so that hub and files go through the same judgement; -1 stays -1."""
     table = read_table(file, "parquet", [*task.text_columns, task.label_column])
-    if task.kind is TaskKind.CLASSIFICATION:
+    if task.classes:
         names = {str(number): name for number, name in enumerate(task.classes)}
         labels = table.columns[task.label_column]
         table.columns[task.label_column] = [names.get(label or "", label) for label in labels]
@@ -204,10 +200,11 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     """
     text_columns, label_column = (layout or task).text_columns, (layout or task).label_column
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
-    labels: list[float] = []
+    labels: list[Any] = []
     notes: list[str] = []
     reasons: Counter[str] = Counter()
-    ids = _label_ids(task)
+    task_type = type_of(task.kind)
+    read_label = task_type.label_reader(task)
     for table in tables:
         skipped: dict[str, list[int]] = {}
         for line, reason in table.malformed:
@@ -219,17 +216,16 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
                 skipped.setdefault(lacks, []).append(line)
                 continue
             *row_texts, label = (cell or "" for cell in row)
-            labels.append(_label_number(task, ids, f"{table.path} line {line}", label))
+            labels.append(read_label(label, f"{table.path} line {line}"))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         notes += _skip_notes(table, skipped)
         # Those that the task itself leaves out are none that are lost.
         asked = {_meant(label_column, one) for one in task.cleaning.missing_labels}
         reasons.update({why: len(lines) for why, lines in skipped.items() if why not in asked})
-    kind = np.float32 if task.kind is TaskKind.REGRESSION else np.int64
     where = " + ".join(str(table.path) for table in tables)
     lost = _lost(tables, reasons)
-    return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes), lost)
+    return Split(where, texts, np.asarray(labels, dtype=task_type.label_dtype), tuple(notes), lost)
 
 
 def _incomplete(
@@ -248,40 +244,6 @@ def _incomplete(
 def _meant(column: str, label: str) -> str:
     """The reason for leaving out a row whose label means that there is none."""
     return f"{column} is '{label}'"
-
-
-def _label_ids(task: TaskSpec) -> dict[str, int]:
-    """Class ids by label; with `merge_labels` by the label with case and blanks folded."""
-    if task.cleaning.merge_labels:
-        return {folded(name): number for number, name in enumerate(task.classes)}
-    return {name: number for number, name in enumerate(task.classes)}
-
-
-def _label_number(task: TaskSpec, ids: Mapping[str, int], where: str, label: str) -> float:
-    if task.kind is TaskKind.REGRESSION:
-        try:
-            value = float(label)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise DataError(
-                f"{where}: label '{label}' of task '{task.name}' is not a finite number"
-            )
-        return value
-    number = ids.get(folded(label) if task.cleaning.merge_labels else label)
-    if number is not None:
-        return float(number)
-    allowed = shortlist(f"'{name}'" for name in task.classes)
-    if label == "-1":
-        raise DataError(
-            f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
-            f"or scored on it. Give a labelled split (labels {allowed})"
-        )
-    alike = next((name for name in task.classes if folded(name) == folded(label)), None)
-    hint = f"; `merge_labels: true` takes it for '{alike}'" if alike is not None else ""
-    raise DataError(
-        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}{hint}"
-    )
 
 
 def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:

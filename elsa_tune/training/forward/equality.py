@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.adapt.trainable import Trainable, frozen_modules
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
@@ -21,23 +21,21 @@ from elsa_tune.training.forward.packed_model import PackedModel, has_position_bi
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.machine import has_flash_attention, is_out_of_memory
 from elsa_tune.training.model.encoder import loaded_checkpoint
-from elsa_tune.training.model.parts import layer_list, prefix_modules
+from elsa_tune.training.model.parts import layer_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32`, `tf32` or `bf16`. keeps_words: the word table stays
-    complete, for a model that is saved.
-    """
+    """What decides how a trial's model is run."""
 
-    depth: FreezeDepth
+    trainable: Trainable
     recipe: Recipe
-    precision: str
+    precision: str  # as resolved: `fp32`, `tf32` or `bf16`
     device: torch.device
-    name: str
-    depths: Sequence[int] = ()
-    keeps_words: bool = False
+    name: str  # for whoever lists what is kept
+    # The first trained layers of other candidates, whose prefixes the search will want, too.
+    others: Sequence[int] = ()
+    keeps_words: bool = False  # the word table stays complete, for a model that is saved
 
     @property
     def autocast(self) -> bool:
@@ -62,7 +60,7 @@ def _asked_once(
     """What a test of what runs fast finds: asked of every checkpoint, depth and way of training
     once a process, on a few short rows, in exact arithmetic. An error is an answer too.
     """
-    way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
+    way = (setting.trainable, setting.recipe.frozen_dropout, setting.recipe.pooling)
     key = (what, loaded_checkpoint(), data.padding_side, *way, setting.device)
     if key not in _found:
         products = torch.get_float32_matmul_precision()
@@ -83,7 +81,8 @@ def _asked_once(
 
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Why packed tokens would not give what the model gives; None where they do."""
-    fast = partial(PackedModel, depth=setting.depth, pooling=setting.recipe.pooling)
+    begin = setting.trainable.first_trained_layer
+    fast = partial(PackedModel, begin=begin, pooling=setting.recipe.pooling)
     test = partial(_difference, model, data, setting, fast)
     return _asked_once("on packed tokens", data, setting, test)
 
@@ -108,7 +107,7 @@ def _difference(
     numbers = np.arange(len(rows))
     batch = runs.batch(rows, numbers)
     inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
-    n, given = min(setting.depth.frozen_layers, runs.deepest), None
+    n, given = min(setting.trainable.first_trained_layer, runs.deepest), None
     if n > 0:
         [(_, hidden)] = runs.behind(rows, numbers, [n])
         given = hidden[batch.places]
@@ -138,12 +137,12 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     copied = twin(model)
     trained: list[nn.Module] = [copied]
     prefix: list[nn.Module] = []
-    if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
+    if not (setting.recipe.frozen_dropout or setting.trainable.embeddings_train):
         base = copied.base_model
         trained = [child for child in copied.children() if child is not base]
         trained += [child for name, child in base.named_children() if "pool" in name.lower()]
-        trained += list(layer_list(copied))[setting.depth.frozen_layers :]
-        prefix = prefix_modules(copied, setting.depth)
+        trained += list(layer_list(copied))[setting.trainable.first_trained_layer :]
+        prefix = frozen_modules(copied, setting.trainable)
     for module in trained:
         for dropout in module.modules():
             if isinstance(dropout, nn.Dropout):
@@ -161,21 +160,22 @@ def twin(model: PreTrainedModel) -> Any:
 def packed_layout(
     model: PreTrainedModel, data: TaskData, setting: Setting
 ) -> tuple[Layout, list[str]]:
-    """The fastest layout of packed rows for this model on this device, and a note where the device
-    has a faster one that does not give the same.
+    """Return the fastest layout of packed rows for this model on this device.
+
+    With it a note where the device has a faster one that does not give the same.
     """
     dtype = torch.bfloat16 if setting.autocast else torch.float32
     layout = Layout.plain(setting.device, dtype)
-    if not _attends_by_ends(model, setting):
+    if not _attends_varlen(model, setting):
         return layout, []
-    test = partial(_ends_difference, model, data, setting)
-    doubt = _asked_once("by the ends of rows", data, setting, test)
+    test = partial(_varlen_difference, model, data, setting)
+    doubt = _asked_once("by varlen attention", data, setting, test)
     if doubt is not None:
-        return layout, [f"attention in a padded square: {doubt}"]
-    return replace(layout, attention=Attention.ENDS), []
+        return layout, [f"attention on padded rows: {doubt}"]
+    return replace(layout, attention=Attention.VARLEN), []
 
 
-def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
+def _attends_varlen(model: PreTrainedModel, setting: Setting) -> bool:
     """Whether this GPU has flash attention that takes this model's heads."""
     if setting.device.type != "cuda" or not setting.autocast:
         return False
@@ -188,13 +188,13 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
     )
 
 
-def _ends_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Of attention alone: in bf16 a whole model's would tell little. Gradients are compared too."""
     rows, config = data.evaluation, model.config
     size = config.hidden_size // config.num_attention_heads
     heads = Heads(config.num_attention_heads, 0.0, size**-0.5)
     outcomes = []
-    for attention in (Attention.SQUARE, Attention.ENDS):
+    for attention in (Attention.PADDED, Attention.VARLEN):
         layout = Layout(setting.device, attention, torch.bfloat16)
         batch = pack(rows, _probe_rows(rows), layout)
         draw = torch.Generator(setting.device).manual_seed(0)
@@ -205,7 +205,7 @@ def _ends_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -
 
         q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
         found = torch.cat(
-            [attend(q, k, v, batch, heads), attend(batch.firsts(q), k, v, batch, heads)]
+            [attend(q, k, v, batch, heads), attend(batch.cls_tokens(q), k, v, batch, heads)]
         )
         outcomes.append((found.detach(), *torch.autograd.grad(found, (q, k, v), drawn(len(found)))))
     for expected, found in zip(*outcomes, strict=True):

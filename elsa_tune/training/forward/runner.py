@@ -15,19 +15,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
+from elsa_tune.training.adapt.trainable import frozen_modules
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
-from elsa_tune.training.forward.packed import length_groups
+from elsa_tune.training.forward.packed import length_buckets
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
-from elsa_tune.training.machine import room
+from elsa_tune.training.machine import free_bytes
 from elsa_tune.training.model.encoder import unchanged_checkpoint
-from elsa_tune.training.model.parts import layer_list, prefix_modules
+from elsa_tune.training.model.parts import layer_list
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
-GROUP_COST = 64
+BUCKET_COST = 64
 # Changes whenever the same inputs would give other rows.
 _FORMAT = 2
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
@@ -70,7 +71,7 @@ class Runner:
         lengths = self.data.splits()[split].lengths[batch]
         # A GPU is bound by launches at this size: padding costs it less than another pass.
         if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
-            return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
+            return [batch[group] for group in length_buckets(lengths, largest, BUCKET_COST)]
         if len(batch) > largest:
             batch = batch[np.argsort(lengths, kind="stable")]
         return [batch[start : start + largest] for start in range(0, len(batch), largest)]
@@ -93,17 +94,19 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
     why_padded = packed_doubt(model, data, setting)
-    depth, recipe = setting.depth, setting.recipe
+    trainable = setting.trainable
+    recipe = setting.recipe
     layers = list(layer_list(model))
-    frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)
+    calm = [] if recipe.frozen_dropout else frozen_modules(model, trainable)
     runs, notes = taken_apart(model, data, setting, why_padded)
-    deep = depth.frozen_layers > 0
-    runner = Runner(runs, data, setting, frozen_prefix, "recomputed" if deep else "none", notes)
-    if deep and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
+    has_prefix = trainable.first_trained_layer > 0
+    how = "recomputed" if has_prefix else "none"
+    runner = Runner(runs, data, setting, calm, how, notes)
+    if has_prefix and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
         why = _not_read(runner, model, layers)
         if why is not None:
             notes.append(f"the frozen prefix is computed in every step: {why}")
-    if isinstance(runs, PackedModel) and not depth.embeddings_frozen and not setting.keeps_words:
+    if isinstance(runs, PackedModel) and trainable.embeddings_train and not setting.keeps_words:
         use_compact_vocabulary(runs, data)
     return runner
 
@@ -115,20 +118,21 @@ def taken_apart(
     if why_padded is not None:
         return PaddedModel(model, data), [f"padded batches: {why_padded}"]
     layout, notes = packed_layout(model, data, setting)
-    return PackedModel(model, setting.depth, setting.recipe.pooling, layout), notes
+    begin = setting.trainable.first_trained_layer
+    return PackedModel(model, begin, setting.recipe.pooling, layout), notes
 
 
 def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module]) -> str | None:
     """Read the frozen layers' output from now on; or say why it is computed in every step."""
     setting, runs = runner.setting, runner.model
-    frozen = setting.depth.frozen_layers
+    frozen = setting.trainable.first_trained_layer
     n = min(frozen, runs.deepest)
     noise = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
     if isinstance(runs, PaddedModel):
         doubt = noise or tail_doubt(model, runner.data, setting)
         if doubt is not None:
             return doubt
-    others = {min(other, runs.deepest) for other in setting.depths}
+    others = {min(other, runs.deepest) for other in setting.others}
     try:
         prefix = Prefix(runs, model.config.hidden_size, runner.data, setting)
         runner.kept = prefix.reading(n, others)
@@ -155,7 +159,7 @@ def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
 
 def _fits(shape: Shape, device: torch.device) -> bool:
     """Whether a GPU has room for it; a CPU's lies on disk."""
-    return shape.bytes <= _MEMORY_SHARE * room(device)
+    return shape.bytes <= _MEMORY_SHARE * free_bytes(device)
 
 
 class Prefix:

