@@ -20,7 +20,8 @@ help: ## list the targets
 demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
 	$(BIN)/elsa-tune demo
 
-# Three processes, a file at a time, those with whole searches first: they wait more than they work.
+# Three processes, a file or a room of tests/conftest.py at a time, those with whole searches first:
+# they wait more than they work.
 test: lint ## install, check style, types and floors, run all tests but the thorough ones (5 minutes)
 	$(PYTEST) $(QUICK)
 	$(STANDIN) $(QUICK)
@@ -126,9 +127,9 @@ clean: ## remove the environment and every cache; recorded searches in mlruns/ s
 
 comma := ,
 # In processes of their own: the stand-in must be there before torch is.
-STANDIN = $(BIN)/python tests/standin/run.py -m pytest $(SPREAD) tests/standin tests/unit/test_gpu.py
-PYTEST = $(BIN)/python -m pytest $(SPREAD)
-SPREAD = -n 3 --dist loadfile --no-loadscope-reorder
+STANDIN = $(BIN)/python tests/standin/run.py -m pytest -n 2 $(BY_FILE) tests/standin tests/unit/test_gpu.py
+PYTEST = $(BIN)/python -m pytest -n 3 $(BY_FILE)
+BY_FILE = --dist loadfile --no-loadscope-reorder
 QUICK = -m "not thorough"
 THOROUGH = -m thorough
 site = $(1)/python -c 'import site; print(site.getsitepackages()[0])'

@@ -31,7 +31,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.bundled import Bundle, Member, alone, deepest
-from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 
 TASKS = (1, 2, 4, 8)
@@ -69,7 +69,7 @@ def main() -> None:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """A row for each number of tasks, size of batch and depth."""
-    split = read_standard_library()["evaluation"]
+    split = read_embedded()["evaluation"]
     texts = list(zip(*split.texts, strict=True))[: options.texts]
     tokenizer: Any = load_tokenizer(resolve_model(options.model))
     ids = tokenizer(*map(list, zip(*texts, strict=True)))["input_ids"]

@@ -33,7 +33,6 @@ import math
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +46,7 @@ from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings
@@ -334,19 +333,23 @@ def specification(plan: str, world: World) -> SearchSpec:
     name, overrides = PLANS[plan]
     space = load_space(name, ["epochs=3", *overrides])
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
+        options = SearchOptions(
+            model="minilm",
+            task=["stdlib"],
             name="study",
+            storage_path=folder,
+            tracking_uri="sqlite:////nowhere",
+            until="certified" if plan.endswith("until certified") else None,
+        )
+        inputs = Inputs(
             model=resolve_model("minilm"),
             layers=world.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(EPOCHS),
             space=space,
             space_name=name,
-            storage=Path(folder),
-            tracking_uri="sqlite:////nowhere",
-            until_certified=plan.endswith("until certified"),
         )
-        spec = specify(request)
+        spec = specify(options, inputs)
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
 

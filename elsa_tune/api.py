@@ -21,8 +21,9 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError, UsageError
 from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
-from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
+from elsa_tune.searching.inputs import SearchOptions, read_duration, read_until
 from elsa_tune.searching.output import say
+from elsa_tune.searching.request import read_request
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields

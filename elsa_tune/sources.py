@@ -170,8 +170,10 @@ class Table(Source):
     """A CSV of results. columns: what it calls its columns, as `read_mapping` reads them."""
 
     def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
-        self.name, self._path = str(path), path
-        self._columns, self._percent = columns, percent
+        self.name = str(path)
+        self._path = path
+        self._columns = columns
+        self._percent = percent
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         imported = import_results(self._path, percent=self._percent, mapping=self._columns)
@@ -202,7 +204,8 @@ class Journals(Source):
     """The journals of all searches in a folder, or one journal (.jsonl)."""
 
     def __init__(self, place: Path, name: str = "") -> None:
-        self._place, self.is_record = place, place.suffix != ".jsonl"
+        self._place = place
+        self.is_record = place.suffix != ".jsonl"
         self.name = name or (f"the journals under {place}" if self.is_record else str(place))
         self._read: dict[str | None, Searches] = {}
         self.unread: list[StorageError] = []  # why the journals that were read last could not be
@@ -325,7 +328,8 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
             return journals
     except (NoAnswerError, UsageError):
         pass  # nothing is there, nothing of this name, or nothing that can be read
-    uri, names = places.tracking_uri(), search_names(places.storage)
+    uri = places.tracking_uri()
+    names = search_names(places.storage)
     is_alone = is_unmade(uri) or (question.search in names and not Store(uri).searches(question))
     if names and is_alone:
         return journals

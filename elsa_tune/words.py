@@ -224,6 +224,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """The lines of a table, two spaces between columns; those in `right` stand to the right."""
     columns = []
     for place, cells in enumerate(zip(*rows, strict=True)):
-        width, justified = max(map(len, cells)), str.rjust if place in right else str.ljust
+        width = max(map(len, cells))
+        justified = str.rjust if place in right else str.ljust
         columns.append([justified(cell, width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

@@ -31,6 +31,7 @@ ROOMS = {
     "integration/test_python.py": "ray",
     "integration/test_reproduce.py": "ray",
     "integration/test_search.py": "ray",
+    "integration/test_toy_strategy.py": "ray",
     "integration/test_watching.py": "ray",
     "integration/test_damaged_store.py": "mlflow",
     "integration/test_finished.py": "mlflow",
@@ -38,6 +39,9 @@ ROOMS = {
     "integration/test_mlflow_export.py": "mlflow",
     "integration/test_mlflow_store.py": "mlflow",
 }
+
+# Whoever begins one of these last works alone in the end.
+LONGEST = ("faults/test_driver.py", "standin/test_search.py", *ROOMS, "unit/test_runner.py")
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
@@ -83,6 +87,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"tests/{file}": number for number, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.split("::")[0], len(rank)))
     for item in items:
         if "ray" in getattr(item, "fixturenames", ()):
             for warning in RAY_WARNINGS:

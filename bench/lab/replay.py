@@ -33,7 +33,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
@@ -162,19 +162,23 @@ def specification(
     space = load_space("joint", [f"depths={depths}", f"epochs={table.evaluations}", *overrides])
     model = resolve_model("minilm")
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
+        options = SearchOptions(
+            model="minilm",
+            task=["stdlib"],
             name="replay",
+            storage_path=folder,
+            tracking_uri="sqlite:////nowhere",
+        )
+        inputs = Inputs(
             model=model,
             layers=table.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(table.evaluations),
             space=space,
             space_name="joint",
-            storage=Path(folder),
-            tracking_uri="sqlite:////nowhere",
         )
         policy = Policy() if noise is None else Policy(noise=noise)
-        spec = specify(request, policy)
+        spec = specify(options, inputs, policy=policy)
         return dataclasses.replace(spec, chance=table.chance, seed=seed)
 
 

@@ -157,7 +157,8 @@ class Answer(FreezeCurve):
 
     def __repr__(self) -> str:
         """On one line: what, k, and how sure."""
-        what, advice = f"{self.model} on {self.task}", self.recommendation
+        what = f"{self.model} on {self.task}"
+        advice = self.recommendation
         if advice.point is None or advice.basis is None:
             why = advice.action if self.reason is None else self.reason
             return f"Answer({what}: none, {why.value.replace('_', ' ')})"

@@ -8,7 +8,7 @@ an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
@@ -25,6 +25,8 @@ MOST_SEEDS = 30
 
 # An expected bound just above 0 is missed half the time. For four times out of five it must lie
 # above by .84 standard errors, where the bound itself lies 1.64 below the value.
+# So many that only the examples limit what is known.
+ENDLESS_SEEDS = 10**6
 POWER_MARGIN = 0.84 / 1.64
 
 PROCEDURE = "fixed-sequence testing from the full model down"
@@ -91,10 +93,12 @@ def plausible(
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
     """Whether the full model learnt; None where it was not measured."""
-    full, known = curve.full, curve.uncertainty
+    full = curve.full
+    known = curve.uncertainty
     if full is None or full.quality is None:
         return None
-    spread, variance = None, known.example_variance(full.depth)
+    spread = None
+    variance = known.example_variance(full.depth)
     if full.seeds > 1 and full.depth in known.runs:
         spread = known.spread(full.depth)
     elif full.seeds > 1 and full.std is not None:
@@ -113,35 +117,25 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
-    """An answer with an operating point, and how sure it is; `reason`: why nothing is certified.
+    """Return the answer with how sure it is; `reason` says why nothing is certified.
 
-    learnt: the full model was found above chance at 95 %.
+    answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
-    full, basis = answer.full, answer.uncertainty.basis
-    assert full is not None
-    measured = {point.depth: point for point in answer.measured}
-    # In the order of testing; the frozen ones not at all where they were planned for other results.
-    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
-    points = [full, *(measured[depth] for depth in order)]
+    points = _points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.of
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
-    raw, corrected = (
-        {
-            point.depth: found
-            for point in points
-            if (found := contrast_of(answer, point.depth, answer.target, corrected=how)) is not None
-        }
-        for how in (False, True)
-    )
+    raw = _contrasts(answer, points, corrected=False)
+    corrected = _contrasts(answer, points, corrected=True)
     answer = replace(
         answer,
-        contrasts={depth: one for depth, one in raw.items() if depth != full.depth},
-        corrected_contrasts={depth: one for depth, one in corrected.items() if depth != full.depth},
+        contrasts=_of_frozen(raw),
+        corrected_contrasts=_of_frozen(corrected),
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
+    basis = answer.uncertainty.basis
     policy = answer.policy
     certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
@@ -156,6 +150,35 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         open_look=_open_look(answer, points),
     )
     return _with_what_settles(answer, points) if learnt else answer
+
+
+def _points_tested(answer: Answer) -> list[CurvePoint]:
+    """Return the full model's point and those that are tested, in the order of testing.
+
+    The latter are none where they were planned for other results than these.
+    """
+    full = answer.full
+    assert full is not None  # an answer with an operating point has one
+    measured = {point.depth: point for point in answer.measured}
+    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
+    return [full, *(measured[depth] for depth in order)]
+
+
+def _contrasts(
+    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+) -> dict[Candidate, Interval]:
+    """Return the contrast of each point that has seeds enough for one."""
+    contrasts: dict[Candidate, Interval] = {}
+    for point in points:
+        contrast = contrast_of(answer, point.depth, answer.target, corrected=corrected)
+        if contrast is not None:
+            contrasts[point.depth] = contrast
+    return contrasts
+
+
+def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Interval]:
+    """Return the contrasts less that of the full model with itself."""
+    return {depth: contrast for depth, contrast in contrasts.items() if not depth.is_reference}
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
@@ -180,72 +203,90 @@ def contrast_of(
     corrected: bool = False,
     tasks: int = 1,
 ) -> Interval | None:
-    """D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target; None with too
-    few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
+    """Return D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target.
+
+    None with too few seeds. b: 0, or chance where corrected. tasks: how many are asked about
+    together.
     """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
     if curve.looks is not None and not depth.is_reference:
         looks = curve.looks.taken(depth)
-    contrast, (low, _, lower) = None, curve.policy.ends
+    contrast = None
+    half, _, level = curve.policy.ends
     for look, seen in looks:
-        half, level = (low, lower) if look is None else (look.half, look.level)
+        if look is not None:
+            half = look.half
+            level = look.level
         ends = (half, 1 - half / tasks, level)
-        found = seen.contrast(depth, target, corrected=corrected, ends=ends)
-        if found is None:
+        seen_then = seen.contrast(depth, target, corrected=corrected, ends=ends)
+        if seen_then is None:
             continue  # so few seeds say nothing of their spread; the next look has more
-        contrast = replace(found, look=look)
+        contrast = replace(seen_then, look=look)
         if contrast.lower > curve.policy.rounding:
             break  # what a later look would say cannot take it back
     return contrast
 
 
 def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) -> float:
-    """The probability that the second look would reject, from the contrast now; 0 without one."""
+    """Return the probability that the second look would reject, from the contrast now."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
-    of, [(_, seen)] = curve.looks.of[depth], taken
+    of = curve.looks.of[depth]
+    [(_, seen)] = taken
     level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
     ends = (level / 2, 1 - level / 2, level)
     expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:
         return 0.0
-    now, then = (
-        seen.spread(depth, here).variance + target**2 * seen.spread(REFERENCE, there).variance
-        for here, there in of.counts
-    )
+    variances: list[float] = []
+    for here, there in of.counts:
+        of_full = target**2 * seen.spread(REFERENCE, there).variance
+        variances.append(seen.spread(depth, here).variance + of_full)
+    now, then = variances
     return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """With the seeds that would probably certify the operating point, unless examples forbid it."""
-    full, chosen = points[0], answer.operating_point
+    """Add the seeds that would probably certify the operating point, unless examples forbid it."""
+    full = points[0]
+    chosen = answer.operating_point
     assert chosen is not None
-    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
     if answer.certified is not None and answer.certified.depth == chosen.depth:
         return answer
+    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
     # Too few seeds, or means, say nothing of how seeds spread.
     if not steps or any(point.depth not in answer.contrasts for point in steps):
         return answer
 
-    def expected(seeds: int) -> list[Interval]:
-        known, target = answer.uncertainty, answer.target
-        found = (known.contrast(point.depth, target, as_if_seeds=(seeds, seeds)) for point in steps)
-        return [one for one in found if one is not None]
-
     def certifies(seeds: int) -> bool:
-        return all(
-            one.lower - POWER_MARGIN * (one.value - one.allowance - one.lower) > 0
-            for one in expected(seeds)
-        )
+        contrasts = _expected(answer, steps, seeds)
+        return all(_is_probably_above(contrast) for contrast in contrasts)
 
     choices = range(1 + min(point.seeds for point in [full, *steps]), MOST_SEEDS + 1)
     if choices and certifies(MOST_SEEDS):
         # More seeds never hurt, so that the fewest are found by bisection.
         fewest = choices[bisect.bisect_left(choices, True, key=certifies)]
         return replace(answer, seeds_to_settle=fewest)
-    endless = expected(10**6)
-    examples_alone = all(one.value - one.allowance > 0 for one in endless)
-    return replace(
-        answer, examples_forbid=examples_alone and any(one.lower <= 0 for one in endless)
-    )
+    endless = _expected(answer, steps, ENDLESS_SEEDS)
+    would_be_above = all(contrast.value - contrast.allowance > 0 for contrast in endless)
+    examples_forbid = would_be_above and any(contrast.lower <= 0 for contrast in endless)
+    return replace(answer, examples_forbid=examples_forbid)
+
+
+def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[Interval]:
+    """Return the points' contrasts as this number of seeds of each would probably give them."""
+    contrasts: list[Interval] = []
+    for point in points:
+        contrast = answer.uncertainty.contrast(
+            point.depth, answer.target, as_if_seeds=(seeds, seeds)
+        )
+        if contrast is not None:
+            contrasts.append(contrast)
+    return contrasts
+
+
+def _is_probably_above(contrast: Interval) -> bool:
+    """Whether a lower end would lie above 0 with a margin for the luck of the seeds."""
+    half_width = contrast.value - contrast.allowance - contrast.lower
+    return contrast.lower - POWER_MARGIN * half_width > 0

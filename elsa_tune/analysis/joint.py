@@ -256,7 +256,8 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
-    certified, corrected = joint.certified, joint.corrected_certified
+    certified = joint.certified
+    corrected = joint.corrected_certified
     if certified is None:
         why = [task.task for task in tasks if task.certified is None]
         alone = f": {listed(why)} alone have nothing certified" if why else ""

@@ -58,7 +58,8 @@ def _measured(answer: Answer, depth: Candidate) -> CurvePoint:
 
 def _linear_model_is_enough(answer: Answer) -> bool:
     """Whether one on the frozen features reaches the target, corrected where chance is known."""
-    full, probe = answer.full, answer.probe
+    full = answer.full
+    probe = answer.probe
     if probe is None or full is None or full.quality is None:
         return False
     base = answer.chance or 0.0
@@ -80,7 +81,8 @@ def _constant_reaches_target(answer: Answer) -> bool:
 
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
-    full, probe = answer.full, answer.probe
+    full = answer.full
+    probe = answer.probe
     if any(warning.code is WarningCode.INCOMPLETE for warning in answer.warnings):
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:

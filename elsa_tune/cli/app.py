@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# By the headings of `elsa-tune --help`.
+# The commands by the headings of `elsa-tune --help`.
 COMMANDS = {
     "Search": (demo.demo, search.search, search.resume, record.searches),
     "Ask": (answer.answer, answer.curve, answer.report),
@@ -76,8 +76,8 @@ def _options(
 
 
 def entry() -> None:
-    """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
-    # Of these the driver may die without a word.
+    """Run `main`, for a search in a child of this process, which outlives it."""
+    # The driver of these may die without a word.
     if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"], ["demo"]):
         from elsa_tune.searching.supervision import supervise
 
@@ -89,7 +89,7 @@ def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
     interrupted = InterruptedSearchError.exit_status
     try:
-        # SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them.
+        # SIGTERM and a closed terminal end a command as Ctrl-C does, unless it takes them itself.
         with (
             handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
             printing(),

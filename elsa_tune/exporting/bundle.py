@@ -109,7 +109,8 @@ def _check(members: Models) -> None:
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    [(first, known), *_], base = members.items(), bundled.deepest(members)
+    [(first, known), *_] = members.items()
+    base = bundled.deepest(members)
     for name, member in members.items():
         for what, of in _SAME.items():
             if (theirs := of(known)) != (ours := of(member)):
@@ -132,15 +133,18 @@ def _check(members: Models) -> None:
 
 def _texts(member: Member, count: int) -> list[str]:
     """Made of the vocabulary, the same each time: from 2 tokens to more than the model reads."""
-    size, special = len(member.tokenizer), set(member.tokenizer.all_special_ids)
-    words, draw = sorted(set(range(size)) - special), np.random.default_rng(0)
+    size = len(member.tokenizer)
+    special = set(member.tokenizer.all_special_ids)
+    words = sorted(set(range(size)) - special)
+    draw = np.random.default_rng(0)
     lengths = draw.permutation(np.geomspace(2, 1.2 * member.facts["max_length"], count))
     return [member.tokenizer.decode(draw.choice(words, int(length))) for length in lengths]
 
 
 def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     """The bundle as it runs fastest, and by task its largest difference; ModelError above LIMIT."""
-    texts, half = _texts(bundled.deepest(members), 3 * ROWS // 2), ROWS // 2
+    texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
+    half = ROWS // 2
     pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
     parts: list[Sequence[Text]] = [texts[:half], pairs]
     alone = {
@@ -150,7 +154,8 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     doubts = []
     for packed in (True, False):
         try:
-            runs, off = Bundle(bundled.read_members(folder), packed), dict[str, float]()
+            runs = Bundle(bundled.read_members(folder), packed)
+            off = dict[str, float]()
             found = [runs.predict(part) for part in parts]
             for name, logits in alone.items():
                 together = np.concatenate([one[name].logits for one in found])

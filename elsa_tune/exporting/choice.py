@@ -66,7 +66,8 @@ class Choice:
         said = f"The exported model has {points(quality)} {metric}"
         if self.promised is None:
             return f"{said}; by one measured seed the search promised no interval."
-        low, high = self.promised.low, self.promised.high
+        low = self.promised.low
+        high = self.promised.high
         place = "below" if quality < low else "above" if quality > high else "within"
         among = "of a fresh seed by those that the search measured"
         return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
@@ -119,8 +120,10 @@ def model_card(
     choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
     """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
-    name, quality = f"{Path(model.name).name}-{task.name}", exported["quality"]
-    base, metric = model.location, task.metric.value
+    name = f"{Path(model.name).name}-{task.name}"
+    quality = exported["quality"]
+    base = model.location
+    metric = task.metric.value
     data = _of_the_hub(task)
     rows: dict[str, Any] = {"dataset_type": task.name}
     if data is not None:

@@ -62,7 +62,8 @@ def predict_file(request: PredictRequest, say: Say) -> int:
     try:
         _write_to(request.out, format, write)
     except OSError as error:
-        where, why = request.out or "stdout", error.strerror or error
+        where = request.out or "stdout"
+        why = error.strerror or error
         raise StorageError(f"the rows cannot be written to {where}: {why}") from error
     spent = f"{duration(scoring.progress.seconds)} ({scoring.rate:,.0f} rows a second)"
     say(f"predict: {scoring.rows:,} rows in {spent}")
@@ -75,7 +76,8 @@ def _formats(request: PredictRequest) -> str:
     """The format to write. Raises UsageError for what cannot be written, before anything is."""
     if request.rows != STDIN:
         check_readable(Path(request.rows))
-    out, here = request.out, input_format(request.rows, request.input_format)
+    out = request.out
+    here = input_format(request.rows, request.input_format)
     format = request.format or (None if out is None else format_of(out)) or here
     if format == "parquet" and out is None:
         raise UsageError(
@@ -117,8 +119,10 @@ class _Scoring:
     """A file's chunks on their way through a model. rows: those that are through."""
 
     def __init__(self, source: RowFile, predictor: Predictor, say: Say) -> None:
-        self._source, self._predictor = source, predictor
-        self.progress, self.rows = Progress(say), 0
+        self._source = source
+        self._predictor = predictor
+        self.progress = Progress(say)
+        self.rows = 0
 
     def chunks(self, target: Any) -> Iterator[Chunk]:
         """Every chunk with its predictions, until nobody reads them from the target any more."""

@@ -13,7 +13,8 @@ from elsa_tune.words import metric_text, number_of, part_text, rate_text, target
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK, GROUND = "#3d4451", "#ffffff"
+INK = "#3d4451"
+GROUND = "#ffffff"
 
 TUNED_TITLE = "layers fine-tuned"
 
@@ -21,7 +22,8 @@ TUNED_TITLE = "layers fine-tuned"
 FEWEST_RUNS = 3
 
 # More ticks run into one another in a panel.
-MOST_TICKS, MOST_RATE_TICKS = 13, 6
+MOST_TICKS = 13
+MOST_RATE_TICKS = 6
 
 Look = Mapping[str, Any]
 Ticks = tuple[tuple[float, str], ...]
@@ -274,7 +276,8 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     """What a depth is compared with, as lines from the first depth to the last."""
     margin = max(0.3, 0.03 * (last - first))
     ends = (first - margin, last + margin)
-    full, probe = answer.full, answer.probe
+    full = answer.full
+    probe = answer.probe
     levels: list[tuple[str, Look, float | None]] = [
         (
             f"target: {target_text(answer.target)} of the full model's",
@@ -291,11 +294,13 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
 
 def _arrow(answer: Answer) -> Arrow | None:
     """To what the answer recommends."""
-    advice, probe = answer.recommendation, answer.probe
+    advice = answer.recommendation
+    probe = answer.probe
     place = places(answer.with_quality)
     if advice.action is Action.LINEAR_MODEL and probe is not None:
         # Toward the line's right end, below which no curve lies that rises, and between its depths.
-        first, last = min(place.values()), max(place.values())
+        first = min(place.values())
+        last = max(place.values())
         at = first + 0.8 * (last - first)
         return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
     point = advice.point

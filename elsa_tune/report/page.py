@@ -249,7 +249,8 @@ def summary(answers: Sequence[Answer]) -> str:
 
 def in_full(answer: Answer) -> str:
     """All that is said of an answer: raw, corrected, how sure, what it saves, and the floor."""
-    saves, floor = saves_sentence(answer.operating_point), probe_sentence(answer.probe)
+    saves = saves_sentence(answer.operating_point)
+    floor = probe_sentence(answer.probe)
     return " ".join(filter(None, (answer.sentence, saves, answer.certainty, floor)))
 
 
@@ -306,7 +307,17 @@ def cost_table(name: str, answer: Answer) -> Table:
 
 
 # Of the curve's cells, those that say what was found; the rest says what it took.
-_FOUND = (*("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds", "failed"),)
+_FOUND = (
+    "tuned",
+    "frozen",
+    "quality",
+    "95 %",
+    "kept",
+    "gain kept",
+    "rate",
+    "seeds",
+    "failed",
+)
 
 
 def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
@@ -315,7 +326,8 @@ def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _chosen(answer: Answer) -> int | None:
     """The row of the depth to fine-tune; None where a linear model is enough."""
-    advice, depths = answer.recommendation, [one.depth for one in answer.points]
+    advice = answer.recommendation
+    depths = [one.depth for one in answer.points]
     if advice.point is None or advice.action is Action.LINEAR_MODEL:
         return None
     return depths.index(advice.point.depth)
@@ -329,7 +341,8 @@ def _overview(answers: Sequence[Answer], named: Mapping[str, Answer]) -> Table:
 
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
-    point, corrected = answer.operating_point, answer.corrected_operating_point
+    point = answer.operating_point
+    corrected = answer.corrected_operating_point
     plausible = [number_or_name(depth, answer.layers) for depth in answer.plausible_depths or ()]
     return {
         "model": answer.model,

@@ -18,14 +18,33 @@ from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
 COLUMNS = (
     *REQUIRED,
-    *("seed", "runs", "learning_rate", "train_size", "status", "phase", "embeddings_frozen"),
-    *("chance", "metric", "std", "epochs", "selection", "search", "comparison", "examples"),
-    *("train_seconds", "peak_memory_mb", "trainable_parameters"),
+    "seed",
+    "runs",
+    "learning_rate",
+    "train_size",
+    "status",
+    "phase",
+    "embeddings_frozen",
+    "chance",
+    "metric",
+    "std",
+    "epochs",
+    "selection",
+    "search",
+    "comparison",
+    "examples",
+    "train_seconds",
+    "peak_memory_mb",
+    "trainable_parameters",
 )
 _SHARES = ("quality", "chance", "std")
 _NUMBERS = (
     *(*_SHARES, "layers", "frozen_layers", "seed", "runs", "learning_rate", "train_size"),
-    *("epochs", "examples", "train_seconds", "peak_memory_mb", "trainable_parameters"),
+    "epochs",
+    "examples",
+    "train_seconds",
+    "peak_memory_mb",
+    "trainable_parameters",
 )
 _ROW = TypeAdapter(ResultRow)
 
@@ -122,8 +141,13 @@ _SYNONYMS = {
     "task": ("task_name", "glue_task"),
     "layers": ("num_layers", "num_hidden_layers", "n_layers"),
     "frozen_layers": (
-        *("frozen", "n_frozen", "num_frozen", "n_frozen_layers", "num_frozen_layers"),
-        *("freeze_layers", "num_freeze_layers"),
+        "frozen",
+        "n_frozen",
+        "num_frozen",
+        "n_frozen_layers",
+        "num_frozen_layers",
+        "freeze_layers",
+        "num_freeze_layers",
     ),
     "learning_rate": ("lr",),
     "seed": ("random_seed",),

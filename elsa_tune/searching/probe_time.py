@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.searching.eta import TRIAL_SECONDS, seconds_per_trial
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
-from elsa_tune.searching.specification import load_specification, specify
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import load_specification
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
@@ -32,7 +34,7 @@ def recorded_seconds(
     request: Request, trials: Counter[Candidate]
 ) -> tuple[SearchSpec, float] | None:
     """Return the latest like search in the same place, and the request's seconds at its pace."""
-    planned = specify(request)
+    planned = request.spec
     latest: tuple[float, SearchSpec, list[KnownTrial]] | None = None
     for name in search_names(request.storage):
         with contextlib.suppress(ElsaTuneError):
@@ -92,20 +94,21 @@ def probed_time(unfinished: Unfinished) -> str:
 def _probed_seconds(unfinished: Unfinished) -> float:
     from elsa_tune.training.data.preparation import prepare
 
-    data = {one.name: prepare(one.model, one.task, one.recipe) for one, _ in unfinished}
+    specs = [request.spec for request, _ in unfinished]
+    data = {spec.name: prepare(spec.model, spec.task, spec.recipe) for spec in specs}
     capacity = Capacity.of_this_machine()
     seconds = 0.0
-    for location in {request.model.location for request, _ in unfinished}:
-        here = [request for request, _ in unfinished if request.model.location == location]
+    for location in {spec.model.location for spec in specs}:
+        here = [request for request, _ in unfinished if request.spec.model.location == location]
         rates, at_once = _tokens_per_second(here, data, capacity)
         for request, left in unfinished:
-            if request.model.location != location:
+            if request.spec.model.location != location:
                 continue
             train, *evaluated = (
                 int(rows.lengths.sum()) for rows in data[request.name].splits().values()
             )
-            rate = rates[request.task.name]
-            seconds += training_seconds(specify(request), left, train, sum(evaluated), rate)
+            rate = rates[request.spec.task.name]
+            seconds += training_seconds(request.spec, left, train, sum(evaluated), rate)
             seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
     return seconds
 
@@ -120,13 +123,13 @@ def _tokens_per_second(
     """
     from elsa_tune.training.throughput import Division, measure
 
-    tasks = {request.task.name: request for request in requests}
+    tasks = {request.spec.task.name: request.spec for request in requests}
     each = share(requests[0], capacity)
     at_once = capacity.at_once(each)
     # What is measured on one GPU goes for all of them.
     beside = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
     measured = measure(
-        [(request.trial(), data[request.name]) for request in tasks.values()],
+        [(_full_trial(spec), data[spec.name]) for spec in tasks.values()],
         Division(trials=beside, threads=max(1, int(each.cpus))),
         "cuda" if each.gpus else "cpu",
         PROBE_SECONDS,
@@ -135,6 +138,11 @@ def _tokens_per_second(
     for task, throughput in zip(tasks, measured, strict=True):
         rates[task] = throughput.tokens_per_second * at_once / beside
     return rates, at_once
+
+
+def _full_trial(spec: SearchSpec) -> TrialSpec:
+    """Return a trial of the full model; its rate and seed do not change how long it takes."""
+    return spec.trial(Phase.EXPLORE, REFERENCE, spec.given_rates[0], spec.seed)
 
 
 def training_seconds(

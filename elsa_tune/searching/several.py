@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.specification import load_specification, more_of, specify
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import load_specification, more_of
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
 from elsa_tune.tracking.uris import hidden
@@ -25,16 +24,14 @@ def standing(search: Request) -> Plan:
 
     Raises StorageError where the journal cannot be read.
     """
-    paths = SearchPaths(search.storage, search.name)
+    paths = search.paths
     state = read_state(paths.journal)
-    spec = specify(search)
+    spec = search.spec
     # A search that has begun knows more, from its data.
     with contextlib.suppress(ElsaTuneError):
         begun = load_specification(paths)
         spec = dataclasses.replace(
-            specify(search, begun.policy),
-            chance=begun.chance,
-            evaluation_examples=begun.evaluation_examples,
+            spec, chance=begun.chance, evaluation_examples=begun.evaluation_examples
         )
     return Plan.of(spec, paths, state)
 
@@ -70,7 +67,7 @@ def _carry_out(
     from elsa_tune.searching.tune.cluster import ray_session
 
     failed: dict[str, str] = {}
-    with ray_session(searches[0].address) as session:
+    with ray_session(searches[0].spec.address) as session:
         session.ready()
         for number, search in enumerate(searches, start=1):
             if search not in unfinished:
@@ -92,12 +89,13 @@ def _check_inputs(searches: Sequence[Request]) -> None:
     from elsa_tune.training.model.model_files import pinned
 
     # A task's sizes are subsets of the same rows: one of them is enough.
-    by_inputs = {(search.model.location, search.task.name): search for search in searches}
-    for search in by_inputs.values():
-        inputs_of(specify(dataclasses.replace(search, model=pinned(search.model))))
-    for search in searches:
-        if search.recipe.train_size is not None:
-            evaluation_steps(search.recipe, search.recipe.train_size)
+    specs = [search.spec for search in searches]
+    by_inputs = {(spec.model.location, spec.task.name): spec for spec in specs}
+    for spec in by_inputs.values():
+        inputs_of(dataclasses.replace(spec, model=pinned(spec.model)))
+    for spec in specs:
+        if spec.recipe.train_size is not None:
+            evaluation_steps(spec.recipe, spec.recipe.train_size)
 
 
 def _go_on(search: Request, say: Say) -> None:
@@ -105,7 +103,7 @@ def _go_on(search: Request, say: Say) -> None:
 
     Raises InterruptedSearchError where it was interrupted, RunError where it is incomplete.
     """
-    paths = SearchPaths(search.storage, search.name)
+    paths = search.paths
     if paths.exists:
         # A time limit that the search was started with was that of another session.
         finished = resume(
@@ -114,7 +112,7 @@ def _go_on(search: Request, say: Say) -> None:
             more=more_of(search.seeds, search.until_certified),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
-            address=search.address,
+            address=search.spec.address,
         )
     else:
         finished = start(search, say)
@@ -132,7 +130,6 @@ def curves_of(searches: Sequence[Request]) -> list[FreezeCurve]:
     """Return the curves of the searches that have results."""
     rows = []
     for search in searches:
-        paths = SearchPaths(search.storage, search.name)
         with contextlib.suppress(ElsaTuneError):  # why was said when it was carried out
-            rows += rows_of(read_state(paths.journal), paths.folder)
+            rows += rows_of(read_state(search.paths.journal), search.paths.folder)
     return freeze_curves(rows, KeptPredictions())

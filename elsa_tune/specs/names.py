@@ -69,6 +69,11 @@ class OpenName(str, metaclass=_Listed):
             read, serialization=core_schema.plain_serializer_function_ser_schema(str.__str__)
         )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        """Describe a name as an enumeration's is described."""
+        return {"enum": [name.value for name in cls], "type": "string"}
+
 
 def _restored(kind: type[Name], name: str, home: str) -> Name:
     """Return the name in a process that was given it, in which nobody may have added it yet."""

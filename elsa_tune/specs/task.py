@@ -85,11 +85,9 @@ class FilesSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource:
-    """The task made from this machine's own Python standard library. shuffled_labels: a control,
-    from which nothing can be learnt.
-    """
+    """The task made from Python's standard library, whose rows ship with the package."""
 
-    shuffled_labels: bool = False
+    shuffled_labels: bool = False  # a control, from which nothing can be learnt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""Data sets as the package `datasets` reads them: of the hub at a commit, or folders on this
-machine. Nothing of a data set is ever run.
+"""Data sets as the package `datasets` reads them, of the hub at a commit or in a folder.
+
+Nothing of a data set is ever run.
 
 `datasets` is imported within functions: whoever trains on files needs none of it. It must never
 choose what is read: where the hub does not answer, it takes whichever version it loaded last.
 """
 
+import dataclasses
 import logging
 import os
 import re
@@ -15,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.tasks.table_file import Table, cell_text, listing
+from elsa_tune.tasks.table_file import Table, listing, plain_cells
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_ON = ("1", "true", "yes", "on")
+_ON = ("1", "true", "yes", "on")  # of an environment variable
 _WAYS_OUT = (
     "on a machine with a network run `hf download {id} --repo-type dataset --local-dir {folder}`, "
     "copy the folder here and name it by `task` ./{folder}, or take `task` stdlib, which needs no "
@@ -31,22 +33,21 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A data set that can be read. splits: by name, each a `datasets.Dataset`. config, revision: as
-    they were found; None for a folder. notes: what its reader should know.
-    """
+    """A data set that can be read."""
 
-    location: str
-    splits: Mapping[str, Any]
-    config: str | None = None
-    revision: str | None = None
-    notes: tuple[str, ...] = ()
+    location: str  # `owner/name` of the hub, or an absolute folder
+    splits: Mapping[str, Any]  # each a `datasets.Dataset`, by its name
+    config: str | None = None  # the configuration that was read
+    revision: str | None = None  # the commit that was read; None for a folder
+    notes: tuple[str, ...] = ()  # what its reader should know
 
     @property
     def where(self) -> str:
-        """What it is, for messages."""
-        at = f" at {self.revision[:12]}" if self.revision else ""
-        config = f"/{self.config}" if self.revision and self.config != "default" else ""
-        return f"{self.location}{config or ''}{at}"
+        """What messages call it."""
+        if not self.revision:
+            return self.location
+        config = "" if self.config == "default" else f"/{self.config}"
+        return f"{self.location}{config} at {self.revision[:12]}"
 
     @property
     def features(self) -> Mapping[str, Any]:
@@ -55,12 +56,12 @@ class DataSet:
         return features
 
 
-# Of the hub, by name, configuration and revision, as asked and as found.
+# Data sets of the hub by name, configuration and revision, both as asked and as found.
 _read: dict[tuple[str, str | None, str | None], DataSet] = {}
 
 
 def read_data_set(location: str, config: str | None = None, revision: str | None = None) -> DataSet:
-    """A data set of the hub (`owner/name`, asked for once a process), or one in an absolute folder.
+    """Read a data set of the hub (`owner/name`, once a process), or one in an absolute folder.
 
     revision: a branch, tag or commit. A commit that was read before is not asked for again. Raises
     DataError, in one sentence with the ways out, for whatever cannot be had or read.
@@ -70,84 +71,103 @@ def read_data_set(location: str, config: str | None = None, revision: str | None
         return _of_folder(Path(location), config)
     asked = (location, config, revision)
     if asked not in _read:
-        found = _of_hub(location, config, revision)
-        _read[asked] = _read[location, found.config, found.revision] = found
+        data_set = _of_hub(location, config, revision)
+        _read[asked] = data_set
+        _read[location, data_set.config, data_set.revision] = data_set
     return _read[asked]
 
 
 def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
-    """Each column and what it holds, in a few words."""
+    """Return what each column holds, in a few words."""
     return {name: _kind(feature) for name, feature in features.items()}
 
 
 def listed_columns(features: Mapping[str, Any]) -> str:
-    """The columns for a message."""
+    """Write the columns and what they hold, for a message."""
     return ", ".join(f"'{name}' ({kind})" for name, kind in columns_of(features).items())
 
 
 def is_list(feature: Any) -> bool:
-    """Whether a column holds several values a row."""
+    """Return whether a column holds several values a row."""
     return isinstance(feature, list | dict) or hasattr(feature, "feature")
 
 
 def class_names(feature: Any) -> tuple[str, ...] | None:
-    """The names of a column's classes, in id order; None where it declares none."""
+    """Return the names of a column's classes, in id order; None where it declares none."""
     import datasets
 
     return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
 
 def is_text(feature: Any) -> bool:
+    """Return whether a column holds texts."""
     return getattr(feature, "dtype", "") in ("string", "large_string")
 
 
 def is_float(feature: Any) -> bool:
+    """Return whether a column holds numbers that need not be whole."""
     return str(getattr(feature, "dtype", "")).startswith("float")
 
 
-def split_table(found: DataSet, split: str, columns: Sequence[str]) -> Table:
-    """The wanted columns of a split, classes by their names; rows count from 1. A class id of -1,
-    as the hub marks rows without a label, is a missing cell. Raises DataError.
+def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
+    """Return the wanted columns of a split, classes by their names; rows count from 1.
+
+    A class id of -1, as the hub marks rows without a label, is a missing cell. Raises DataError.
     """
-    rows = found.splits[split]
-    where = Path(f"{found.where} {split}")
+    rows = data_set.splits[split]
+    where = f"{data_set.where} {split}"
     arrow = rows.select_columns(list(columns)).with_format("arrow")[:]
-    cells = {
-        name: _cells(arrow.column(name).to_pylist(), rows.features[name], f"{where}", name)
-        for name in columns
-    }
-    return Table(where, cells, list(range(1, len(rows) + 1)))
+    cells = {}
+    for name in columns:
+        values = arrow.column(name).to_pylist()
+        names = class_names(rows.features[name])
+        if names is None:
+            cells[name] = plain_cells(values, where, name)
+        else:
+            cells[name] = _class_cells(values, names, where, name)
+    return Table(Path(where), cells, list(range(1, len(rows) + 1)))
 
 
-def _cells(values: list[Any], feature: Any, where: str, column: str) -> list[str | None]:
-    names = class_names(feature)
-    if names is None:
-        return [
-            cell_text(value, f"{where} row {row}", column)
-            for row, value in enumerate(values, start=1)
-        ]
-    # -1 is no class: the hub's sign for a row without a label.
+def _class_cells(
+    values: list[int | None], names: Sequence[str], where: str, column: str
+) -> list[str | None]:
+    """Return the names of class ids. Raises DataError for an id that the column lacks."""
+    cells: list[str | None] = []
     for row, value in enumerate(values, start=1):
-        if value is not None and value >= len(names):
+        if value is None or value < 0:
+            cells.append(None)
+        elif value < len(names):
+            cells.append(names[value])
+        else:
             raise DataError(
                 f"{where} row {row} has class {value} in column '{column}', which declares "
                 f"{len(names)} classes; correct the data set"
             )
-    return [None if value is None or value < 0 else names[value] for value in values]
+    return cells
 
 
 def _kind(feature: Any) -> str:
-    if (names := class_names(feature)) is not None:
-        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        return f"{len(names)} classes: {shown}"
+    """Write what a column holds, in a few words."""
+    names = class_names(feature)
+    if names is not None:
+        return f"{len(names)} classes: {_shown(names, 5)}"
     if is_list(feature):
         inner = getattr(feature, "feature", None)
         return f"list of {_kind(inner)}" if inner is not None else "several values"
     return str(getattr(feature, "dtype", type(feature).__name__))
 
 
+def _shown(names: Sequence[str], most: int) -> str:
+    """Write at most so many names, and `…` where there are more."""
+    text = ", ".join(names[:most])
+    return f"{text}, …" if len(names) > most else text
+
+
 def _quiet() -> None:
-    """Progress is for terminals, and what goes wrong is said here."""
+    """Keep `datasets` and the hub's client quiet.
+
+    Progress is for terminals, and what goes wrong is said here.
+    """
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -158,10 +178,10 @@ def _quiet() -> None:
 
 
 def _of_folder(folder: Path, config: str | None) -> DataSet:
-    """What `save_to_disk` wrote, or a copy of a repository of the hub."""
+    """Read what `save_to_disk` wrote, or a copy of a repository of the hub."""
     if not folder.is_dir():
         raise DataError(f"data set folder {folder} does not exist")
-    if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved(folder)
     import datasets
 
@@ -172,10 +192,12 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
     except MemoryError:
         raise
     except Exception as error:  # of datasets, pyarrow and pandas, and of any kind
-        if isinstance(error, ValueError) and (names := _configurations(str(folder))):
+        names = _configurations(str(folder)) if isinstance(error, ValueError) else []
+        if names:
             raise _other_configuration(str(folder), config, names) from error
-        is_glue = any((folder / task.upper() / "train.tsv").is_file() for task in ("rte", "mrpc"))
-        hint = "; a folder of GLUE tasks is named by `data_dir`" if is_glue else ""
+        hint = ""
+        if (folder / "RTE" / "train.tsv").is_file() or (folder / "MRPC" / "train.tsv").is_file():
+            hint = "; a folder of GLUE tasks is named by `data_dir`"
         raise DataError(
             f"folder {folder} is no data set: save_to_disk did not write it, and as a copy of one "
             f"of the hub it cannot be read ({_why(error)}); it holds {listing(folder)}{hint}"
@@ -184,20 +206,23 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
 
 
 def _saved(folder: Path) -> DataSet:
+    """Read what `save_to_disk` wrote."""
     import datasets
 
     try:
-        found = datasets.load_from_disk(folder)
+        loaded = datasets.load_from_disk(folder)
     except MemoryError:
         raise
     except Exception as error:  # of datasets and pyarrow, and of any kind
         raise DataError(
             f"data set folder {folder} cannot be read ({_why(error)}); save it again"
         ) from error
-    return DataSet(str(folder), dict(found) if isinstance(found, dict) else {"train": found})
+    splits = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+    return DataSet(str(folder), splits)
 
 
 def _of_hub(repository: str, config: str | None, revision: str | None) -> DataSet:
+    """Read a data set of the hub; where the hub cannot be asked, from the cache of `datasets`."""
     if config and revision and _COMMIT.fullmatch(revision):
         # Searches must not ask the hub each time, nor see other rows in between.
         cached = _cached(repository, config, revision)
@@ -211,28 +236,25 @@ def _of_hub(repository: str, config: str | None, revision: str | None) -> DataSe
         reason = _why(error)
         cached = None if revision else _cached(repository, config, None)
         if cached is not None:
-            return _with_note(cached, f"the hub cannot be asked ({reason}): taken from its cache")
+            note = f"{cached.where}: the hub cannot be asked ({reason}): taken from its cache"
+            return dataclasses.replace(cached, notes=(note,))
         raise _unreachable(repository, config, revision, reason) from error
     # Without a name the hub's data set says itself which configuration is meant.
     cached = _cached(repository, config, commit) if config else None
     return cached or _loaded(repository, config, commit)
 
 
-def _with_note(found: DataSet, note: str) -> DataSet:
-    return DataSet(
-        found.location, found.splits, found.config, found.revision, (f"{found.where}: {note}",)
-    )
-
-
 def _commit(repository: str, revision: str | None) -> str:
-    """The commit that a revision is now. Raises DataError for a data set that cannot be given, and
-    the client's errors where the hub does not answer.
+    """Return the commit that a revision is now.
+
+    Raises DataError for a data set that cannot be given, and the client's errors where the hub does
+    not answer.
     """
     import huggingface_hub
     from huggingface_hub import constants, errors
 
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("HF_DATASETS_OFFLINE", ""))
-    if constants.HF_HUB_OFFLINE or said.lower() in _ON:
+    offline = os.environ.get("HF_HUB_OFFLINE", os.environ.get("HF_DATASETS_OFFLINE", ""))
+    if constants.HF_HUB_OFFLINE or offline.lower() in _ON:
         raise OSError("HF_HUB_OFFLINE forbids to ask it")
     hub = huggingface_hub.HfApi()
     try:
@@ -269,6 +291,7 @@ def _commit(repository: str, revision: str | None) -> str:
 
 
 def _loaded(repository: str, config: str | None, commit: str) -> DataSet:
+    """Have `datasets` fetch and prepare a data set of the hub."""
     import datasets
 
     # A folder of this name beside us is not what was asked for.
@@ -282,7 +305,8 @@ def _loaded(repository: str, config: str | None, commit: str) -> DataSet:
     except MemoryError:
         raise
     except Exception as error:  # of datasets, pyarrow, pandas and the hub's client
-        if isinstance(error, ValueError) and (names := _configurations(name, commit)):
+        names = _configurations(name, commit) if isinstance(error, ValueError) else []
+        if names:
             raise _other_configuration(repository, config, names) from error
         if type(error).__name__ in ("DataFilesNotFoundError", "EmptyDatasetError"):
             raise DataError(
@@ -307,7 +331,7 @@ def _gated(repository: str) -> DataError:
 
 
 def _configurations(name: str, commit: str | None = None) -> list[str]:
-    """The names of a data set's configurations; none where they cannot be had."""
+    """Return the names of a data set's configurations; none where they cannot be had."""
     import datasets
 
     try:
@@ -317,16 +341,20 @@ def _configurations(name: str, commit: str | None = None) -> list[str]:
 
 
 def _other_configuration(location: str, config: str | None, names: Sequence[str]) -> DataError:
-    shown = ", ".join(sorted(names)[:20]) + (", …" if len(names) > 20 else "")
-    asked = f"has no configuration '{config}'" if config else "has several configurations"
+    fault = f"has no configuration '{config}'" if config else "has several configurations"
     way = "" if os.path.isabs(location) else f"write `task` hub:{location}/CONFIG, or "
     return DataError(
-        f"data set '{location}' {asked}; it has {shown}: {way}give `config` in a task file"
+        f"data set '{location}' {fault}; it has {_shown(sorted(names), 20)}: {way}give `config` in "
+        "a task file"
     )
 
 
 def _cached(repository: str, config: str | None, commit: str | None) -> DataSet | None:
-    """What `datasets` prepared before, at this commit, or at the last one that it prepared."""
+    """Return what `datasets` prepared before, at this commit, or at the last one; None if nothing.
+
+    None too where it prepared several configurations and none is named: only the hub knows which of
+    them is meant.
+    """
     from datasets import config as settings
     from datasets.naming import camelcase_to_snakecase
     from datasets.packaged_modules.cache.cache import Cache
@@ -334,27 +362,25 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
     owner, _, name = repository.rpartition("/")
     parts = (owner, camelcase_to_snakecase(name))
     folder = Path(settings.HF_DATASETS_CACHE, "___".join(filter(None, parts)))
-    prepared = [
-        one
-        for one in folder.glob(f"{config or '*'}/*/{commit or '*'}")
-        if _COMMIT.fullmatch(one.name) and (one / "dataset_info.json").is_file()
-    ]
+    prepared = []  # folders CONFIG/VERSION/COMMIT
+    for place in folder.glob(f"{config or '*'}/*/{commit or '*'}"):
+        if _COMMIT.fullmatch(place.name) and (place / "dataset_info.json").is_file():
+            prepared.append(place)
     if not prepared:
         return None
-    last = max(prepared, key=lambda one: one.stat().st_mtime)
-    # Without a name only the hub knows which of several is meant.
-    if len({one.parent.parent.name for one in prepared if one.name == last.name}) > 1:
+    last = max(prepared, key=lambda place: place.stat().st_mtime)
+    configs = {place.parent.parent.name for place in prepared if place.name == last.name}
+    if len(configs) > 1:
         return None
+    found_config = last.parent.parent.name
     builder = Cache(
         dataset_name=name,
-        config_name=last.parent.parent.name,
+        config_name=found_config,
         version=last.parent.name,
         hash=last.name,
         repo_id=repository,
     )
-    return DataSet(
-        repository, dict(builder.as_dataset()), last.parent.parent.name, commit or last.name
-    )
+    return DataSet(repository, dict(builder.as_dataset()), found_config, commit or last.name)
 
 
 def _unreachable(
@@ -372,6 +398,7 @@ def _unreachable(
 
 
 def _why(error: BaseException) -> str:
+    """Write another library's error in a few words."""
     if "error occurred while generating" in str(error) and error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {first_line(error)[:300]}"

@@ -23,7 +23,7 @@ def write_task(
     label: str | None = None,
     cleaning: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the rows under the folder, in one named by their content; returns the task file.
+    """Write the rows under the folder, in one named by their content, and return the task file.
 
     rows: a DataFrame, a pair of them (training, evaluation), a Dataset or DatasetDict of
     `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
@@ -33,98 +33,123 @@ def write_task(
     of the task file that drop rows or merge labels. Raises DataError.
     """
     texts = [text] if isinstance(text, str) else list(text or ())
-    if (splits := _data_set(rows)) is not None:
-        described, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
-        return _written(folder, described, frames, cleaning or {})
-    texts = texts or ["text"]
-    label = label or "label"
-    frames = {part: _checked(frame, part, [*texts, label]) for part, frame in _parts(rows).items()}
-    floats = [one for one in frames.values() if pd.api.types.is_float_dtype(one[label])]
-    is_regression = any((frame[label].dropna() % 1 != 0).any() for frame in floats)
-    for frame in [] if is_regression else floats:
-        frame[label] = frame[label].astype("Int64")  # names and whole numbers are classes
-    described = {"name": name, "text": texts, "label": label, "regression": is_regression}
-    return _written(folder, described, frames, cleaning or {})
+    splits = _data_set(rows)
+    if splits is not None:
+        fields, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
+    else:
+        fields, frames = _of_frames(rows, name, texts or ["text"], label or "label")
+    return _written(folder, fields, frames, cleaning or {})
+
+
+def _of_frames(
+    rows: Any, name: str, texts: list[str], label: str
+) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """Return the fields of a task file and the rows of its files."""
+    frames = {}
+    with_floats = []  # frames
+    is_regression = False
+    for part, rows_of_part in _parts(rows).items():
+        frame = _checked(rows_of_part, part, [*texts, label])
+        frames[part] = frame
+        if pd.api.types.is_float_dtype(frame[label]):
+            with_floats.append(frame)
+            has_fractions = (frame[label].dropna() % 1 != 0).any()
+            is_regression = is_regression or bool(has_fractions)
+    if not is_regression:  # names and whole numbers are classes
+        for frame in with_floats:
+            frame[label] = frame[label].astype("Int64")
+    fields = {"name": name, "text": texts, "label": label, "regression": is_regression}
+    return fields, frames
 
 
 def _written(
     folder: Path,
-    described: dict[str, Any],
-    frames: dict[str, pd.DataFrame],
+    fields: Mapping[str, Any],
+    frames: Mapping[str, pd.DataFrame],
     cleaning: Mapping[str, Any],
 ) -> Path:
+    """Write a task file and its rows in a folder named by their content; return the task file."""
     content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
-    described["files"] = {part: f"{part}.parquet" for part in content}
-    described |= cleaning
-    name = described["name"]
-    said = yaml.safe_dump(dict(cleaning)).encode() if cleaning else b""
-    digest = hashlib.sha256(b"".join([*content.values(), said])).hexdigest()[:12]
-    place = folder / f"{name}-{digest}"
+    digest = hashlib.sha256()
+    for data in content.values():
+        digest.update(data)
+    if cleaning:
+        digest.update(yaml.safe_dump(dict(cleaning)).encode())
+    place = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
     place.mkdir(parents=True, exist_ok=True)
     for part, data in content.items():
         write_aside(place / f"{part}.parquet", data)
+    files = {part: f"{part}.parquet" for part in content}
+    described = {**fields, "files": files, **cleaning}
     file = place / "task.yaml"
     write_aside(file, yaml.safe_dump(described, sort_keys=False, allow_unicode=True).encode())
     return file
 
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
-    """The splits of a Dataset or a DatasetDict; None for rows of any other kind."""
+    """Return the splits of a Dataset or a DatasetDict; None for rows of any other kind."""
     splits = dict(rows) if isinstance(rows, Mapping) else {"train": rows}
-    are_data_sets = all(
-        hasattr(one, "features") and hasattr(one, "to_pandas") for one in splits.values()
-    )
-    return splits if splits and are_data_sets else None
+    for split in splits.values():
+        if not (hasattr(split, "features") and hasattr(split, "to_pandas")):
+            return None
+    return splits or None
 
 
 def _of_data_set(
     splits: dict[str, Any], wanted: Wanted
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """The fields of a task file and the rows of its files, classes by their names."""
-    found = DataSet("the rows", splits)
-    task = task_of(found, wanted)
+    """Return the fields of a task file and the rows of its files, classes by their names."""
+    data_set = DataSet("the rows", splits)
+    task = task_of(data_set, wanted)
     source = task.source
     assert isinstance(source, DataSetSource)
-    parts = {"train": source.train} | (
-        {"evaluation": source.evaluation} if source.evaluation else {}
-    )
+    parts = {"train": source.train}
+    if source.evaluation:
+        parts["evaluation"] = source.evaluation
     columns = [*task.text_columns, task.label_column]
-    frames = {
-        part: pd.DataFrame(split_table(found, split, columns).columns, dtype="string")
-        for part, split in parts.items()
-    }
-    described: dict[str, Any] = {
+    frames = {}
+    for part, split in parts.items():
+        table = split_table(data_set, split, columns)
+        frames[part] = pd.DataFrame(table.columns, dtype="string")
+    fields: dict[str, Any] = {
         "name": task.name,
         "text": list(task.text_columns),
         "label": task.label_column,
         "regression": not task.classes,
     }
-    return described | ({"classes": list(task.classes)} if task.classes else {}), frames
+    if task.classes:
+        fields["classes"] = list(task.classes)
+    return fields, frames
 
 
 def _parts(rows: Any) -> dict[str, pd.DataFrame]:
+    """Return the rows of `train`, and of `evaluation` where they are given. Raises DataError."""
     if isinstance(rows, pd.DataFrame):
         return {"train": rows}
     if isinstance(rows, Mapping):
-        if not {"train", "validation"} <= set(rows):
+        if "train" not in rows or "validation" not in rows:
             raise DataError(
                 f"the rows have the splits {shortlist(rows)}; a task needs `train` and `validation`"
             )
-        rows = rows["train"], rows["validation"]
+        rows = [rows["train"], rows["validation"]]
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         raise DataError(
             "a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
             f"{type(rows).__name__}"
         )
-    frames = [one.to_pandas() if hasattr(one, "to_pandas") else one for one in rows]
-    for frame in frames:
-        if not isinstance(frame, pd.DataFrame):
-            kind = type(frame).__name__
-            raise DataError(f"rows come as a DataFrame or a Dataset, not as a {kind}")
-    return dict(zip(("train", "evaluation"), frames, strict=True))
+    return {"train": _frame(rows[0]), "evaluation": _frame(rows[1])}
+
+
+def _frame(rows: Any) -> pd.DataFrame:
+    frame = rows.to_pandas() if hasattr(rows, "to_pandas") else rows
+    if not isinstance(frame, pd.DataFrame):
+        kind = type(frame).__name__
+        raise DataError(f"rows come as a DataFrame or a Dataset, not as a {kind}")
+    return frame
 
 
 def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
+    """Return these columns. Raises DataError where one is missing."""
     if missing := [name for name in columns if name not in frame.columns]:
         raise DataError(
             f"the {part} rows have no column '{missing[0]}'; they have "

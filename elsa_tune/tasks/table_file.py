@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.errors import DataError, shortlist
 
@@ -27,16 +28,13 @@ Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The wanted columns of one file.
-
-    columns: cells by column name, all of one length; None where a row has no such cell. lines: the
-    line of each row (the first of several), for Parquet its number; both from 1. malformed: (line,
-    what is wrong) of rows that cannot be told apart into columns; they are in no list.
-    """
+    """The wanted columns of one file."""
 
     path: Path
+    # Cells by column name, all of one length; None where a row has no such cell.
     columns: dict[str, list[str | None]]
-    lines: list[int]
+    lines: list[int]  # each row's (first) line, for Parquet its number; both from 1
+    # Line and fault of rows that cannot be parted into columns; they are in no other list.
     malformed: list[tuple[int, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -44,27 +42,29 @@ class Table:
 
 
 def format_of(path: Path) -> str | None:
-    """csv, tsv, jsonl or parquet by the file's suffix, None for any other."""
+    """Return csv, tsv, jsonl or parquet by the file's suffix, None for any other."""
     return SUFFIXES.get(path.suffix.lower())
 
 
 def read_table(
     path: Path, format: str, wanted: Sequence[str] | None, header: Sequence[str] | None = None
 ) -> Table:
-    """Read the wanted columns of a file, None for every one of plain values (in JSONL, of its first
-    line); `header` names the columns of a file without a header line.
+    """Read the wanted columns of a file.
 
-    Raises DataError for an unreadable file, and a wanted column that is missing or there twice.
+    wanted: None for every one of plain values (in JSONL, of its first line). header: the columns of
+    a file without a header line. Raises DataError for an unreadable file, and a wanted column that
+    is missing or there twice.
     """
     if format == "parquet":
         return _read_parquet(path, wanted)
     if format == "jsonl":
         return _read_jsonl(path, wanted)
-    rows: Iterator[Row] = ((number, line.split("\t")) for number, line in _lines(path))
-    return _separated(path, csv_rows(path) if format == "csv" else rows, wanted, header)
+    rows = csv_rows(path) if format == "csv" else _tsv_rows(path)
+    return _separated(path, rows, wanted, header)
 
 
 def _text(path: Path) -> str:
+    """Return what a file holds. Raises DataError where it cannot be read or is not UTF-8."""
     check_readable(path)
     try:
         raw = path.read_bytes()
@@ -81,15 +81,24 @@ def _text(path: Path) -> str:
 
 
 def _converted(path: Path, raw: bytes) -> str:
-    """How to make it UTF-8 from what spreadsheets write beside it, if it is that."""
-    for encoding, likely in (("utf-16", "UTF-16"), ("cp1252", "WINDOWS-1252")):
-        if encoding == "utf-16" and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            continue
-        with contextlib.suppress(UnicodeDecodeError):
-            raw.decode(encoding)
-            convert = f"iconv -f {likely} -t UTF-8 {shlex.quote(str(path))} > FILE"
-            return f"it looks like {likely}: save it as UTF-8, or convert it: {convert}"
-    return "save it as UTF-8"
+    """Write how to make a file UTF-8 from what spreadsheets write besides, if it is that."""
+    likely = None
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _decodes(raw, "utf-16"):
+        likely = "UTF-16"
+    elif _decodes(raw, "cp1252"):
+        likely = "WINDOWS-1252"
+    if likely is None:
+        return "save it as UTF-8"
+    convert = f"iconv -f {likely} -t UTF-8 {shlex.quote(str(path))} > FILE"
+    return f"it looks like {likely}: save it as UTF-8, or convert it: {convert}"
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_readable(path: Path) -> None:
@@ -109,7 +118,7 @@ def check_readable(path: Path) -> None:
 
 
 def listing(folder: Path) -> str:
-    """The names in a folder for a message: sorted, at most twelve."""
+    """List the names in a folder for a message: sorted, at most twelve."""
     most = 12
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:most]) or "nothing"
@@ -117,14 +126,27 @@ def listing(folder: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not empty. They end at \\n alone: U+2028 and U+0085 belong to a text."""
+    """Yield the lines that are not empty, with their numbers.
+
+    They end at \\n alone: U+2028 and U+0085 belong to a text.
+    """
     for number, line in enumerate(_text(path).split("\n"), start=1):
-        if line := line.removesuffix("\r"):
+        line = line.removesuffix("\r")
+        if line:
             yield number, line
 
 
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a TSV file that are not empty, the header first."""
+    for number, line in _lines(path):
+        yield number, line.split("\t")
+
+
 def csv_rows(path: Path) -> Iterator[Row]:
-    """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
+    """Yield the rows of a CSV file that are not empty, the header first.
+
+    Errors are as in `read_table`.
+    """
     text = _text(path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
     first = 1
@@ -140,11 +162,15 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
 
 def delimiter_of(text: str) -> str:
-    """Of the header: spreadsheets write semicolons where a comma is a decimal point."""
+    """Return what parts the cells of the header.
+
+    Spreadsheets write semicolons where a comma is a decimal point.
+    """
     header = text.lstrip("\r\n").partition("\n")[0]
     for delimiter in ",;\t":
         with contextlib.suppress(csv.Error):  # a quoted name that goes on in the next line
-            if len(next(csv.reader([header], delimiter=delimiter), [])) > 1:
+            cells = next(csv.reader([header], delimiter=delimiter), [])
+            if len(cells) > 1:
                 return delimiter
     return ","
 
@@ -152,13 +178,14 @@ def delimiter_of(text: str) -> str:
 def _separated(
     path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
 ) -> Table:
-    """Cells under their header; a short row lacks its last cells, a long one is malformed."""
+    """Put cells under their header; a short row lacks its last cells, a long one is malformed."""
     if header is None:
         _, header = next(rows, (1, []))
-    wanted = header if wanted is None else wanted
+    if wanted is None:
+        wanted = header
     _check_columns(path, header, wanted)
-    where = [header.index(name) for name in wanted]
-    cells: list[list[str | None]] = [[] for _ in wanted]
+    places = [header.index(name) for name in wanted]
+    columns: list[list[str | None]] = [[] for _ in wanted]
     lines: list[int] = []
     malformed: list[tuple[int, str]] = []
     for line, row in rows:
@@ -166,38 +193,47 @@ def _separated(
             malformed.append((line, "more fields than the header"))
             continue
         lines.append(line)
-        for column, index in zip(cells, where, strict=True):
-            column.append(row[index] if index < len(row) else None)
-    return Table(path, dict(zip(wanted, cells, strict=True)), lines, malformed)
+        for column, place in zip(columns, places, strict=True):
+            column.append(row[place] if place < len(row) else None)
+    return Table(path, dict(zip(wanted, columns, strict=True)), lines, malformed)
 
 
 def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
     columns: dict[str, list[str | None]] = {name: [] for name in wanted or ()}
     lines: list[int] = []
-    seen: dict[str, None] = {}
+    keys: dict[str, None] = {}  # of all records, in the order of their first one
     for number, line in _lines(path):
         if not line.strip():
             continue
         where = f"{path} line {number}"
-        try:
-            record = json.loads(line)
-        except RecursionError as error:
-            raise DataError(f"{where} is nested too deeply to be read") from error
-        except ValueError as error:
-            raise DataError(f"{where} is not JSON: {error}") from error
-        if not isinstance(record, dict):
-            kind = type(record).__name__
-            raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
+        record = _json_object(line, where)
         if wanted is None and not lines:
-            plain = (name for name, value in record.items() if not isinstance(value, list | dict))
-            columns = {name: [] for name in plain}
-        seen.update(dict.fromkeys(record))
+            columns = {name: [] for name, value in record.items() if _is_plain(value)}
+        keys.update(dict.fromkeys(record))
         lines.append(number)
         for name, cells in columns.items():
             cells.append(cell_text(record.get(name), where, name))
     # A key that only some records have is a missing cell; one that none has is a missing column.
-    _check_columns(path, list(seen), list(columns))
+    _check_columns(path, list(keys), list(columns))
     return Table(path, columns, lines)
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    """Read a line of JSON. Raises DataError unless it is an object."""
+    try:
+        record = json.loads(line)
+    except RecursionError as error:
+        raise DataError(f"{where} is nested too deeply to be read") from error
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        kind = type(record).__name__
+        raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
+    return record
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, list | dict)
 
 
 def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
@@ -214,18 +250,25 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
             table = file.read(columns=list(dict.fromkeys(wanted)))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error
-    columns = {
-        name: [
-            cell_text(value, f"{path} row {row}", name)
-            for row, value in enumerate(table.column(name).to_pylist(), start=1)
-        ]
-        for name in wanted
-    }
+    columns = {}
+    for name in wanted:
+        columns[name] = plain_cells(table.column(name).to_pylist(), str(path), name)
     return Table(path, columns, list(range(1, table.num_rows + 1)))
 
 
+def plain_cells(values: Sequence[object], where: str, column: str) -> list[str | None]:
+    """Return a column's values as `cell_text` writes them, their rows counted from 1."""
+    cells = []
+    for row, value in enumerate(values, start=1):
+        cells.append(cell_text(value, f"{where} row {row}", column))
+    return cells
+
+
 def cell_text(value: object, where: str, column: str) -> str | None:
-    """A cell as CSV shows it: 1.0 as "1", true as "true", null and NaN as None; else DataError."""
+    """Write a cell as CSV shows it: 1.0 as "1", true as "true", null and NaN as None.
+
+    Raises DataError for a value that is not plain.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -248,6 +291,7 @@ def cell_text(value: object, where: str, column: str) -> str | None:
 
 
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise DataError for a wanted column that is missing or there twice."""
     if not header:
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
     shown = shortlist(f"'{name}'" for name in header)

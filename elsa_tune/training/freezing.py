@@ -16,12 +16,12 @@ from elsa_tune.training.model.parts import layer_list
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What `freeze` did to a model of `layers` encoder layers; the other two count parameters."""
+    """What `freeze` did to a model."""
 
     frozen_layers: int
-    layers: int
-    frozen_parameters: int
-    trainable_parameters: int
+    layers: int  # of the encoder, frozen or not
+    frozen_parameters: int  # how many numbers stay as they are
+    trainable_parameters: int  # how many train
 
     def __str__(self) -> str:
         total = self.frozen_parameters + self.trainable_parameters

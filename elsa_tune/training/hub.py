@@ -29,8 +29,8 @@ def fetch(
     Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
     library. From then on the client's notices are off, its progress bars are for terminals only.
     """
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    if hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
+    offline = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
+    if hub_constants.HF_HUB_OFFLINE or offline.lower() in ("1", "true", "yes", "on"):
         raise OSError("HF_HUB_OFFLINE forbids to ask it")
     info: Any = huggingface_hub.HfApi().repo_info(
         repository, revision=revision, repo_type=kind, timeout=TIMEOUT

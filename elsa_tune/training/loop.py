@@ -77,7 +77,7 @@ def train(
 
 
 def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
-    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
+    """Train as `train` does, without evaluations and without end; yield each step's rows."""
     where = machine.torch_device(device)
     with (
         machine.reproducible(trial.seed, where, trial.recipe.precision),
@@ -101,7 +101,9 @@ class _Run:
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
-        self.trial, self.data, self.device = trial, data, device
+        self.trial = trial
+        self.data = data
+        self.device = device
         self.memory = machine.PeakMemory(device)
         self.precision = machine.resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial, data, device)
@@ -138,7 +140,8 @@ class _Run:
             self.optimizer.zero_grad(set_to_none=True)
 
     def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
-        trial, objective = self.trial, self.objective
+        trial = self.trial
+        objective = self.objective
         model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
         trainable = methods.apply(model, trial.depth)
         own_what_trains(model)
@@ -172,7 +175,8 @@ class _Run:
     def evaluations(self, on_step: OnStep | None = None) -> Iterator[EpochResult]:
         """Train from evaluation to evaluation."""
         batches = shuffled_batches(self.trial, len(self.data.train))
-        step, seen = 0, 0
+        step = 0
+        seen = 0
         for number, point in enumerate(self.points, start=1):
             started = time.perf_counter()
             self.runner.train(True)
@@ -199,7 +203,7 @@ class _Run:
                 yield result
 
     def step(self, batch: IndexArray) -> Tensor:
-        """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
+        """Take an optimiser step on a batch; return its losses' sum, a scalar on the device."""
         loss_sum = self._gradients(batch)
         # No activation is left here: smaller micro-batches would make no room for AdamW's state.
         if machine.within_memory(self._descend) is None:
@@ -254,7 +258,8 @@ class _Run:
         evaluated = (split for split in self.data.splits() if split != "train")
         logits = {split: self._evaluate(split) for split in evaluated}
         metrics, eval_loss, predictions = self.objective.assess(step, logits)
-        quality, holdout = metrics[self.trial.task.metric.value], metrics.pop(HOLDOUT, None)
+        quality = metrics[self.trial.task.metric.value]
+        holdout = metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
         self.scores.append(quality if holdout is None else holdout)
         if chosen_evaluation(recipe.selection, self.scores) == number - 1:
@@ -288,7 +293,7 @@ class _Run:
 
     @torch.inference_mode()
     def _evaluate(self, split: str) -> Tensor:
-        """Logits [E, C] of every row; batches go by length, so that little is padding."""
+        """Return logits [E, C] of every row; batches go by length, so that little is padding."""
         self.runner.train(False)
         rows = self.data.splits()[split]
         by_length = np.argsort(rows.lengths, kind="stable")
@@ -307,10 +312,13 @@ class _Run:
 
 
 def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices, not on biases and norms; with bias correction, for
-    without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
+    """Return AdamW with weight decay on matrices, not on biases and norms.
+
+    With bias correction, for without it few-sample fine-tuning is unstable (Mosbach et al. 2020;
+    Zhang et al. 2020).
     """
-    matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    matrices = [p for p in trained if p.ndim >= 2]
+    others = [p for p in trained if p.ndim < 2]
     decays = ((matrices, trial.recipe.weight_decay), (others, 0.0))
     groups = [{"params": some, "weight_decay": decay} for some, decay in decays if some]
     return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
@@ -326,7 +334,7 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
 
 
 def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
-    """The optimiser steps (1-based) after which a trial is evaluated; the last one ends it."""
+    """Return the optimiser steps (1-based) after which a trial is evaluated; the last ends it."""
     per_epoch = math.ceil(train_size / recipe.batch_size)
     parts = recipe.evaluations_per_epoch
     if parts > per_epoch:
@@ -342,7 +350,7 @@ def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
 
 
 def few_steps(recipe: Recipe, steps: int) -> str | None:
-    """What to tell who plans trials of so few optimiser steps; None where they are enough."""
+    """Return what to tell who plans trials of so few optimiser steps; None if they are enough."""
     if steps >= FEW_STEPS:
         return None
     per_epoch = steps // recipe.epochs
@@ -354,7 +362,7 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
 
 
 def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
-    """Indices of the training examples, batch after batch, a fresh order each epoch, without end.
+    """Yield batches of training examples' numbers, a fresh order each epoch, without end.
 
     By a generator of their own: the order is the same at every depth and whatever dropout draws.
     """

@@ -54,43 +54,36 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What the probe found.
+    """What the probe found."""
 
-    quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
-    class ids (int64) or values (float32) of these rows, in the split's order. metrics: every metric
-    of the task by its own name. train_examples: the rows it learnt from. seconds: all of it.
-    """
-
-    quality: float
+    quality: float  # the task's headline metric, in [-1, 1]
+    # Class ids (int64) or values (float32) of the evaluated rows, in the split's order.
     predictions: NDArray[Any] = field(repr=False)
-    metrics: dict[str, float]
-    train_examples: int
-    evaluation_examples: int
-    seconds: float
+    metrics: dict[str, float]  # every metric of the task by its own name
+    train_examples: int  # the rows it learnt from
+    evaluation_examples: int  # the rows that it is judged by
+    seconds: float  # all of it
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFeatures:
-    """What the frozen model makes of the rows, and their labels: all that the regression reads.
+    """What the frozen model makes of the rows, and their labels: all that the regression reads."""
 
-    train, evaluation: [E, 2H]. train_labels, evaluation_labels: [E], as the data have them.
-    seconds: what computing them took.
-    """
-
-    train: Floats = field(repr=False)
-    evaluation: Floats = field(repr=False)
-    train_labels: NDArray[Any] = field(repr=False)
-    evaluation_labels: NDArray[Any] = field(repr=False)
-    seconds: float
+    train: Floats = field(repr=False)  # [E, 2H]
+    evaluation: Floats = field(repr=False)  # [E, 2H]
+    train_labels: NDArray[Any] = field(repr=False)  # [E], as the data have them
+    evaluation_labels: NDArray[Any] = field(repr=False)  # [E]
+    seconds: float  # what computing them took
     notes: tuple[str, ...] = ()
 
 
 def linear_probe(
     model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
 ) -> ProbeResult:
-    """Logistic or ridge regression on the frozen model's output, its penalty chosen by
-    cross-validation on training rows alone.
+    """Fit logistic or ridge regression to the frozen model's output.
+
+    Its penalty is chosen by cross-validation on training rows alone.
 
     At most MOST_TRAIN_ROWS and MOST_EVALUATION_ROWS rows, stratified, the same every time. Of the
     recipe only precision and subset_seed count. Raises ModelError for a model that cannot be
@@ -102,7 +95,7 @@ def linear_probe(
 def probe_features(
     model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
 ) -> ProbeFeatures:
-    """The part of `linear_probe` that needs the model, and a GPU where there is one."""
+    """Do the part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
     where = torch_device(device)
     notes: list[str] = []
@@ -131,12 +124,13 @@ def probe_features(
 
 
 def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
-    """The part of `linear_probe` that takes the CPU alone, a single thread of it."""
+    """Do the part of `linear_probe` that takes the CPU alone, a single thread of it."""
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
     started = time.perf_counter()
     # By the training rows' mean and standard deviation; a constant feature becomes 0.
-    mean, std = features.train.mean(axis=0), features.train.std(axis=0)
+    mean = features.train.mean(axis=0)
+    std = features.train.std(axis=0)
     scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
     x = (features.train - mean) / scale
     x_evaluation = (features.evaluation - mean) / scale
@@ -176,7 +170,7 @@ def _features(
     splits: tuple[TokenRows, ...],
     device: torch.device,
 ) -> list[Floats]:
-    """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
+    """Return [E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
     loaded = load_classifier(model, task.outputs, 0, shared=True)
     trainable = train_only(loaded, divide(loaded).head)
@@ -217,7 +211,7 @@ def _of_rows(
 def _logistic(
     x: Floats, x_evaluation: Floats, labels: NDArray[Any], metric: Metric
 ) -> NDArray[Any]:
-    """Class ids [E], by the penalty with the best headline metric over the folds."""
+    """Return class ids [E], by the penalty with the best headline metric over the folds."""
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) == 1:
         return np.full(len(x_evaluation), classes[0], dtype=np.int64)
@@ -227,7 +221,8 @@ def _logistic(
     def untrained(strength: float) -> Any:
         return LogisticRegression(C=strength, max_iter=_ITERATIONS)
 
-    strength, folds = _FIXED_STRENGTH, min(_FOLDS, int(counts.min()))
+    strength = _FIXED_STRENGTH
+    folds = min(_FOLDS, int(counts.min()))
     if folds > 1:
         splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
 
@@ -242,10 +237,10 @@ def _logistic(
 
 
 def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any]:
-    """Values [E], by the penalty with the smallest leave-one-out error."""
+    """Return values [E], by the penalty with the smallest leave-one-out error."""
     if len(labels) < _FEWEST_FOR_RIDGE:
         return np.full(len(x_evaluation), labels.mean(), dtype=np.float32)
     from sklearn.linear_model import RidgeCV
 
-    found = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
-    return np.asarray(found.predict(x_evaluation), dtype=np.float32)
+    model = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
+    return np.asarray(model.predict(x_evaluation), dtype=np.float32)

@@ -48,8 +48,9 @@ def check_exportable(recipe: Recipe) -> None:
 def save_classifier(
     folder: Path, trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Write model, configuration and tokenizer into a folder that is there; returns our facts, as
-    the configuration has them.
+    """Write model, configuration and tokenizer into a folder that is there.
+
+    Returns our facts, as the configuration has them.
 
     trained: by name; everything else is the base model's, bit by bit. A regression's head gives
     values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
@@ -94,16 +95,16 @@ def save_classifier(
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 of tensors and their names, as hexadecimal digits."""
-    found = hashlib.sha256()
+    """Return sha256 of tensors and their names, as hexadecimal digits."""
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode())
+        sha256.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def read_labelled(path: Path, task: TaskSpec) -> Split:
-    """The rows of a file with the task's columns. Raises DataError as a task's own files do."""
+    """Read the rows of a file with the task's columns. Raises DataError as a task's files do."""
     kind = format_of(path)
     if kind is None:
         raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
@@ -115,7 +116,7 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
 
 
 def classifier(folder: Path, device: str = "cpu") -> Any:
-    """Transformers' own pipeline on a saved model."""
+    """Load transformers' own pipeline on a saved model."""
     # Absolute: MLflow looks on the hub for whatever could be a name there.
     location = str(folder.absolute())
     with quiet():
@@ -164,14 +165,14 @@ def save_onnx(folder: Path) -> None:
 
 
 def _root(error: BaseException) -> str:
-    """What was wrong at first: torch's exporter wraps the reason in advice of its own."""
+    """Return what was wrong at first: torch's exporter wraps the reason in advice of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Class ids (int64) or values (float32) [E] of a saved model. texts: E of each text column."""
+    """Return class ids (int64) or values (float32) [E]. texts: E of each text column."""
     ask = classifier(folder, "cuda" if torch.cuda.is_available() else "cpu")
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
     answers = ask(rows)

@@ -8,7 +8,7 @@ import pytest
 
 from elsa_tune import testing
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.planning.plan import Plan, trial_range
 from elsa_tune.searching.planning.strategy import (
@@ -38,8 +38,10 @@ class Ends(Strategy):
     name = "ends"
 
     @classmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        candidates = request.space.depths_for(request.layers)
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        candidates = inputs.space.depths_for(inputs.layers)
         return Outline(candidates=candidates, explored=candidates[-1:], seeds=1)
 
     def next(self, findings: Findings) -> Step:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.request import read_requests
 from elsa_tune.searching.tune import cluster
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share

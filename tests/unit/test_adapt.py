@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,33 +27,29 @@ from elsa_tune.training.data.tokens import TaskData, pad_batch
 from elsa_tune.training.forward import runner
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide
-from tests.biases import Biases
+from tests.registering import registered
 from tests.unit.tiny_trials import calm, data_for, make_trial
 
 LAYERS = 4
 CPU = torch.device("cpu")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LayerAlone(Biases):
-    """One layer in the middle, and the head."""
+class TrainLayer(Method[Candidate]):
+    """Layer 2 and the head, of another candidate."""
 
-    method: ClassVar[str] = "layer alone"
-    key: ClassVar[str] = "Lalone"
-
-    layer: int = 2
-
-
-class TrainLayer(Method[LayerAlone]):
-    def apply(self, model: PreTrainedModel, candidate: LayerAlone) -> Trainable:
+    def apply(self, model: PreTrainedModel, candidate: Candidate) -> Trainable:
         parts = divide(model)
-        return train_only(model, {*parts.layers[candidate.layer], *parts.head})
+        return train_only(model, {*parts.layers[2], *parts.head})
 
 
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "_METHODS", {**methods._METHODS})
-    methods.register(LayerAlone.method, TrainLayer())
+@pytest.fixture(scope="module", autouse=True)
+def candidates() -> Iterator[dict[str, Candidate]]:
+    """Of two methods that another package registers, the second without a candidate's half."""
+    with registered("tests.biases") as biases:
+        layer_alone = type("LayerAlone", (biases.Biases,), {"method": "layer alone"})
+        methods.register("layer alone", TrainLayer())
+        unknown = type("Unknown", (biases.Biases,), {"method": "magic"})
+        yield {"biases": biases.Biases(), "one layer": layer_alone(), "unknown": unknown()}
 
 
 @pytest.fixture(params=["bert", "distilbert", "modernbert"])
@@ -103,17 +100,21 @@ def names(model: ModelSpec, *, biases: bool) -> set[str]:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("candidate", [Biases(), LayerAlone()], ids=["biases", "one layer"])
+@pytest.mark.parametrize("name", ["biases", "one layer"])
 def test_a_method_of_twenty_lines_trains_what_it_says_as_a_plain_loop_does(
-    model: ModelSpec, candidate: Candidate, padded: bool, monkeypatch: pytest.MonkeyPatch
+    model: ModelSpec,
+    candidates: dict[str, Candidate],
+    name: str,
+    padded: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if padded:
         monkeypatch.setattr(runner, "packed_doubt", lambda *_: "on purpose")
     data = data_for("bert")
-    trial = trial_of(model, candidate, epochs=3)
+    trial = trial_of(model, candidates[name], epochs=3)
     kept: dict[str, torch.Tensor] = {}
     results = list(loop.train(trial, data, device="cpu", keep=lambda named: kept.update(named)))
-    expected = names(model, biases=type(candidate) is Biases)
+    expected = names(model, biases=name == "biases")
     assert set(kept) == expected
     assert results[-1].trainable_parameters == sum(tensor.numel() for tensor in kept.values())
     plain = by_a_plain_loop(trial, data, expected)
@@ -125,9 +126,11 @@ def test_a_method_of_twenty_lines_trains_what_it_says_as_a_plain_loop_does(
     assert results[-1].prefix == ("none" if has_none else "cached")
 
 
-def test_the_optimiser_keeps_state_of_what_trains_alone(tmp_path: Path) -> None:
+def test_the_optimiser_keeps_state_of_what_trains_alone(
+    candidates: dict[str, Candidate], tmp_path: Path
+) -> None:
     model = calm("bert", tmp_path / "bert", LAYERS)
-    trial = trial_of(model, Biases())
+    trial = trial_of(model, candidates["biases"])
     data = data_for("bert")
     with contextlib.closing(loop._Run(trial, data, CPU)) as run:
         run.runner.train(True)
@@ -168,23 +171,24 @@ def test_what_is_frozen_follows_from_what_trains(tmp_path: Path) -> None:
         train_only(model, {"nobody"})
 
 
-def test_a_trial_leaves_the_checkpoint_in_memory_as_it_was(tmp_path: Path) -> None:
+def test_a_trial_leaves_the_checkpoint_in_memory_as_it_was(
+    candidates: dict[str, Candidate], tmp_path: Path
+) -> None:
     spec = calm("bert", tmp_path / "bert", LAYERS)
     before = {n: p.clone() for n, p in load_classifier(spec, 2, 1).state_dict().items()}
-    list(loop.train(trial_of(spec, Biases()), data_for("bert"), device="cpu"))
+    list(loop.train(trial_of(spec, candidates["biases"]), data_for("bert"), device="cpu"))
     after = load_classifier(spec, 2, 1).state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
-def test_the_first_trained_layers_of_a_search_are_known_as_far_as_its_methods_say() -> None:
-    depths = [FULL_MODEL, FreezeDepth.of("embeddings"), Biases(), FreezeDepth.of(3), LayerAlone()]
+def test_the_first_trained_layers_of_a_search_are_known_as_far_as_its_methods_say(
+    candidates: dict[str, Candidate],
+) -> None:
+    others = [candidates["biases"], candidates["one layer"]]
+    depths = [FULL_MODEL, FreezeDepth.of("embeddings"), FreezeDepth.of(3), *others]
     assert methods.first_trained_layers(depths, LAYERS) == [3]
 
 
-def test_a_method_that_nobody_registered_is_named(tmp_path: Path) -> None:
-    @dataclasses.dataclass(frozen=True, slots=True)
-    class Unknown(Biases):
-        method: ClassVar[str] = "magic"
-
+def test_a_method_that_nobody_registered_is_named(candidates: dict[str, Candidate]) -> None:
     with pytest.raises(SpaceError, match="nothing here trains by the method 'magic'"):
-        methods.first_trained_layers([Unknown()], LAYERS)
+        methods.first_trained_layers([candidates["unknown"]], LAYERS)

@@ -15,22 +15,22 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
+from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategy import Findings, Step
-from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
+from elsa_tune.searching.request import read_requests
+from elsa_tune.searching.specification import differences, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tasks.task_file import resolve_task
+from tests.unit.search_examples import planned_request
 
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
@@ -50,19 +50,8 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:
     space = load_space("hunt", ["epochs=2", *overrides])
-    request = Request(
-        name="s",
-        model=resolve_model("minilm"),
-        layers=layers,
-        task=resolve_task("stdlib"),
-        recipe=space.recipe(2),
-        space=space,
-        space_name="hunt",
-        storage=folder,
-        tracking_uri="sqlite:////nowhere",
-        **changes,
-    )
-    return dataclasses.replace(specify(request), chance=0.5, evaluation_examples=EXAMPLES)
+    request = planned_request(folder, space, "hunt", layers=layers, **changes)
+    return dataclasses.replace(request.spec, chance=0.5, evaluation_examples=EXAMPLES)
 
 
 class Drawn:
@@ -433,10 +422,10 @@ def test_what_a_depth_follows_is_decided_before_it_is_measured_by_any_number_of_
 def test_of_several_tasks_each_has_the_whole_ladder(tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text("stdlib\nrte\n")
     wanted = SearchOptions(model="minilm", task=[str(tmp_path / "tasks.txt")], space="hunt")
-    both = [specify(one) for one in read_requests(wanted)]
+    both = [one.spec for one in read_requests(wanted)]
     assert [one.ladder_error for one in both] == [0.0, 0.0]
     alone = read_requests(dataclasses.replace(wanted, task=["stdlib"]))
-    assert specify(alone[0]).ladder_error == 0.005
+    assert alone[0].spec.ladder_error == 0.005
 
 
 def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:
@@ -598,5 +587,5 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
     with pytest.raises(SpaceError, match="tests each depth once"):
         until_certain(spec(tmp_path, "strategy=even"))
     with pytest.raises(SpaceError, match="tests each depth once"):
-        spec(tmp_path, "strategy=even", until_certified=True)
-    assert spec(tmp_path, until_certified=True).until_certified
+        spec(tmp_path, "strategy=even", until="certified")
+    assert spec(tmp_path, until="certified").until_certified

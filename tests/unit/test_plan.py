@@ -14,24 +14,23 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, measuring_trials
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.state import SearchState
-from tests.unit.search_examples import DEPTHS, make_spec
+from tests.unit.search_examples import DEPTHS, make_spec, planned_request
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
 
@@ -184,18 +183,8 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
 def request_for(space: str = "quick", **changes: Any) -> Request:
     """space: its name and overrides, in one line."""
     name, *overrides = space.split()
-    return Request(
-        name="never",
-        model=resolve_model("minilm"),
-        layers=6,
-        task=resolve_task("stdlib"),
-        recipe=changes.pop("recipe", Recipe()),
-        space=load_space(name, overrides),
-        space_name=name,
-        storage=Path("/nowhere"),
-        tracking_uri="sqlite:////nowhere/mlflow.db",
-        **changes,
-    )
+    read = load_space(name, overrides)
+    return planned_request(Path("/nowhere"), read, name, **{"recipe": Recipe(), **changes})
 
 
 @pytest.mark.parametrize(
@@ -214,18 +203,17 @@ def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str
 
 
 def test_gpu_hours_pass_on_every_gpu_that_trials_take() -> None:
-    def limit(gpus_per_trial: float, gpus: float, **asked: float) -> float | None:
+    def limit(gpus_per_trial: float, gpus: float, **asked: object) -> float | None:
         there = Capacity(
             cpus=64, gpus=gpus, nodes=1, largest_cpus=64, largest_gpus=1 if gpus else 0
         )
         share = Resources(cpus=1, gpus=gpus_per_trial)
-        spec = make_spec(resources=share, max_time=asked.get("max_time"))
-        return time_limit(request_for(**asked), spec, there)
+        return time_limit(request_for(**asked), share, there)
 
     assert limit(1, 4, gpu_hours=2) == 1800
     assert limit(0.5, 1, gpu_hours=2) == 7200
-    assert limit(1, 4, gpu_hours=2, max_time=600.0) == 600
-    assert limit(1, 4, max_time=600.0) == 600
+    assert limit(1, 4, gpu_hours=2, max_time="600") == 600
+    assert limit(1, 4, max_time="600") == 600
     assert limit(1, 4) is None
     with pytest.raises(UsageError, match="trials train on CPUs here; give `max_time`"):
         limit(0, 0, gpu_hours=2)

@@ -16,7 +16,6 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import ResultsError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.record import facts_of, started
@@ -26,17 +25,15 @@ from elsa_tune.searching.specification import (
     save_specification,
     specify,
 )
-from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, common_policy
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal_records import TrialStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from tests.unit.result_rows import falling_curve, row
-from tests.unit.search_examples import make_spec
+from tests.unit.search_examples import asked_for, make_spec, planned_request
 from tests.unit.test_hunt import CLEAR, Drawn
 from tests.unit.test_hunt import spec as hunt_spec
 
@@ -167,32 +164,21 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     one.spec = kept
     assert what_it_does(one) == before
     # A search that begins now is another one.
-    assert hunt_spec(tmp_path).policy == Policy()
+    assert hunt_spec(tmp_path / "another").policy == Policy()
 
 
 def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = request_of(tmp_path)
-    recorded = specify(request)
+    space = load_space("joint", ["epochs=2"])
+    first = planned_request(tmp_path, space, "joint", layers=12)
     later_version(monkeypatch)
-    assert differences(specify(request), recorded) != []
-    assert differences(specify(request, recorded.policy), recorded) == []
-
-
-def request_of(folder: Path, space: str = "joint", *overrides: str) -> Request:
-    wanted = load_space(space, ["epochs=2", *overrides])
-    return Request(
-        name="s",
-        model=resolve_model("minilm"),
-        layers=12,
-        task=resolve_task("stdlib"),
-        recipe=wanted.recipe(2),
-        space=wanted,
-        space_name=space,
-        storage=folder,
-        tracking_uri="sqlite:////nowhere",
-    )
+    # Not recorded yet, it is planned by the constants of this version.
+    assert differences(planned_request(tmp_path, space, "joint", layers=12).spec, first.spec) != []
+    first.paths.check_writable()
+    save_specification(first.spec, first.paths)
+    again = planned_request(tmp_path, space, "joint", layers=12)
+    assert differences(again.spec, first.spec) == []
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
@@ -209,7 +195,8 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     policy = Noting()
     read.clear()
     for overrides in ((), ("thorough=true",)):
-        spec = specify(request_of(tmp_path, "hunt", *overrides), policy)
+        space = load_space("hunt", ["epochs=2", *overrides])
+        spec = specify(*asked_for(tmp_path, space, "hunt", layers=12), policy=policy)
         one = Recorded(
             dataclasses.replace(spec, chance=0.5, evaluation_examples=1000),
             {**CLEAR, 9: 0.845},

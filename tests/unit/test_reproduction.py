@@ -26,11 +26,12 @@ from elsa_tune.errors import (
 )
 from elsa_tune.results.results_csv import Study
 from elsa_tune.searching import several
-from elsa_tune.searching.inputs import Request, SearchOptions
+from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.probe_time import training_seconds
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.several import carry_out, standing
-from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.searching.specification import save_specification, with_seeds
 from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -76,14 +77,14 @@ def kept_in(folder: Path) -> SearchOptions:
 
 def spec_of(search: Request) -> SearchSpec:
     """What a search's specification is once it has started."""
-    spec = specify(search)
+    spec = search.spec
     settled = dataclasses.replace(spec.recipe, precision=Precision.FP32)
     return dataclasses.replace(spec, recipe=settled)
 
 
 def record(search: Request, records: list[Record]) -> None:
     """Put a search on disk as if it had run."""
-    paths = SearchPaths(search.storage, search.name)
+    paths = search.paths
     paths.check_writable()
     save_specification(spec_of(search), paths)
     with Journal(paths.journal) as journal:
@@ -125,7 +126,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
 
 def began(search: Request) -> SearchStarted:
     return SearchStarted(
-        name=search.name, search_id="1", attempt=1, model="minilm", task=search.task.name
+        name=search.name, search_id="1", attempt=1, model="minilm", task=search.spec.task.name
     )
 
 
@@ -150,7 +151,7 @@ def test_names_follow_from_study_model_task_and_size(tmp_path: Path) -> None:
 def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_layers(
     tmp_path: Path,
 ) -> None:
-    spec = specify(request(tmp_path, seeds=5))
+    spec = request(tmp_path, seeds=5).spec
     assert spec.depths == DEPTHS
     assert spec.explored == (FULL_MODEL,) and strategy_of(spec).exploring_trials == 5
     assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
@@ -159,7 +160,7 @@ def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_laye
 
 
 def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
-    spec = specify(request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5))
+    spec = request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5).spec
     assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
     assert strategy_of(spec).exploring_trials == 0 and spec.rates.values == (5e-5,)
     assert strategy_of(spec).measuring_trials == 35
@@ -176,8 +177,8 @@ def test_more_seeds_go_to_the_recorded_search_and_fewer_take_none_away(tmp_path:
 
 def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
     search = request(tmp_path)
-    other = dataclasses.replace(search.recipe, epochs=7)
-    record(dataclasses.replace(search, recipe=other), [])
+    other = dataclasses.replace(search.spec.recipe, epochs=7)
+    record(dataclasses.replace(search, spec=dataclasses.replace(search.spec, recipe=other)), [])
     with pytest.raises(StorageError, match=r"here epochs 3 \(recorded: 7\).*`storage_path`"):
         request(tmp_path)
 
@@ -212,7 +213,7 @@ def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: P
     search = finished(request(tmp_path))
     found = standing(search)
     assert found.is_complete and not found.left
-    more = standing(dataclasses.replace(search, seeds=4))
+    more = standing(dataclasses.replace(search, spec=with_seeds(search.spec, 4)))
     assert not more.is_complete
     assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
 
@@ -257,7 +258,7 @@ def test_a_search_that_was_exported_is_read_as_before(tmp_path: Path) -> None:
     start = next(one for one in trials(search) if isinstance(one, TrialStarted))
     assert isinstance(start.params, TrialFacts)
     params = dataclasses.replace(start.params, phase=Phase.FINAL, seed=9)
-    with Journal(SearchPaths(search.storage, search.name).journal) as journal:
+    with Journal(search.paths.journal) as journal:
         journal.append(TrialStarted(trial=final.key, params=params))
     after = read_study(of(search))
     assert not after.unread and (after.rows, after.left) == (before.rows, before.left)
@@ -396,7 +397,7 @@ def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
 
 
 def test_hours_come_from_depths_tokens_and_the_full_model_s_pace(tmp_path: Path) -> None:
-    spec = specify(request(tmp_path))
+    spec = request(tmp_path).spec
     left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
     # Dropout runs in the frozen layers: they cost a third of those that train.
     full = (3 * 1000 + 3 * 100 / 3) / 100.0

@@ -233,14 +233,14 @@ def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_writ
     shutil.rmtree(tmp_path / "cache")
     needed = sum(len(rows.input_ids) for rows in data.splits().values()) * 32
     needed *= 4 if how is PrefixCache.FP32 else 2
-    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE + 1)
+    monkeypatch.setattr(runner, "free_bytes", lambda device: needed / runner._MEMORY_SHARE + 1)
     in_memory = list(train(trial, data, device="cpu"))
     assert in_memory[-1].prefix == "cached"
     assert [(r.train_loss, r.eval_loss) for r in in_memory] == [
         (r.train_loss, r.eval_loss) for r in on_disk
     ]
     assert not (tmp_path / "cache").exists()
-    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE - 10)
+    monkeypatch.setattr(runner, "free_bytes", lambda device: needed / runner._MEMORY_SHARE - 10)
     list(train(trial, data, device="cpu"))
     assert list((tmp_path / "cache" / "prefix").glob("*[!k]"))
 
@@ -502,8 +502,8 @@ def test_other_weights_change_the_key_and_a_checkpoint_that_changes_is_not_kept(
     assert len(both) == 2 and before < both
     loaded = loop.load_classifier
 
-    def and_then_others(*args: Any) -> Any:
-        model = loaded(*args)
+    def and_then_others(*args: Any, **kwargs: Any) -> Any:
+        model = loaded(*args, **kwargs)
         save_file({**weights, "more": torch.zeros(1)}, folder / "model.safetensors")
         return model
 

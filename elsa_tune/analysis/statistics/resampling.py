@@ -67,12 +67,14 @@ class ExampleDraws:
         some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
         is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
-        depths, flips = {}, {}
+        depths = {}
+        flips = {}
         for stream, (depth, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=len(resampled.chance))
             # One run at a time: thousands of them would fill the memory.
-            total, variances = np.zeros_like(errors), []
+            total = np.zeros_like(errors)
+            variances = []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
                 is_flawless = bool((draws == 1).all())
@@ -117,12 +119,14 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
     predictions = stacked([run.predictions for run in runs])  # [E, M]
     scores = kernel.scorer(predictions, labels, runs[0].classes, np.float32)
     chance = kernel.chance(labels, runs[0].classes, np.float32)
-    of_runs, of_chance = np.empty((resamples, len(runs))), np.empty(resamples)
+    of_runs = np.empty((resamples, len(runs)))
+    of_chance = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
         for number, weights in enumerate(_poisson_weights(resamples, len(labels))):
             rows = slice(number * _CHUNK, (number + 1) * _CHUNK)
-            of_runs[rows], of_chance[rows] = scores(weights), chance(weights)
+            of_runs[rows] = scores(weights)
+            of_chance[rows] = chance(weights)
     return Resampled(of_runs, of_chance, len(labels))
 
 

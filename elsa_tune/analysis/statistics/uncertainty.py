@@ -189,7 +189,8 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        here, there = self.runs.get(depth), self.runs.get(REFERENCE)
+        here = self.runs.get(depth)
+        there = self.runs.get(REFERENCE)
         if here is None or there is None or min(here.count, there.count) < self.policy.fewest_seeds:
             return None
         freedom = sum(one.count - 1 for one in {here, there, *self._learning})
@@ -205,7 +206,8 @@ class Uncertainty:
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
-        shift, seeds = 0.0, []
+        shift = 0.0
+        seeds = []
         for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
@@ -311,7 +313,8 @@ def learnt(
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
-    variance, freedom = example_variance, math.inf
+    variance = example_variance
+    freedom = math.inf
     if spread is not None and spread.variance > 0:
         variance += spread.variance
         freedom = variance**2 * spread.freedom / spread.variance**2

@@ -36,7 +36,8 @@ PAPER_RATES = (1e-5, 5e-5)
 
 def answer_sentence(answer: Answer) -> str:
     """The operating point, raw, corrected and by the given rates alone, or why there is none."""
-    raw, full = answer.operating_point, answer.full
+    raw = answer.operating_point
+    full = answer.full
     if raw is None or full is None:
         return _refusal_sentence(answer)
     metric = metric_text(answer.metric)
@@ -57,7 +58,8 @@ def answer_sentence(answer: Answer) -> str:
         part = capitalized(part_text(raw.depth, answer.layers))
         first = f"{part}{at} {verb} {kept} ({numbers})."
     sentences = [first, _corrected_sentence(answer)]
-    within, rates = answer.within_given, answer.given_rates
+    within = answer.within_given
+    rates = answer.given_rates
     if within is not None and rates is not None and within.depth != raw.depth:
         paper = " (the paper's range)" if rates == PAPER_RATES else ""
         sentences.append(
@@ -81,7 +83,8 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 def in_short(answer: Answer) -> str:
     """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
-    point, full = answer.operating_point, answer.full
+    point = answer.operating_point
+    full = answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
     told = f"no answer{reason}"
     if point is not None and full is not None:
@@ -159,7 +162,8 @@ def _refusal_sentence(answer: Answer) -> str:
 
 
 def _corrected_sentence(answer: Answer) -> str:
-    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    raw = answer.operating_point
+    corrected = answer.corrected_operating_point
     if answer.chance is None:
         return "Chance is not known, so there is no corrected answer."
     assert raw is not None and corrected is not None
@@ -179,7 +183,9 @@ def _corrected_sentence(answer: Answer) -> str:
 
 
 def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
-    raw, corrected, full = answer.operating_point, answer.corrected_operating_point, answer.full
+    raw = answer.operating_point
+    corrected = answer.corrected_operating_point
+    full = answer.full
     if answer.chance is None:
         yield AnswerWarning(
             WarningCode.CHANCE_UNKNOWN,
@@ -224,7 +230,8 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[An
 
 
 def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
-    probe, full = answer.probe, answer.full
+    probe = answer.probe
+    full = answer.full
     if probe is None:
         return
     # Of every depth: whatever trains can answer at least as well as what needs no training.
@@ -242,7 +249,8 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
         return
     if not reaches(probe.quality, full.quality, answer.target, policy=answer.policy):
         return
-    base, corrected = answer.chance, ""
+    base = answer.chance
+    corrected = ""
     if base is not None:
         also = reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
         share = percent(probe.corrected_retention)
@@ -272,8 +280,10 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
 
 
 def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
-    full, best = answer.full, answer.best
-    raw, failing = answer.operating_point, answer.failing_above
+    full = answer.full
+    best = answer.best
+    raw = answer.operating_point
+    failing = answer.failing_above
     if raw is not None and failing:
         shares = ", ".join(percent(point.retention) for point in failing)
         yield AnswerWarning(

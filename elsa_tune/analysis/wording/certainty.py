@@ -15,7 +15,8 @@ USUAL_SEEDS = 5
 
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
-    point, known = answer.operating_point, answer.uncertainty
+    point = answer.operating_point
+    known = answer.uncertainty
     assert point is not None
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
@@ -67,7 +68,8 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
 
 
 def _certified_text(answer: Answer) -> str:
-    certified, corrected = answer.certified, answer.corrected_certified
+    certified = answer.certified
+    corrected = answer.corrected_certified
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
     if certified.depth.is_reference:
@@ -122,7 +124,8 @@ def plausible_text(answer: Answer, *, measured: int) -> str:
 
 def next_step(answer: Answer) -> str | None:
     """The command that would settle an open answer, or None."""
-    name, chosen = recorded_search(answer), answer.operating_point
+    name = recorded_search(answer)
+    chosen = answer.operating_point
     if name is None or chosen is None or chosen.depth.is_reference:
         return None
     seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle

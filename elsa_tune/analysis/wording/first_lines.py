@@ -37,7 +37,11 @@ from elsa_tune.words import (
     target_text,
 )
 
-HOW_SURE, FEWER, OTHERWISE, SAVES, NEXT = "How sure", "Fewer?", "Otherwise", "Saves", "Next"
+HOW_SURE = "How sure"
+FEWER = "Fewer?"
+OTHERWISE = "Otherwise"
+SAVES = "Saves"
+NEXT = "Next"
 
 _FIT_ONE = f"fit a linear model on the frozen features ({PROBE_FEATURES})"
 _TRAIN_BETTER = "search again with more epochs, higher learning rates or more training rows"
@@ -75,7 +79,8 @@ def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
 
 def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
     """What to mend before a depth is chosen; "" where nothing is grave."""
-    full, metric = answer.full, metric_text(answer.metric)
+    full = answer.full
+    metric = metric_text(answer.metric)
     leaked = leaked_rows(answer)
     if leaked is not None:
         rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
@@ -211,7 +216,8 @@ def _why_not(answer: Answer) -> str:
 
 def _seeds(answer: Answer) -> str:
     counts = [point.seeds for point in answer.points if point.seeds]
-    fewest, most = min(counts), max(counts)
+    fewest = min(counts)
+    most = max(counts)
     return f"{fewest} seeds a depth" if fewest == most else f"{fewest} to {most} seeds a depth"
 
 
@@ -238,7 +244,8 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
     raw = answer.operating_point
     if raw is not None and raw.depth.rank > point.depth.rank:
         return _raw_only(answer, raw)
-    nearest, goal = smaller[0], target_text(answer.target)
+    nearest = smaller[0]
+    goal = target_text(answer.target)
     if answer.task == ALL_TASKS:
         gain = percent(nearest.corrected_retention)
         least = f"{percent(nearest.retention)} of its full model's score and {gain} of its gain"
@@ -251,7 +258,8 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
 
 def _raw_only(answer: Answer, raw: CurvePoint) -> str:
     """Of the raw operating point, where the recommended one has more layers."""
-    full, share = answer.full, percent(raw.corrected_retention)
+    full = answer.full
+    share = percent(raw.corrected_retention)
     if full is None or full.quality is None or raw.quality is None:
         said = (
             f"{_scores(answer, raw)}: {percent(raw.retention)} or more of each full model's score"
@@ -260,7 +268,8 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
             return f"{said}, not certified."
         goal = target_text(answer.target)
         return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
-    chance, policy = answer.chance, answer.policy
+    chance = answer.chance
+    policy = answer.policy
     if chance and not reaches(raw.quality, full.quality, answer.target, chance, policy=policy):
         return (
             f"{_scores(answer, raw)}. That is {percent(raw.retention)} of {points(full.quality)}, "
@@ -315,7 +324,8 @@ def _export(answer: Answer, name: str) -> str:
 
 
 def _linear_headline(answer: Answer, advice: Recommendation) -> str:
-    probe, full = answer.probe, answer.full
+    probe = answer.probe
+    full = answer.full
     assert probe is not None and full is not None
     scores = f"scores {points(probe.quality)} {metric_text(answer.metric)}"
     if Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts:

@@ -204,7 +204,9 @@ def report(
 
 def _read_question(asked: Asked) -> tuple[Source, Question]:
     """What is asked and where, the options checked against one another before anything is read."""
-    table, columns, storage_path = asked.from_, asked.map_, asked.storage_path
+    table = asked.from_
+    columns = asked.map_
+    storage_path = asked.storage_path
     search = named_search(asked.name, asked.search)
     origins = {
         "--published": asked.published or None,

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.strategy import (
     Findings,
     Outline,
@@ -23,12 +23,14 @@ class Even(Strategy):
     name = "even"
 
     @classmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        space = request.space
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        space = inputs.space
         if space.thorough:
             raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
-        candidates = space.depths_for(request.layers)
-        seeds = request.seeds or space.seeds
+        candidates = space.depths_for(inputs.layers)
+        seeds = seeds or space.seeds
         if space.rates.values is not None and len(space.rates.values) == 1:
             # One rate leaves nothing to explore.
             return Outline(candidates=candidates, explored=(), seeds=seeds)

@@ -15,7 +15,7 @@ from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import (
     KnownTrial,
     Slot,
@@ -34,6 +34,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec, canonical_rate
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.names import LADDER
@@ -52,11 +53,13 @@ class Hunt(Strategy):
     # ---- what a search is asked to do ----
 
     @classmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        candidates = request.space.depths_for(request.layers)
-        _check(request, candidates)
-        ladder, deep = ladder_and_deep(candidates, request.layers, policy)
-        shortens = bool(ladder) and not request.whole_ladder
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        candidates = inputs.space.depths_for(inputs.layers)
+        _check(inputs.space, seeds, candidates)
+        ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
+        shortens = bool(ladder) and not whole_ladder
         return Outline(
             candidates=(REFERENCE, *ladder, *deep),
             explored=(REFERENCE, *deep),
@@ -468,12 +471,11 @@ class _Walk:
         return depths_text(candidates, self.spec.layers)
 
 
-def _check(request: Request, candidates: Sequence[Candidate]) -> None:
+def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> None:
     """Raise SpaceError where what was asked for is no hunt."""
-    space = request.space
-    if request.seeds is not None:
+    if seeds is not None:
         raise SpaceError(
-            f"`seeds` is {request.seeds}, but a hunt runs as many seeds as its tests need; "
+            f"`seeds` is {seeds}, but a hunt runs as many seeds as its tests need; "
             "leave it out, or measure every depth alike by `set` strategy=even"
         )
     if REFERENCE not in candidates or not any(is_hunted(one) for one in candidates):

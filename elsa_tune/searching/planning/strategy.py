@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import (
     KnownTrial,
     Slot,
@@ -76,8 +76,15 @@ class Strategy(ABC):
 
     @classmethod
     @abstractmethod
-    def outline(cls, request: Request, policy: Policy) -> Outline:
-        """Return what a new search trains. Raises SpaceError for what the strategy cannot do."""
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        """Return what a new search trains.
+
+        seeds: measuring seeds that were asked for, None for the space's. whole_ladder: no candidate
+        may be left out by exploring runs, for other searches are to have them too. Raises
+        SpaceError for what the strategy cannot do.
+        """
 
     def with_seeds(self, seeds: int) -> SearchSpec:
         """Return the search with this number of measuring seeds. Raises SpaceError for fewer."""

@@ -3,22 +3,16 @@
 import dataclasses
 
 from elsa_tune.errors import shortlist
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.specification.keeping import load_specification, taken
-from elsa_tune.searching.specification.making import specify
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
 from elsa_tune.specs.trial import Precision
 from elsa_tune.tracking.paths import SearchPaths
 
 
-def check_same(request: Request) -> None:
+def check_same(asked: SearchSpec, paths: SearchPaths) -> None:
     """Raise StorageError where a search of this name is recorded with other settings."""
-    paths = SearchPaths(request.storage, request.name)
-    if not paths.exists:
-        return
-    recorded = load_specification(paths)
-    if why := differences(specify(request, recorded.policy), recorded):
+    if paths.exists and (why := differences(asked, load_specification(paths))):
         raise taken(paths, why)
 
 

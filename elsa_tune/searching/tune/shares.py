@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.output import Say
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.model import ModelFacts
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -42,15 +42,15 @@ def share(
     cpus = request.cpus_per_trial
     gpus = request.gpus_per_trial
     # Of other machines' cores nothing is known.
-    if cpus is None and gpus is None and request.address is None:
+    if cpus is None and gpus is None and request.spec.address is None:
         cpus, gpus = _measured(request, capacity, say)
     if gpus is None and capacity.gpu_kinds:
         from elsa_tune.training.model.encoder import facts
 
         # Each trial has a core: with fewer of them Ray would leave whole GPUs idle.
         most = capacity.cpus // capacity.gpus
-        model = facts(request.model)
-        gpus = default_gpu_share(model, request.recipe, capacity.gpu_kinds, most)
+        model = facts(request.spec.model)
+        gpus = default_gpu_share(model, request.spec.recipe, capacity.gpu_kinds, most)
     return capacity.resources(cpus, gpus)
 
 
@@ -65,7 +65,7 @@ def _measured(
 
     if capacity.gpus and look_at_gpu().fault:
         return None, None  # a cluster's GPUs, of which this machine has none
-    tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.model.name)
+    tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.spec.model.name)
     if tuned is None or tuned.division.threads > capacity.largest_cpus:
         return None, None
     cpus = float(tuned.division.threads)
@@ -76,7 +76,7 @@ def _measured(
             each += f" and {gpus:g} GPU"
         say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
         is_faster = tuned.bf16 is not None and tuned.bf16 >= WORTH_BF16
-        if is_faster and request.recipe.precision is Precision.AUTO:
+        if is_faster and request.spec.recipe.precision is Precision.AUTO:
             say(f"  precision=bf16 trains the full model {tuned.bf16:.1f} times as fast")
     return cpus, gpus
 

@@ -64,7 +64,7 @@ class Watch:
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Sequence[KnownTrial]],
+        trials: Callable[[], Sequence[KnownTrial]],
         waiting: Waiting,
         has_workers: Callable[[], bool],
         say: Say,
@@ -72,11 +72,11 @@ class Watch:
     ) -> None:
         """Prepare a watch; it begins with `with`.
 
-        known: gives the trials so far. waiting: what Ray Tune was given. has_workers: whether Ray
+        trials: gives those so far. waiting: what Ray Tune was given. has_workers: whether Ray
         has given the search a worker. give_up: ends this process where Ray hangs.
         """
         self._spec = spec
-        self._known = known
+        self._trials = trials
         self._waiting = waiting
         self._has_workers = has_workers
         self._say = say
@@ -111,9 +111,9 @@ class Watch:
                 if self.lost is not None:
                     continue  # the guard sees to it that the search ends
                 self._unanswered = 0.0
-                known = self._known()
-                self._look_at_beginning(known)
-                self._look_at_news(known)
+                trials = self._trials()
+                self._look_at_beginning(trials)
+                self._look_at_news(trials)
 
     def _guard(self) -> None:
         """Give up where looks have no answer for long: Ray hangs, or the search waits for it.
@@ -147,9 +147,9 @@ class Watch:
                     f"{duration(REPLACEMENT_SECONDS)}"
                 )
 
-    def _look_at_beginning(self, known: Sequence[KnownTrial]) -> None:
+    def _look_at_beginning(self, trials: Sequence[KnownTrial]) -> None:
         """Say why nothing happens where trials are to run and none does."""
-        is_running = any(trial.status is TrialStatus.RUNNING for trial in known)
+        is_running = any(trial.status is TrialStatus.RUNNING for trial in trials)
         if is_running or not self._waiting.under_way:
             self._without_trial = 0.0
             self._said_waiting = 0.0
@@ -175,23 +175,23 @@ class Watch:
                 "the search"
             )
 
-    def _look_at_news(self, known: Sequence[KnownTrial]) -> None:
+    def _look_at_news(self, trials: Sequence[KnownTrial]) -> None:
         """Say once of each trial that it has sent nothing for long."""
         silent_before = self._silent
         self._silent = {}
-        for trial in known:
+        for trial in trials:
             if trial.status is TrialStatus.RUNNING:
                 state = (trial.trial.key, trial.started, len(trial.reported))
                 silence = silent_before.get(state, 0.0) + LOOK_SECONDS
                 self._silent[state] = silence
-                self._look_at_silence(trial, silence, known)
+                self._look_at_silence(trial, silence, trials)
 
     def _look_at_silence(
-        self, trial: KnownTrial, silence: float, known: Sequence[KnownTrial]
+        self, trial: KnownTrial, silence: float, trials: Sequence[KnownTrial]
     ) -> None:
         """Say that this trial has sent nothing for long, if so and if it was not said."""
         key = trial.trial.key
-        usual = evaluation_seconds(self._spec, known, trial.trial)
+        usual = evaluation_seconds(self._spec, trials, trial.trial)
         if usual is None:
             limit = UNKNOWN_SILENCE
             comparison = ""

@@ -27,7 +27,9 @@ from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
 CHUNK = 1000  # texts handed to the tokenizer at once
 
 # Streams of randomness that must not follow one another.
-_SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
+_SUBSET = 0
+_EVALUATION = 1
+_SELECTION = 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
@@ -60,7 +62,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
-    """By name: train (the recipe's subset), evaluation, holdout if any, and the companions.
+    """Read by name: train (the recipe's subset), evaluation, holdout if any, and the companions.
 
     Raises DataError as `prepare` does.
     """
@@ -75,7 +77,7 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
 
 
 def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
-    """How many of these training rows the recipe takes, its holdout included. Raises DataError."""
+    """Return how many training rows the recipe takes, its holdout included. Raises DataError."""
     size = rows if recipe.train_size is None else recipe.train_size
     if size > rows:
         raise DataError(
@@ -109,7 +111,7 @@ def _permutation(count: int, seed: int, stream: int) -> NDArray[Any]:
 
 
 def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row its place within its stratum [E], from 0; and rows of each stratum."""
+    """Return each row's place within its stratum [E], from 0; and the rows of each stratum."""
     by_stratum = np.argsort(strata, kind="stable")
     sizes = np.bincount(strata)
     rank = np.empty(len(strata), dtype=np.int64)
@@ -120,7 +122,8 @@ def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
     source = task.source
     assert isinstance(source, FilesSource | DataSetSource) and source.evaluation_share is not None
-    share, rows = source.evaluation_share, len(every)
+    share = source.evaluation_share
+    rows = len(every)
     held_out = round(rows * share)
     order = stratified_order(type_of(task.kind).strata(every.labels), seed, _EVALUATION)
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
@@ -135,7 +138,7 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
-    """The recipe's subset of the training rows: `train`, and `holdout` where it holds some out."""
+    """Return the recipe's subset of the training rows: `train`, and a `holdout` if it has one."""
     if recipe.train_size is None and recipe.holdout is None:
         return {"train": train}
     size = size_in_use(task, recipe, len(train))
@@ -195,7 +198,7 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
 
 
 def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
-    """The rows of a split, at least one, cut to `max_length` tokens."""
+    """Tokenise the rows of a split, at least one, cut to `max_length` tokens."""
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
@@ -244,7 +247,7 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """sha256 of everything that decides how a tokenizer splits texts; not of where it lies."""
+    """Return sha256 of everything that decides how a tokenizer splits texts, wherever it lies."""
     special = {
         "class": type(tokenizer).__name__,
         "special": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},

@@ -25,7 +25,7 @@ from elsa_tune.tasks.data_sets import read_data_set, split_table
 from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.tasks.types.registry import type_of
-from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.hub import fetch
 
@@ -38,7 +38,7 @@ _WAYS_OUT = (
 
 
 def read_texts(task: TaskSpec) -> dict[str, Split]:
-    """`train`, the companions by name, and `evaluation` where the task has one.
+    """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
     in the split's notes; one empty text of two is an empty text. Raises DataError for missing
@@ -53,7 +53,7 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
         case DataSetSource():
             texts = _data_set(task, task.source)
         case EmbeddedSource():
-            texts = read_standard_library(task.source.shuffled_labels)
+            texts = read_embedded(shuffled_labels=task.source.shuffled_labels)
     for split in texts.values():
         check_variety(task, split)
     return texts
@@ -109,8 +109,9 @@ def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
-    """Where the files of these splits of `nyu-mll/glue:CONFIG` lie: in the hub's cache, or fetched
-    into it. Raises DataError within seconds where neither can be.
+    """Return the folder of these splits of `nyu-mll/glue:CONFIG`, fetched if it is not cached.
+
+    Raises DataError within seconds where it cannot be had.
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
     if (cached := _cached_folder(config, splits)) is not None:
@@ -133,7 +134,7 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
 
 
 def cached_tasks() -> list[str]:
-    """The tasks of GLUE that lie in the hub's cache: they need no download."""
+    """Return the tasks of GLUE that lie in the hub's cache: they need no download."""
     return [
         config
         for config, layout in LAYOUTS.items()
@@ -142,22 +143,22 @@ def cached_tasks() -> list[str]:
 
 
 def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
-    """The latest snapshot in the hub's cache that has all of these splits."""
+    """Return the latest snapshot in the hub's cache that has all of these splits."""
     folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
+    for folder in sorted(folders, key=lambda snapshot: snapshot.stat().st_mtime, reverse=True):
         if all(_hub_files(folder, config, split) for split in splits):
             return folder
     return None
 
 
 def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
-    """All of a split's, or none: the end of their names says how many there are."""
-    found = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
-    return found if found and found[0].stem.endswith(f"-{len(found):05}") else []
+    """Return all of a split's files, or none: the end of their names says how many there are."""
+    files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
+    return files if files and files[0].stem.endswith(f"-{len(files):05}") else []
 
 
 def _hub_table(task: TaskSpec, file: Path) -> Table:
-    """Labels as their texts, so that hub and files go through the same judgement; -1 stays -1."""
+    """Read labels as their texts, so that hub and files are judged alike; -1 stays -1."""
     table = read_table(file, "parquet", [*task.text_columns, task.label_column])
     if task.classes:
         names = {str(number): name for number, name in enumerate(task.classes)}
@@ -177,13 +178,13 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
 
 
 def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
-    found = read_data_set(source.location, source.config, source.revision)
+    data_set = read_data_set(source.location, source.config, source.revision)
     wanted = [*task.text_columns, task.label_column]
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
         if split is not None:
-            splits[name] = to_split(task, [split_table(found, split, wanted)])
-    notes = found.notes
+            splits[name] = to_split(task, [split_table(data_set, split, wanted)])
+    notes = data_set.notes
     if str(source.evaluation).startswith("test"):
         notes += (
             f"no validation split: '{source.evaluation}' is evaluated, and chooses learning rate "
@@ -194,63 +195,86 @@ def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
 
 
 def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
-    """The complete rows of one or more tables, labels as ids or values; the rest are counted.
+    """Return the complete rows of one or more tables, labels as numbers; the rest are counted.
 
     layout: names the columns where they are not the task's.
     """
-    text_columns, label_column = (layout or task).text_columns, (layout or task).label_column
-    texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
-    labels: list[Any] = []
-    notes: list[str] = []
-    reasons: Counter[str] = Counter()
+    columns = layout or task
+    names = (*columns.text_columns, columns.label_column)
+    missing_labels = task.cleaning.missing_labels
+    # Rows that the task itself leaves out are none that are lost.
+    meant = {_meant(columns.label_column, label) for label in missing_labels}
     task_type = type_of(task.kind)
     read_label = task_type.label_reader(task)
+    texts: tuple[list[str], ...] = tuple([] for _ in columns.text_columns)
+    labels: list[Any] = []
+    notes: list[str] = []
+    lost: Counter[str] = Counter()
     for table in tables:
-        skipped: dict[str, list[int]] = {}
-        for line, reason in table.malformed:
-            skipped.setdefault(reason, []).append(line)
-        cells = [table.columns[name] for name in (*text_columns, label_column)]
-        for line, *row in zip(table.lines, *cells, strict=True):
-            lacks = _incomplete(text_columns, label_column, row, task.cleaning.missing_labels)
-            if lacks is not None:
-                skipped.setdefault(lacks, []).append(line)
-                continue
-            *row_texts, label = (cell or "" for cell in row)
+        rows, skipped = _sorted_out(table, names, missing_labels)
+        for line, *row_texts, label in rows:
             labels.append(read_label(label, f"{table.path} line {line}"))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         notes += _skip_notes(table, skipped)
-        # Those that the task itself leaves out are none that are lost.
-        asked = {_meant(label_column, one) for one in task.cleaning.missing_labels}
-        reasons.update({why: len(lines) for why, lines in skipped.items() if why not in asked})
-    where = " + ".join(str(table.path) for table in tables)
-    lost = _lost(tables, reasons)
-    return Split(where, texts, np.asarray(labels, dtype=task_type.label_dtype), tuple(notes), lost)
+        for reason, lines in skipped.items():
+            if reason not in meant:
+                lost[reason] += len(lines)
+    return Split(
+        where=" + ".join(str(table.path) for table in tables),
+        texts=texts,
+        labels=np.asarray(labels, dtype=task_type.label_dtype),
+        notes=tuple(notes),
+        lost=_lost(tables, lost),
+    )
+
+
+def _sorted_out(
+    table: Table, names: Sequence[str], missing_labels: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
+    """Return the rows that can be used, and the lines of the others by the reason.
+
+    A row is its line and its cells as texts. names: of the columns, the label's last.
+    """
+    skipped: dict[str, list[int]] = {}
+    for line, reason in table.malformed:
+        skipped.setdefault(reason, []).append(line)
+    rows: list[tuple[Any, ...]] = []
+    for line, *cells in zip(table.lines, *(table.columns[name] for name in names), strict=True):
+        lacks = _incomplete(names, cells, missing_labels)
+        if lacks is None:
+            rows.append((line, *(cell or "" for cell in cells)))
+        else:
+            skipped.setdefault(lacks, []).append(line)
+    return rows, skipped
 
 
 def _incomplete(
-    texts: Sequence[str], label: str, row: Sequence[str | None], missing_labels: Sequence[str]
+    names: Sequence[str], cells: Sequence[str | None], missing_labels: Sequence[str]
 ) -> str | None:
-    """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
-    is_blank = [not (cell and cell.strip()) for cell in row]
+    """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
+    is_blank = [not (cell and cell.strip()) for cell in cells]
     if is_blank[-1] or all(is_blank[:-1]):
-        blank = [name for name, one in zip((*texts, label), is_blank, strict=True) if one]
+        blank = [name for name, is_missing in zip(names, is_blank, strict=True) if is_missing]
         return f"missing {', '.join(blank)}"
-    if label == "gold_label" and row[-1] == UNLABELLED:
+    label = cells[-1]
+    if names[-1] == "gold_label" and label == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
-    return _meant(label, str(row[-1])) if row[-1] in missing_labels else None
+    if label in missing_labels:
+        return _meant(names[-1], str(label))
+    return None
 
 
 def _meant(column: str, label: str) -> str:
-    """The reason for leaving out a row whose label means that there is none."""
+    """Return the reason for leaving out a row whose label means that there is none."""
     return f"{column} is '{label}'"
 
 
 def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
-    """The rows that were left out, the commonest reasons first."""
+    """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
-    ordered = sorted(reasons.items(), key=lambda one: -one[1])
+    ordered = sorted(reasons.items(), key=lambda counted: -counted[1])
     return RowFinding(
         code=FindingCode.ROWS_LOST,
         count=sum(reasons.values()),

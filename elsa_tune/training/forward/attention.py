@@ -161,7 +161,10 @@ class _Attended(torch.autograd.Function):
         bias: Tensor | None,
         heads: Heads,
     ) -> Tensor:
-        """q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w]."""
+        """Return the context [h, b, n, d].
+
+        q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w].
+        """
         scores = (q @ k.transpose(2, 3)).float().mul_(heads.scaling)  # [h, b, n, w]
         if padding is not None:
             scores += padding.squeeze(1)

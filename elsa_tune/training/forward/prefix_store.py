@@ -45,7 +45,7 @@ class NotKeptError(Exception):
 
 
 def budget_bytes() -> int:
-    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError for no number."""
+    """Return $ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         gigabytes = float(text) if text else DEFAULT_BUDGET_GB
@@ -58,9 +58,9 @@ def budget_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What an entry must hold. tokens: of each split, by name."""
+    """What an entry must hold."""
 
-    tokens: Mapping[str, int]
+    tokens: Mapping[str, int]  # of each split, by name
     hidden_size: int
     dtype: torch.dtype
 
@@ -72,21 +72,21 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySummary:
-    """One entry as `elsa-tune cache ls` shows it. last_used: seconds since the epoch."""
+    """One entry as `elsa-tune cache ls` shows it."""
 
     key: str
     what: str
     bytes: int
-    last_used: float
+    last_used: float  # seconds since the epoch
     in_use: bool
 
 
 @dataclass(slots=True)
 class Reading:
-    """Hidden states [tokens, H] by split. file: the entry that is read, locked against eviction."""
+    """Hidden states that are read instead of computed."""
 
-    hidden: dict[str, Tensor] = field(default_factory=dict)
-    file: BinaryIO | None = None
+    hidden: dict[str, Tensor] = field(default_factory=dict)  # [tokens, H] by split
+    file: BinaryIO | None = None  # the entry that is read, locked against eviction
 
     def close(self) -> None:
         """Let go of them; the tensors must not be used any more."""
@@ -103,7 +103,7 @@ class PrefixStore:
         self.budget = budget_bytes()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
-        """An entry to read, None where there is none or a damaged one. Waits for who writes it.
+        """Return an entry to read, None for none or a damaged one. Waits for who writes it.
 
         Its size is compared at every opening, its checksum at the first one by this process.
         """
@@ -119,7 +119,7 @@ class PrefixStore:
 
     @contextlib.contextmanager
     def building(self, what: str) -> Iterator[None]:
-        """Only one process of the node builds `what` at a time; the others wait here."""
+        """Let only one process of the node build `what` at a time; the others wait here."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder / f"{what}.lock", fcntl.LOCK_EX, "ab"):
             yield
@@ -148,10 +148,12 @@ class PrefixStore:
 
     @contextlib.contextmanager
     def writing(self, key: str, what: str, shape: Shape) -> Iterator[Callable[[Tensor], None]]:
-        """Takes the rows [tokens, H] of an entry block by block, in the order of the shape's
-        splits. The entry can be read afterwards only; one of that name is replaced. Raises OSError.
+        """Take the rows [tokens, H] of an entry block by block, in the order of the shape's splits.
+
+        The entry can be read afterwards only; one of that name is replaced. Raises OSError.
         """
-        entry, crc = self.folder / key, 0
+        entry = self.folder / key
+        crc = 0
         self.folder.mkdir(parents=True, exist_ok=True)
         entry.unlink(missing_ok=True)  # whoever reads it keeps it
 
@@ -175,8 +177,8 @@ class PrefixStore:
                 raise
 
     def entries(self) -> list[EntrySummary]:
-        """Every entry, the most recently used first, unfinished and damaged ones included."""
-        found = []
+        """Return every entry, also unfinished and damaged ones, the most recently used first."""
+        summaries = []
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
@@ -184,7 +186,7 @@ class PrefixStore:
             with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
                 what = str(json.loads(file.read(_FACTS))["what"])
             with contextlib.suppress(OSError):
-                found.append(
+                summaries.append(
                     EntrySummary(
                         key=entry.name,
                         what=what,
@@ -193,7 +195,7 @@ class PrefixStore:
                         in_use=_is_locked(entry),
                     )
                 )
-        return sorted(found, key=lambda one: one.last_used, reverse=True)
+        return sorted(summaries, key=lambda summary: summary.last_used, reverse=True)
 
     def evict(self, key: str) -> bool:
         """Remove an entry unless somebody reads or writes it; whether it was removed."""
@@ -206,8 +208,9 @@ class PrefixStore:
 
 
 def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
-    """The file, open and locked; never through a link. Raises OSError, of which BlockingIOError
-    where the lock is not to be waited for.
+    """Open and lock the file, never through a link.
+
+    Raises OSError, of which BlockingIOError where the lock is not to be waited for.
     """
 
     def without_links(name: str, flags: int) -> int:
@@ -233,22 +236,22 @@ def _is_locked(entry: Path) -> bool:
 
 
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
-    """Raises one of _NO_FACTS for an unfinished or damaged entry."""
+    """Return whether the entry is complete. Raises one of _NO_FACTS where it has no facts."""
     if os.fstat(file.fileno()).st_size != _FACTS + shape.bytes:
         return False
     expected = json.loads(file.read(_FACTS))["crc32"]
     if (entry, expected) not in _verified:
-        found = 0
+        crc = 0
         while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-        if found != expected:
+            crc = zlib.crc32(block, crc)
+        if crc != expected:
             return False
         _verified.add((entry, expected))
     return True
 
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
-    """Each split's rows [tokens, H]; private pages, so nothing done to them reaches the file."""
+    """Map each split's rows [tokens, H] into private pages: no change reaches the file."""
     mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
     rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
     return dict(zip(shape.tokens, rows.split(list(shape.tokens.values())), strict=True))

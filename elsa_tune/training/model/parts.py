@@ -74,7 +74,7 @@ def divide(model: PreTrainedModel) -> ModelParts:
 
 
 def layer_list(model: PreTrainedModel) -> nn.ModuleList:
-    """The L layers, as the model holds them. Raises ModelError as `divide` does."""
+    """Return the L layers, as the model holds them. Raises ModelError as `divide` does."""
     return _find_layers(model)[1]
 
 
@@ -112,22 +112,22 @@ def prefix_modules(model: PreTrainedModel, layers: int) -> list[nn.Module]:
 
 
 def final_linear(model: PreTrainedModel) -> str:
-    """Name of the task's own last linear module, whose width is `num_labels`. Raises ModelError."""
+    """Return the name of the last linear module, whose width is `num_labels`. Raises ModelError."""
     outside_base = f"{model.base_model_prefix}."
-    found: list[str] = [
+    names: list[str] = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
         and module.out_features == model.config.num_labels
         and not name.startswith(outside_base)
     ]
-    if not found:
+    if not names:
         raise _refusal(model, "has no linear classification layer at its end")
-    return found[-1]
+    return names[-1]
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """The layers' full name and module; every refusal is made here."""
+    """Return the layers' full name and module; every refusal is made here."""
     _refuse_other_kinds(model)
     base = model.base_model
     if base is model:
@@ -186,8 +186,9 @@ def _refuse_other_kinds(model: PreTrainedModel) -> None:
 
 
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
-    """The layer's index, "embedding", "head", or None where nothing tells, for a parameter, or for
-    a module by its name with a dot behind it; `path` names the layers.
+    """Return where a parameter belongs, or a module by its name with a dot behind it.
+
+    The layer's index, "embedding", "head", or None where nothing tells. path: names the layers.
     """
     if name.startswith(f"{path}."):
         return int(name[len(path) + 1 :].split(".", 1)[0])
@@ -208,15 +209,16 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
 
 
 def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
-    """Whether `name` was registered before the layers, at the level where the two names part."""
-    ours, theirs = name.split("."), path.split(".")
+    """Return whether `name` was registered before the layers, where the two names part."""
+    ours = name.split(".")
+    theirs = path.split(".")
     level = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     order = list(model.get_submodule(".".join(theirs[:level]))._modules)
     return ours[level] in order and order.index(ours[level]) < order.index(theirs[level])
 
 
 def _is_constant(model: PreTrainedModel, name: str) -> bool:
-    """Sinusoidal position tables are made without a gradient, and stay so."""
+    """Return whether it is a sinusoidal position table: made without a gradient, they stay so."""
     holder = name.rsplit(".", 1)[0]
     if "Sinusoidal" in type(model.get_submodule(holder)).__name__:
         return True

@@ -62,7 +62,7 @@ class _MeanFirst:
         self._mask = kwargs.get("attention_mask")
 
     def put(self, module: nn.Module, args: Any, output: Any) -> Any:
-        """The last layer's output [B, T, H], alone or first of a tuple, with its mean in front."""
+        """Return the last layer's output [B, T, H], or a tuple with it, its mean in front."""
         hidden: Tensor = output[0] if isinstance(output, tuple) else output
         mask = torch.ones(hidden.shape[:2]) if self._mask is None else self._mask
         share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
