@@ -29,7 +29,6 @@ import argparse
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import sys
 import tempfile
@@ -54,14 +53,15 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lab"))
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap, scores_of
+from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.tables.task_file import resolve_task
 from replay import Table
 
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap, scores_of
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.stopping import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.freeze import FreezeDepth
@@ -69,7 +69,6 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
-from elsa_tune.tables.task_file import resolve_task
 
 LAB = Path(__file__).resolve().parent / "lab"
 KEPT_ASIDE = "cola"
@@ -632,12 +631,27 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> A
 
 RULE = "today's rule"
 WAYS: dict[str, Way] = {}
-_b = Way("fixed", "joint", 8, gain=3, order="turns", reach=1e9, share=.25)
-for _k in ({}, dict(steps=1),dict(steps=2),dict(steps=3),dict(steps=4),dict(steps=2,gain=2),dict(steps=2,octaves=2.3),dict(steps=2,octaves=3),dict(steps=2,octaves=3.5),dict(steps=2,level=.5),dict(steps=2,level=.7),dict(steps=2,share=.35),dict(steps=1,octaves=3.5),dict(steps=1,gain=2)):
-    WAYS["fixed "+" ".join(f"{a}={v}" for a,v in _k.items())]=dataclasses.replace(_b,**_k)
+_b = Way("fixed", "joint", 8, gain=3, order="turns", reach=1e9, share=0.25)
+for _k in (
+    {},
+    dict(steps=1),
+    dict(steps=2),
+    dict(steps=3),
+    dict(steps=4),
+    dict(steps=2, gain=2),
+    dict(steps=2, octaves=2.3),
+    dict(steps=2, octaves=3),
+    dict(steps=2, octaves=3.5),
+    dict(steps=2, level=0.5),
+    dict(steps=2, level=0.7),
+    dict(steps=2, share=0.35),
+    dict(steps=1, octaves=3.5),
+    dict(steps=1, gain=2),
+):
+    WAYS["fixed " + " ".join(f"{a}={v}" for a, v in _k.items())] = dataclasses.replace(_b, **_k)
 _b = Way("gp", "joint", 8, gain=2.0, order="turns")
-for _k in ({}, dict(gain=3),dict(gain=100),dict(gain=3,noise=.005),dict(reach=2.5,gain=3)):
-    WAYS["gp "+" ".join(f"{a}={v}" for a,v in _k.items())]=dataclasses.replace(_b,**_k)
+for _k in ({}, dict(gain=3), dict(gain=100), dict(gain=3, noise=0.005), dict(reach=2.5, gain=3)):
+    WAYS["gp " + " ".join(f"{a}={v}" for a, v in _k.items())] = dataclasses.replace(_b, **_k)
 
 
 def at_border(run: Run, depth: FreezeDepth) -> Border | None:

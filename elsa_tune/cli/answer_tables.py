@@ -153,26 +153,40 @@ def _marks(curve: FreezeCurve, depth: Candidate, *, details: bool) -> str:
 
 
 def _depths(console: Console, curve: FreezeCurve, *, details: bool) -> None:
-    """One line per depth, without empty columns and what a narrow window can best spare."""
-    joint = curve.task == ALL_TASKS
+    """Print a line for each depth, without what a narrow window can best spare."""
     marks = [_marks(curve, point.depth, details=details) for point in curve.points]
-    cells = [{"": mark, **point_cells(one)} for mark, one in zip(marks, curve.points, strict=True)]
-    hidden = set() if details else {*DETAILED, *({"failed"} if joint else ())}
-    columns = {
-        "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
-        for name in cells[0]
-        if name not in hidden
-    }
+    columns = _columns(curve, marks, details=details)
     bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
-    there = {column.header for column in table.columns}
-    spared = [
-        name for name in SPARED if set(columns.get(name, ())) - {"", "-"} and name not in there
-    ]
+    shown = {column.header for column in table.columns}
     console.print(table)
-    console.print("  ".join(_legend(curve, marks, there)), style="dim")
+    console.print("  ".join(_legend(curve, marks, shown)), style="dim")
+    spared = [name for name in SPARED if name not in shown and _says_something(columns.get(name))]
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
+
+
+def _columns(
+    curve: FreezeCurve, marks: Sequence[str], *, details: bool
+) -> dict[str, Sequence[str]]:
+    """Return the cells of each column by its header."""
+    is_joint = curve.task == ALL_TASKS
+    hidden: set[str] = set()
+    if not details:
+        hidden.update(DETAILED)
+        if is_joint:
+            hidden.add("failed")
+    cells = [point_cells(point) for point in curve.points]
+    columns: dict[str, Sequence[str]] = {"": marks}
+    for name in cells[0]:
+        if name not in hidden:
+            header = "least kept" if is_joint and name == "kept" else name
+            columns[header] = [each[name] for each in cells]
+    return columns
+
+
+def _says_something(cells: Sequence[str] | None) -> bool:
+    return any(cell not in ("", "-") for cell in cells or ())
 
 
 def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:

@@ -238,38 +238,65 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
+    """Return what is drawn of a curve: levels, runs, means, and the depths that were decided."""
     place = places(answer.with_quality)
-    found = sorted(answer.with_quality, key=lambda point: place[point.depth])
-    yield from _levels(answer, place[found[0].depth], place[found[-1].depth])
-    runs = [(place[point.depth], 100 * one) for point in found for one in point.qualities]
-    if runs:
-        x, y = zip(*runs, strict=True)
-        yield Series(name="single runs", look=SEEDS, x=x, y=y)
-    ends = [
-        (None, None) if point.seeds < FEWEST_RUNS else (point.ci_low, point.ci_high)
-        for point in found
-    ]
-    yield Series(
+    drawn = sorted(answer.with_quality, key=lambda point: place[point.depth])
+    yield from _levels(answer, place[drawn[0].depth], place[drawn[-1].depth])
+    yield from _runs(drawn, place)
+    yield _means(drawn, place)
+    yield from _decided(answer, drawn, place)
+
+
+def _runs(drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]) -> Iterator[Series]:
+    """Return the single runs, where they are known."""
+    x: list[float] = []
+    y: list[float] = []
+    for point in drawn:
+        for quality in point.qualities:
+            x.append(place[point.depth])
+            y.append(100 * quality)
+    if x:
+        yield Series(name="single runs", look=SEEDS, x=tuple(x), y=tuple(y))
+
+
+def _means(drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]) -> Series:
+    """Return the means, with intervals where there are seeds enough for them."""
+    low: list[float | None] = []
+    high: list[float | None] = []
+    for point in drawn:
+        has_interval = point.seeds >= FEWEST_RUNS
+        low.append(_in_points(point.ci_low) if has_interval else None)
+        high.append(_in_points(point.ci_high) if has_interval else None)
+    return Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(place[point.depth] for point in found),
-        y=tuple(100 * (point.quality or 0.0) for point in found),
-        low=tuple(None if low is None else 100 * low for low, _ in ends),
-        high=tuple(None if high is None else 100 * high for _, high in ends),
+        x=tuple(place[point.depth] for point in drawn),
+        y=tuple(100 * (point.quality or 0.0) for point in drawn),
+        low=tuple(low),
+        high=tuple(high),
     )
+
+
+def _in_points(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _decided(
+    answer: Answer, drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]
+) -> Iterator[Series]:
+    """Mark the depths that were decided, but for the recommended one, at which the arrow points."""
     decided = [
         ("certified", CERTIFIED, answer.certified),
         ("operating point", OPERATING, answer.operating_point),
     ]
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    chosen = answer.recommendation.point
-    there = {point.depth: point for point in found if chosen is None or point != chosen}
-    for name, how, one in decided:
-        # The arrow says all of the answer itself.
-        if one is not None and (point := there.get(one.depth)) is not None:
+    points = {point.depth: point for point in drawn if point != answer.recommendation.point}
+    for name, look, marked in decided:
+        point = None if marked is None else points.get(marked.depth)
+        if point is not None:
             x = (place[point.depth],)
-            yield Series(name=name, look=how, x=x, y=(100 * (point.quality or 0.0),))
+            yield Series(name=name, look=look, x=x, y=(100 * (point.quality or 0.0),))
 
 
 def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:

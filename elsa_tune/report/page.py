@@ -179,36 +179,20 @@ def page_html(
     )
     named = by_name(answers)
     target = answers[0].target if answers else DEFAULT_TARGET
-    models, tasks = ({getattr(one, what) for one in named.values()} for what in ("model", "task"))
-    about = models.pop() if len(models) == 1 else f"{len(models)} models"
-    about += f" on {tasks.pop() if len(tasks) == 1 else f'{len(tasks)} tasks'}"
+    goal = target_text(target)
     figures = _figures(charts)
     of_searches = {} if origins is None else origins
+    sections: list[Section] = []
+    for number, (name, answer) in enumerate(named.items(), 1):
+        sections.append(_section(f"answer-{number}", name, answer, figures.get(name, {})))
     return environment.get_template("page.html.jinja").render(
-        heading=f"How many layers must be fine-tuned to keep {target_text(target)}: {about}",
+        heading=f"How many layers must be fine-tuned to keep {goal}: {_about(named)}",
         summary=summary(answers),
         facts=facts(rows, of_searches),
         overview=None if len(answers) == 1 else _overview(answers, named),
-        sections=[
-            Section(
-                key=f"answer-{number}",
-                name=name,
-                card=answer.first_lines,
-                figures=figures.get(name, {}),
-                table=curve_table(name, answer),
-                costs=cost_table(name, answer),
-                in_full=in_full(answer),
-                warnings=tuple(one.text for one in answer.warnings if one.code not in DETAILS),
-                remarks=tuple(one.text for one in answer.warnings if one.code in DETAILS),
-            )
-            for number, (name, answer) in enumerate(named.items(), 1)
-        ],
-        joint=[
-            (f"{one.model}, all tasks together", one.first_lines, in_full(one))
-            for one in answers
-            if one.decided_by is not None
-        ],
-        target=target_text(target),
+        sections=sections,
+        joint=_joint(answers),
+        target=goal,
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
         probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
         searches=list(dict.fromkeys(one.command for one in of_searches.values() if one.command)),
@@ -216,6 +200,39 @@ def page_html(
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
+
+
+def _about(named: Mapping[str, Answer]) -> str:
+    """Write what the answers are about: `bert_base on rte`, `2 models on 3 tasks`."""
+    models = {answer.model for answer in named.values()}
+    tasks = {answer.task for answer in named.values()}
+    model = models.pop() if len(models) == 1 else f"{len(models)} models"
+    task = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"{model} on {task}"
+
+
+def _section(key: str, name: str, answer: Answer, figures: Mapping[str, Drawing]) -> Section:
+    return Section(
+        key=key,
+        name=name,
+        card=answer.first_lines,
+        figures=figures,
+        table=curve_table(name, answer),
+        costs=cost_table(name, answer),
+        in_full=in_full(answer),
+        warnings=tuple(each.text for each in answer.warnings if each.code not in DETAILS),
+        remarks=tuple(each.text for each in answer.warnings if each.code in DETAILS),
+    )
+
+
+def _joint(answers: Sequence[Answer]) -> list[tuple[str, FirstLines, str]]:
+    """Return title, first lines and full text of each answer for all tasks together."""
+    joint: list[tuple[str, FirstLines, str]] = []
+    for answer in answers:
+        if answer.decided_by is not None:
+            title = f"{answer.model}, all tasks together"
+            joint.append((title, answer.first_lines, in_full(answer)))
+    return joint
 
 
 def _shown(value: object) -> object:

@@ -203,38 +203,10 @@ def report(
 
 
 def _read_question(asked: Asked) -> tuple[Source, Question]:
-    """What is asked and where, the options checked against one another before anything is read."""
-    table = asked.from_
-    columns = asked.map_
-    storage_path = asked.storage_path
-    search = named_search(asked.name, asked.search)
-    origins = {
-        "--published": asked.published or None,
-        "--from": table,
-        "--tracking-uri": asked.tracking_uri,
-        "--storage-path": storage_path,
-    }
-    given = [name for name, value in origins.items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"{listed(given)} each say where the results are; give one of them")
-    is_csv = table is not None and table.suffix != ".jsonl"
-    if (columns or asked.scale == "percent") and not is_csv:
-        raise UsageError("--map and --scale percent are for a results table given with --from")
-    is_named = table is not None or search is not None or asked.published
-    if not (is_named or asked.model or asked.task or asked.tracking_uri):
-        storage = StorePaths(Path.cwd()).storage_at(storage_path)
-        search = latest_search(storage)
-        if search is None:
-            raise UsageError(
-                f"no search is recorded in {storage}; `elsa-tune search` starts one, --model with "
-                "--task asks an MLflow store, and --from FILE a results table"
-            )
-    elif not is_named and (asked.model is None or not asked.task):
-        missing = "--model" if asked.model is None else "--task (or --task all)"
-        raise UsageError(
-            f"{missing} is needed to ask about recorded searches; or name one search, as "
-            "`elsa-tune searches` lists them, or a results table with --from FILE"
-        )
+    """Return where is asked and what; the options are checked before anything is read."""
+    _check_places(asked)
+    search = _search_asked(asked)
+
     from elsa_tune import sources
 
     question = sources.Question(
@@ -245,16 +217,66 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
     )
     if asked.published:
         return sources.Published(), question
-    if table is not None and is_csv:
-        return sources.Table(table, columns or (), percent=asked.scale == "percent"), question
+    if asked.from_ is not None and _is_csv(asked.from_):
+        table = sources.Table(asked.from_, asked.map_ or (), percent=asked.scale == "percent")
+        return table, question
     places = StorePaths(Path.cwd())
-    if journals := table or (storage_path and places.storage_at(storage_path)):
-        return sources.Journals(journals), question
+    if asked.from_ is not None:
+        return sources.Journals(asked.from_), question
+    if asked.storage_path is not None:
+        return sources.Journals(places.storage_at(asked.storage_path)), question
     return sources.recorded(question, places, asked.tracking_uri, _note), question
 
 
+def _check_places(asked: Asked) -> None:
+    """Raise UsageError where several places are named, or a table's options without a table."""
+    places = {
+        "--published": asked.published or None,
+        "--from": asked.from_,
+        "--tracking-uri": asked.tracking_uri,
+        "--storage-path": asked.storage_path,
+    }
+    given = [name for name, value in places.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{listed(given)} each say where the results are; give one of them")
+    is_of_table = asked.map_ or asked.scale == "percent"
+    if is_of_table and (asked.from_ is None or not _is_csv(asked.from_)):
+        raise UsageError("--map and --scale percent are for a results table given with --from")
+
+
+def _is_csv(table: Path) -> bool:
+    """Whether `--from` names a table and no journal."""
+    return table.suffix != ".jsonl"
+
+
+def _search_asked(asked: Asked) -> str | None:
+    """Return the search that is asked about, by default the latest; None asks about others.
+
+    Raises UsageError where nothing says what is asked about.
+    """
+    search = named_search(asked.name, asked.search)
+    if asked.from_ is not None or search is not None or asked.published:
+        return search
+    if not (asked.model or asked.task or asked.tracking_uri):
+        storage = StorePaths(Path.cwd()).storage_at(asked.storage_path)
+        latest = latest_search(storage)
+        if latest is None:
+            raise UsageError(
+                f"no search is recorded in {storage}; `elsa-tune search` starts one, --model with "
+                "--task asks an MLflow store, and --from FILE a results table"
+            )
+        return latest
+    if asked.model is None or not asked.task:
+        missing = "--model" if asked.model is None else "--task (or --task all)"
+        raise UsageError(
+            f"{missing} is needed to ask about recorded searches; or name one search, as "
+            "`elsa-tune searches` lists them, or a results table with --from FILE"
+        )
+    return None
+
+
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
-    """None for every task. A YAML file stands for the task it describes."""
+    """Return the tasks' names, None for every task; a YAML file stands for the task it describes."""
     from elsa_tune.tasks.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
@@ -266,7 +288,7 @@ def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
-    """Numbers, `full` for the whole training set, `all`."""
+    """Read numbers, `full` for the complete training set, and `all`."""
     from elsa_tune.sources import FULL
 
     if not texts or ALL in texts:

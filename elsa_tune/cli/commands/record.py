@@ -52,36 +52,44 @@ def searches(
         say(f"deleted search '{delete}' and {runs} MLflow runs")
         return
     warnings: dict[str, None] = {}
-    found = list_searches(storage, named, warnings.setdefault)
-    if named is storage_path is None and not found and places.database.exists():
-        # Those of other folders: MLflow takes seconds to ask.
-        found = list_searches(storage, places.tracking_uri(), warnings.setdefault)
+    recorded = list_searches(storage, named, warnings.setdefault)
+    names_no_place = named is None and storage_path is None
+    if names_no_place and not recorded and places.database.exists():
+        # The searches of other folders: MLflow takes seconds to ask.
+        recorded = list_searches(storage, places.tracking_uri(), warnings.setdefault)
     for warning in warnings:
         say(with_options(f"elsa-tune: {warning}"))
-    if name is not None and not found and not warnings:
-        find_search(storage, name)
-    if not found and not warnings and format == "table":
-        say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
-        return
-    rows = [_as_json(folder, state) for folder, state in found]
-    if name is not None:
-        if not (those := [one for one in rows if one["name"] == name]):
-            raise UnknownNameError.among("search", name, {one["name"] for one in rows})
-        rows = those
+    if not recorded and not warnings:
+        if name is not None:
+            find_search(storage, name)
+        if format == "table":
+            say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
+            return
+    rows = _named([_as_json(folder, state) for folder, state in recorded], name)
     if format == "table":
-        rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
+        rows = [row | {"answer": _answer_text(row["answer"])} for row in rows]
     show(rows, format, LISTED)
     if format == "table":
         _say_next(rows)
 
 
+def _named(rows: list[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
+    """Return the rows of this name, all of them for None. Raises UnknownNameError."""
+    if name is None:
+        return rows
+    of_name = [row for row in rows if row["name"] == name]
+    if not of_name:
+        raise UnknownNameError.among("search", name, {row["name"] for row in rows})
+    return of_name
+
+
 def _say_next(rows: Sequence[dict[str, Any]]) -> None:
-    """What to type about the latest search that is complete, and about those that are not."""
-    ended = [one for one in rows if one["next"] is not None]
-    unfinished = [one for one in ended if one["next"].split()[1] == "resume"]
-    for one in ended:
-        if one not in unfinished:
-            say(f"Next: {one['next']}")
+    """Say what to type about the latest search that is complete, and about those that are not."""
+    ended = [row for row in rows if row["next"] is not None]
+    unfinished = [row for row in ended if row["next"].split()[1] == "resume"]
+    for row in ended:
+        if row not in unfinished:
+            say(f"Next: {row['next']}")
             break
     if unfinished:
         others = f" ({len(unfinished)} are not complete)" if len(unfinished) > 1 else ""
@@ -89,7 +97,7 @@ def _say_next(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _next(folder: Path | None, state: "SearchState") -> str | None:
-    """The command for it; None while it runs."""
+    """Return the command for a search; None while it runs."""
     from elsa_tune.tracking.journal_records import SearchStatus
 
     if folder is None:
@@ -119,13 +127,13 @@ def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
 
 
 def _answer_text(answer: Any) -> str:
-    """A recorded answer in a few words; of several answers one after the other."""
+    """Write a recorded answer in a few words; several answers one after the other."""
     if isinstance(answer, list) and answer:
         return "; ".join(map(_answer_text, answer))
     if isinstance(answer, dict) and "operating_point" in answer:
         # Searches of earlier versions recorded no recommendation.
-        found = answer.get("recommendation", answer["operating_point"])
-        advice = found if isinstance(found, dict) else {}
+        point = answer.get("recommendation", answer["operating_point"])
+        advice = point if isinstance(point, dict) else {}
         if advice.get("action") == "linear_model":
             return "fine-tune nothing: a linear model is enough"
         if advice.get("fine_tuned_layers") is not None:
