@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,9 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     for number, line in lines:
         cells = {name: line[place] for name, place in layout.places.items() if line[place]}
         cells |= layout.constants
-        # Such as the run of a search that has its trials' runs as children.
-        is_other = layout.understood and not cells.keys() & {"frozen_layers", "quality"}
-        if is_other:
-            left_out["with neither frozen layers nor quality"] += 1
-        elif cells.get("phase") == Phase.PROBE:
-            left_out["linear probes of the frozen model"] += 1
+        why = _why_left_out(cells, is_foreign=bool(layout.understood))
+        if why:
+            left_out[why] += 1
         else:
             rows.append(read_row(path, number, cells, percent))
     if not rows:
@@ -72,6 +69,15 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     told = [f"{path}:", *layout.understood, _counts(kept)]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(kept, tuple(told))
+
+
+def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
+    """Return of which kind a line is that holds no result; "" for a result."""
+    if is_foreign and not cells.keys() & {"frozen_layers", CANDIDATE, "quality"}:
+        return "with neither frozen layers nor quality"  # such as the run of a whole search
+    if cells.get("phase") == Phase.PROBE:
+        return "linear probes of the frozen model"
+    return ""
 
 
 def _without_repeated(rows: Sequence[ResultRow]) -> list[ResultRow]:
