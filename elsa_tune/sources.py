@@ -20,7 +20,8 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
-from elsa_tune.results.results_csv import import_results, published_rows
+from elsa_tune.results.published import published_rows
+from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.tasks.known import KNOWN_TASKS

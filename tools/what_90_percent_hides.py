@@ -11,7 +11,7 @@ from pathlib import Path
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.results.results_csv import published_rows
+from elsa_tune.results.published import published_rows
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import METRIC_WORDS, rate_text
 

@@ -1,8 +1,6 @@
-"""A results table of any tool as rows, and back; and the two studies' printed means, one such."""
+"""A results table of any tool as rows, and back."""
 
 import csv
-import enum
-import functools
 import io
 import re
 from collections import Counter
@@ -11,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.results.columns import CANDIDATE, COLUMNS, REQUIRED, lay_out, read_mapping, read_row
+from elsa_tune.results.cells import read_row
+from elsa_tune.results.columns import CANDIDATE, COLUMNS, REQUIRED, lay_out, read_mapping
+from elsa_tune.specs.candidates import candidate_fields, is_depth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tasks.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
@@ -24,10 +23,10 @@ _ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was read of a results table."""
+    """A results table that was read."""
 
-    rows: list[ResultRow]  # never empty
-    told: tuple[str, ...]  # what was understood, a line each; () for a table of our own
+    rows: list[ResultRow]  # one or more
+    told: tuple[str, ...]  # what was understood, one line each; () for a table of our own
 
 
 def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
@@ -37,7 +36,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
     ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
-    named = read_mapping(mapping)
+    given = read_mapping(mapping)
     lines = _lines(path)
     _, header = next(lines, (0, []))
     if not header:
@@ -45,13 +44,13 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     if "training_iteration" in header and "status" not in header:
         lines = _with_ray_status(header, lines)
         header = [*header, "status"]
-    places, constants, columns = lay_out(path, header, named)
-    is_foreign = bool(columns)
-    rows: list[ResultRow] = []
+    layout = lay_out(path, header, given)
     left_out: Counter[str] = Counter()
+    rows = []
     for number, line in lines:
-        cells = {name: line[place] for name, place in places.items() if line[place]} | constants
-        why = _why_left_out(cells, is_foreign)
+        cells = {name: line[place] for name, place in layout.places.items() if line[place]}
+        cells |= layout.constants
+        why = _why_left_out(cells, is_foreign=bool(layout.understood))
         if why:
             left_out[why] += 1
         else:
@@ -63,53 +62,63 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
         )
-    if not is_foreign:
+    if not layout.understood:
         return Imported(rows, ())
-    kept = _without_broken_attempts(rows)
+    kept = _without_repeated(rows)
     left_out["of attempts that were repeated"] = len(rows) - len(kept)
-    understood = [f"{path}:", *columns, _counts(kept)]
-    for why, count in left_out.items():
-        if count:
-            understood.append(f"left out: {count} {why}")
-    return Imported(kept, tuple(understood))
+    told = [f"{path}:", *layout.understood, _counts(kept)]
+    told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
+    return Imported(kept, tuple(told))
 
 
-def _why_left_out(cells: Mapping[str, str], is_foreign: bool) -> str:
-    """Say of which kind a line is that is no result; "" for a result."""
+def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
+    """Return of which kind a line is that holds no result; "" for a result."""
     if is_foreign and not cells.keys() & {"frozen_layers", CANDIDATE, "quality"}:
-        return "with neither frozen layers nor quality"  # e.g. a search's parent run
+        return "with neither frozen layers nor quality"  # such as the run of a whole search
     if cells.get("phase") == Phase.PROBE:
         return "linear probes of the frozen model"
     return ""
 
 
-def _without_broken_attempts(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Leave out runs that broke beside those that took their place: tools keep both."""
+def _without_repeated(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Drop the runs that broke where others took their place: tools keep both."""
     ended = {_identity(row) for row in rows if row.status.is_final}
     return [row for row in rows if row.status.is_final or _identity(row) not in ended]
 
 
 def _counts(rows: Sequence[ResultRow]) -> str:
-    """Write how many rows there are, by status and phase."""
+    """Return `6 rows: 6 completed; 6 measuring, 0 exploring`."""
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
     by_status = ", ".join(f"{count} {name}" for name, count in statuses.items())
     return (
-        f"{len(rows)} rows: {by_status}; {phases[Phase.MEASURE]} measuring, "
-        f"{phases[Phase.EXPLORE]} exploring"
+        f"{len(rows)} rows: {by_status}; "
+        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
     )
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:
-    """Rows that repeat a trial have the same; what has no seed is repeated by nothing."""
-    what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
-    seed = id(row) if row.seed is None else row.seed
-    return (*what, row.search, row.phase, row.depth, row.learning_rate, seed)
+    """Return what rows that repeat a trial have in common; nothing repeats one without a seed."""
+    return (
+        row.model,
+        row.task,
+        row.train_size,
+        row.metric,
+        row.selection,
+        row.comparison,
+        row.search,
+        row.phase,
+        row.depth,
+        row.learning_rate,
+        id(row) if row.seed is None else row.seed,
+    )
 
 
 def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:
-    """Each line with how its trial ended. One with fewer reports than others was stopped where
-    `done` is true (which is false too for functions that ran to their end), else it failed.
+    """Give each line how its trial ended.
+
+    One with fewer reports than others was stopped where `done` is true (which is false too for
+    functions that ran to their end), else it failed.
     """
     trials = list(lines)
     reports = header.index("training_iteration")
@@ -125,7 +134,7 @@ def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Ro
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """The lines that hold anything, the header first; all as long as the header, and stripped."""
+    """Yield the lines that hold anything, the header first, stripped; all are as long as it."""
     fields = 0
     for number, cells in csv_rows(path):
         stripped = [cell[1:] if _ESCAPE.match(cell) else cell for cell in map(str.strip, cells)]
@@ -140,7 +149,7 @@ def _lines(path: Path) -> Iterator[Row]:
 
 
 def plain_cell(value: object) -> object:
-    """A cell as written: what looks like a formula gets an apostrophe, which reading drops."""
+    """Return a cell as written: a formula's look gets an apostrophe, which reading drops."""
     if not isinstance(value, str) or not _FORMULA.match(value):
         return value
     try:
@@ -151,7 +160,7 @@ def plain_cell(value: object) -> object:
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
-    """A table as CSV, each cell by `plain_cell`; nothing for None."""
+    """Return a table as CSV, each cell by `plain_cell`; nothing for None."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -162,45 +171,18 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 def write_results(rows: Iterable[ResultRow]) -> str:
     """Return the rows as a table that `import_results` reads back; qualities are fractions.
 
-    It has a column `candidate` where a row is of another method than freezing.
+    It has the column `candidate` only where a row's is no depth.
     """
     rows = list(rows)
-    columns = list(COLUMNS)
-    if any("frozen_layers" not in row.depth.record() for row in rows):
-        columns.append(CANDIDATE)
+    columns = COLUMNS if all(is_depth(row.depth) for row in rows) else (*COLUMNS, CANDIDATE)
     lines = []
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
         values["comparison"] = str(row.comparison)
-        record = row.depth.record()
-        values["frozen_layers"] = record.get("frozen_layers")
-        values["embeddings_frozen"] = str(record.get("embeddings_frozen", "")).lower()
-        values[CANDIDATE] = row.depth.label
-        lines.append([values[name] for name in columns])
+        values |= candidate_fields(row.depth)
+        if is_depth(row.depth):
+            values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
+        else:
+            values[CANDIDATE] = row.depth.label
+        lines.append([values.get(name) for name in columns])
     return csv_text(columns, lines)
-
-
-class Study(enum.StrEnum):
-    """A published study, whose means are rows here."""
-
-    ELSA = "elsa"  # the whole training set, depths L/2..L: Tables 3-5 (BERT-base from Table 3)
-    LOW_RESOURCE = "low-resource"  # RoBERTa-base, 50 to 1,000 examples, depths 0..L; CoLA: accuracy
-
-    @property
-    def source(self) -> str:
-        """Whose numbers these are, as in the `comparison` of its rows."""
-        if self is Study.ELSA:
-            return "Lee, Tang, Lin 2019 (arXiv 1911.03090)"
-        return "the low-resource blog study, appendix"
-
-
-@functools.cache
-def printed_rows(study: Study) -> tuple[ResultRow, ...]:
-    """The means in the tables' order; MNLI's second evaluation split is task `mnli_mismatched`."""
-    rows = import_results(Path(__file__).parent / "data" / "published.csv").rows
-    return tuple(row for row in rows if str(row.comparison) == study.source)
-
-
-def published_rows() -> list[ResultRow]:
-    """The means of both studies on the tasks that a search knows."""
-    return [row for study in Study for row in printed_rows(study) if row.task != MISMATCHED]

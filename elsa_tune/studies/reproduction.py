@@ -12,7 +12,7 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
-from elsa_tune.results.results_csv import Study, printed_rows
+from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
 from elsa_tune.searching.launch import sizes
 from elsa_tune.searching.request import Request, request_of

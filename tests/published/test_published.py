@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.results.results_csv import Study, import_results, printed_rows, published_rows
+from elsa_tune.results.published import Study, printed_rows, published_rows
+from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tasks.known import GLUE_TASKS
 

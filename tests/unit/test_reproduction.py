@@ -24,7 +24,7 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
-from elsa_tune.results.results_csv import Study
+from elsa_tune.results.published import Study
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.strategies import strategy_of

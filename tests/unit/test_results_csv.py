@@ -146,7 +146,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
         (
             "embeddings_frozen",
             "maybe",
-            "must be true or false, not 'maybe'",
+            "embeddings_frozen is 'maybe'; it must be true or false",
         ),
         (
             "embeddings_frozen",

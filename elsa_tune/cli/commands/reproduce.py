@@ -10,7 +10,7 @@ import typer
 from elsa_tune.cli.options import DryRun, grouped
 from elsa_tune.cli.printing import show, with_options
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError, shortlist
-from elsa_tune.results.results_csv import Study
+from elsa_tune.results.published import Study
 from elsa_tune.searching.inputs import Places, SearchOptions
 from elsa_tune.searching.output import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
