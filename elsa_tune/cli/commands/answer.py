@@ -276,7 +276,7 @@ def _search_asked(asked: Asked) -> str | None:
 
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the tasks' names, None for every task; a YAML file stands for the task it describes."""
+    """Return the tasks' names, None for every task; a YAML file stands for its task."""
     from elsa_tune.tasks.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
