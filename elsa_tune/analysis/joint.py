@@ -46,21 +46,56 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 
     Raises ResultsError where the curves disagree on the number of layers.
     """
-    first = tasks[0]
+    _check_layers(tasks)
+    common = _common_points(tasks)
+    answer = _without_decision(tasks, common, excluded)
+    without = [task for task in tasks if not task.is_answered]
+    if without:
+        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
+        return replace(
+            answer,
+            reason=without[0].reason,
+            sentence=f"No joint answer. {reasons}",
+            decided_by=tuple(task.task for task in without),
+        )
+    if all(point.depth.is_reference for point in common):
+        return replace(
+            answer,
+            reason=Reason.NO_COMMON_DEPTH,
+            sentence="No joint answer: no depth with frozen layers was measured for every task.",
+            decided_by=tuple(task.task for task in tasks),
+        )
+    answer = _decided(answer, tasks)
+    raw = answer.operating_point
+    assert raw is not None  # just decided
+    return replace(
+        answer,
+        warnings=(*answer.warnings, *_on_answer(tasks, answer, raw)),
+        sentence=" ".join(_sentences(tasks, answer, raw)),
+        certainty=" ".join(_certainty(tasks, answer)),
+    )
+
+
+def _check_layers(tasks: Sequence[Answer]) -> None:
     counts = {task.layers for task in tasks}
     if len(counts) > 1:
         raise ResultsError(
-            f"{first.model} has {listed(str(count) for count in sorted(counts))} layers in "
+            f"{tasks[0].model} has {listed(str(count) for count in sorted(counts))} layers in "
             "different tasks; one model has one number of layers, so give different models "
             "different names"
         )
-    without = [task for task in tasks if not task.is_answered]
-    common = _common_points(tasks)
+
+
+def _without_decision(
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
+) -> Answer:
+    """Return the joint answer before anything is decided."""
+    first = tasks[0]
     shared: dict[str, Any] = {}  # None where tasks differ
     for name in ("train_size", "search", "metric", "selection"):
         values = {getattr(task, name) for task in tasks}
         shared[name] = values.pop() if len(values) == 1 else None
-    answer = Answer(
+    return Answer(
         model=first.model,
         task=ALL_TASKS,
         **shared,
@@ -72,55 +107,50 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         warnings=tuple(_on_tasks(tasks, common, excluded)),
         uncertainty=Uncertainty(runs={}, policy=common_policy(task.policy for task in tasks)),
     )
-    if without or all(point.depth.is_reference for point in common):
-        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
-        none = "no depth with frozen layers was measured for every task."
-        return replace(
-            answer,
-            reason=without[0].reason if without else Reason.NO_COMMON_DEPTH,
-            sentence=f"No joint answer. {reasons}" if without else f"No joint answer: {none}",
-            decided_by=tuple(task.task for task in (without or tasks)),
-        )
-    common = [replace(point, saves=saves(common[0], point)) for point in common]
+
+
+def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
+    """Return the answer with its operating points, and how sure they are."""
+    full = answer.points[0]
+    common = [replace(point, saves=saves(full, point)) for point in answer.points]
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, numbers = _sure(tasks, common, answer.policy, corrected=False)
-    # Both None where the chance of a task is not known.
-    corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-    for_chance = _sure(tasks, common, answer.policy, corrected=True)[0]
+    certified, reason, depths = _sure(tasks, common, answer.policy, corrected=False)
     if certified is None and reason is None:
-        reason = next((task.reason for task in tasks if task.certified is None), None)
-    # Those that fail at the next smaller k; none where there is none to fail at.
-    below = [point for point in common if point.depth.rank > raw.depth.rank][:1]
-    answer = replace(
+        reasons = [task.reason for task in tasks if task.certified is None]
+        reason = reasons[0] if reasons else None
+    for_chance, _, _ = _sure(tasks, common, answer.policy, corrected=True)
+    return replace(
         answer,
         points=tuple(common),
         operating_point=raw,
-        corrected_operating_point=corrected,
+        # As `for_chance` None where the chance of a task is not known.
+        corrected_operating_point=smallest(common, _pass_everywhere(tasks, corrected=True)),
         failing_above=failing_above(common, passes, raw.depth),
         reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else reason,
-        decided_by=tuple(
-            task.task
-            for task in tasks
-            for point in below
-            if point.depth not in passing(task, task.target)
-        ),
+        decided_by=_deciding(tasks, common, raw),
         certified=certified,
         corrected_certified=for_chance,
-        plausible_depths=numbers,
-        hardly_learnt=tuple(
-            task.task
-            for task in tasks
-            if any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in task.warnings)
-        ),
+        plausible_depths=depths,
+        hardly_learnt=tuple(task.task for task in tasks if _is_kept_by_a_constant(task)),
     )
-    return replace(
-        answer,
-        warnings=(*answer.warnings, *_on_answer(tasks, answer, raw)),
-        sentence=" ".join(_sentences(tasks, answer, raw)),
-        certainty=" ".join(_certainty(tasks, answer)),
-    )
+
+
+def _deciding(
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], raw: CurvePoint
+) -> tuple[str, ...]:
+    """Return the tasks that fail at the next cheaper depth; none where there is none to fail at."""
+    cheaper = [point.depth for point in common if point.depth.rank > raw.depth.rank]
+    if not cheaper:
+        return ()
+    return tuple(task.task for task in tasks if cheaper[0] not in passing(task, task.target))
+
+
+def _is_kept_by_a_constant(task: Answer) -> bool:
+    """Whether a constant answer reaches the target on a task."""
+    codes = [warning.code for warning in task.warnings]
+    return WarningCode.CONSTANT_REACHES_TARGET in codes
 
 
 def _sure(
@@ -152,34 +182,34 @@ def _sure(
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
-    """The depths measured for every task; retentions are those of the task that keeps least."""
-    shared = set.intersection(*({p.depth for p in task.measured} for task in tasks))
-    common = []
-    for depth in sorted(shared):
-        points = [next(p for p in task.measured if p.depth == depth) for task in tasks]
-        common.append(
-            CurvePoint(
-                depth=depth,
-                fine_tuned_layers=points[0].fine_tuned_layers,
-                seeds=min(point.seeds for point in points),
-                failed_seeds=sum(point.failed_seeds for point in points),
-                retention=_of_all(min, [point.retention for point in points]),
-                corrected_retention=_of_all(min, [point.corrected_retention for point in points]),
-                explored=sum(point.explored for point in points),
-                stopped_early=sum(point.stopped_early for point in points),
-                # Parameters and seconds add up over tasks; memory must be there for the hungriest.
-                trainable_parameters=_of_all(math.fsum, [p.trainable_parameters for p in points]),
-                train_seconds=_of_all(math.fsum, [p.train_seconds for p in points]),
-                peak_memory_mb=_of_all(max, [p.peak_memory_mb for p in points]),
-            )
-        )
-    return common
+    """Return the depths measured for every task, as `_joined` makes them of the tasks' points."""
+    of_tasks = [{point.depth: point for point in task.measured} for task in tasks]
+    shared = set.intersection(*(set(points) for points in of_tasks))
+    return [_joined([points[depth] for points in of_tasks]) for depth in sorted(shared)]
+
+
+def _joined(points: Sequence[CurvePoint]) -> CurvePoint:
+    """Return one depth of several tasks; retentions are those of the task that keeps least."""
+    return CurvePoint(
+        depth=points[0].depth,
+        fine_tuned_layers=points[0].fine_tuned_layers,
+        seeds=min(point.seeds for point in points),
+        failed_seeds=sum(point.failed_seeds for point in points),
+        retention=_of_all(min, [point.retention for point in points]),
+        corrected_retention=_of_all(min, [point.corrected_retention for point in points]),
+        explored=sum(point.explored for point in points),
+        stopped_early=sum(point.stopped_early for point in points),
+        # Parameters and seconds add up over tasks; memory must be there for the hungriest.
+        trainable_parameters=_of_all(math.fsum, [point.trainable_parameters for point in points]),
+        train_seconds=_of_all(math.fsum, [point.train_seconds for point in points]),
+        peak_memory_mb=_of_all(max, [point.peak_memory_mb for point in points]),
+    )
 
 
 def _of_all(
     reduce: Callable[[Sequence[float]], float], values: Sequence[float | None]
 ) -> float | None:
-    """None where one of the values is not known."""
+    """Reduce the values to one; None where one of them is not known."""
     known = [value for value in values if value is not None]
     return reduce(known) if len(known) == len(values) else None
 

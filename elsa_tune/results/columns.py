@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import EMBEDDINGS, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -37,9 +39,17 @@ COLUMNS = (
     "peak_memory_mb",
     "trainable_parameters",
 )
+# The label of a row's candidate, where that is of another method than freezing.
+CANDIDATE = "candidate"
 _SHARES = ("quality", "chance", "std")
 _NUMBERS = (
-    *(*_SHARES, "layers", "frozen_layers", "seed", "runs", "learning_rate", "train_size"),
+    *_SHARES,
+    "layers",
+    "frozen_layers",
+    "seed",
+    "runs",
+    "learning_rate",
+    "train_size",
     "epochs",
     "examples",
     "train_seconds",
@@ -47,6 +57,7 @@ _NUMBERS = (
     "trainable_parameters",
 )
 _ROW = TypeAdapter(ResultRow)
+_FREEZE_DEPTH = TypeAdapter(FreezeDepth)
 
 # Statuses as other tools write them, in lower case.
 _STATUSES = {
@@ -58,7 +69,7 @@ _STATUSES = {
 
 
 def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -> ResultRow:
-    """The row of line `number`, from its cells by our names, empty ones left out.
+    """Return the row of line `number`, from its cells by our names, empty ones left out.
 
     percent: quality, std and chance are in percent. Raises ResultsError with what is wrong.
     """
@@ -89,11 +100,7 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
             values[name] = _number(name, values[name], percent)
     if "learning_rate" in values:
         values["learning_rate"] = canonical_rate(values["learning_rate"])
-    frozen = values.pop("frozen_layers", None)
-    depth = {"embeddings_frozen": values.pop("embeddings_frozen", frozen != 0)}
-    if frozen is not None:
-        depth["frozen_layers"] = frozen
-    values["depth"] = FreezeDepth(0, True) if frozen == -1 else depth
+    values["depth"] = _depth(values)
     status = values["status"].lower()
     values["status"] = _STATUSES.get(status, status)
     stopped = values["status"] == TrialStatus.STOPPED_EARLY
@@ -104,6 +111,21 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values
+
+
+def _depth(values: dict[str, Any]) -> Candidate:
+    """Take the cells that name a row's candidate, and return it."""
+    label = values.pop(CANDIDATE, None)
+    frozen = values.pop("frozen_layers", None)
+    embeddings = values.pop("embeddings_frozen", frozen != 0)
+    if frozen == -1:
+        return read_candidate(EMBEDDINGS)
+    if frozen is None and label is not None:
+        return read_candidate(label)
+    record = {"embeddings_frozen": embeddings}
+    if frozen is not None:
+        record["frozen_layers"] = frozen
+    return _FREEZE_DEPTH.validate_python(record)
 
 
 def _number(name: str, text: str, percent: bool) -> float | str:
@@ -166,8 +188,12 @@ _PREFIXES = {
 
 _METRICS = {
     **{metric.value: metric.value for metric in Metric},
-    **{"acc": "accuracy", "mcc": "matthews", "matthews_correlation": "matthews"},
-    **{"matthews_corrcoef": "matthews", "pearsonr": "pearson", "spearmanr": "spearman"},
+    "acc": "accuracy",
+    "mcc": "matthews",
+    "matthews_correlation": "matthews",
+    "matthews_corrcoef": "matthews",
+    "pearsonr": "pearson",
+    "spearmanr": "spearman",
 }
 _SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
 # Balanced accuracy is another metric than accuracy, though its name ends in that.
@@ -176,7 +202,7 @@ _EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(_METRICS)}|quality)")
 
 
 def read_mapping(texts: Sequence[str]) -> dict[str, str]:
-    """What the user said of our columns: the name of the table's, or `=` and a value for all rows.
+    """Return what the user said of our columns: the table's name, or `=` and a value for all rows.
 
     texts: `OURS=THEIRS` or `OURS==VALUE`. Raises UsageError for any other text or a column named
     twice, UnknownNameError for a column that is not ours.
@@ -189,7 +215,7 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
                 f"`map` is '{text}'; it must be OURS=THEIRS, as in "
                 "frozen_layers=config/frozen, or OURS==VALUE, as in model==bert_base"
             )
-        if column not in COLUMNS:
+        if column not in (*COLUMNS, CANDIDATE):
             raise UnknownNameError.among("column", column, COLUMNS, hint="It is in `map`.")
         if column in mapping:
             raise UsageError(f"`map` names {column} twice; leave one out")
@@ -208,17 +234,15 @@ def lay_out(
     """
     constants = {ours: said[1:] for ours, said in mapping.items() if said.startswith("=")}
     sources: dict[str, str] = {}
-    for column in COLUMNS:
+    for column in (*COLUMNS, CANDIDATE):
         if column in constants:
             continue
         if column in mapping:
             sources[column] = _named(path, header, mapping[column])
-        elif found := candidates(header, column):
-            if len(found) > 1:
-                is_twice = len(set(found)) < len(found)
-                way = "rename one" if is_twice else f"choose one, as in `map` {column}={found[0]}"
-                raise ResultsError(f"{path}, line 1: {column} can be {' or '.join(found)}; {way}")
-            sources[column] = found[0]
+        else:
+            theirs = _only_one(path, column, candidates(header, column))
+            if theirs is not None:
+                sources[column] = theirs
     _require(path, header, {*sources, *constants})
     is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())
     told = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
@@ -232,8 +256,19 @@ def lay_out(
     return places, constants, [] if is_ours and not mapping else told
 
 
+def _only_one(path: Path, column: str, names: Sequence[str]) -> str | None:
+    """Return the one name there is for our column, None without any. Raises ResultsError."""
+    if not names:
+        return None
+    if len(names) > 1:
+        is_twice = len(set(names)) < len(names)
+        way = "rename one" if is_twice else f"choose one, as in `map` {column}={names[0]}"
+        raise ResultsError(f"{path}, line 1: {column} can be {' or '.join(names)}; {way}")
+    return names[0]
+
+
 def _named(path: Path, header: Sequence[str], name: str) -> str:
-    """The column that the user named, in whatever case."""
+    """Return the column that the user named, in whatever case."""
     for theirs in header:
         if theirs.lower() == name.lower() and (theirs == name or name not in header):
             return theirs
@@ -258,23 +293,29 @@ def _require(path: Path, header: Sequence[str], found: set[str]) -> None:
 
 
 def candidates(header: Sequence[str], column: str) -> list[str]:
-    """The columns of a table that can be meant by one of ours, of equal standing."""
+    """Return the columns of a table that can be meant by one of ours, of equal standing."""
     for prefix in _PREFIXES.get(column, _PARAMETERS):
-        rests = [
-            (name, name.removeprefix(prefix).lower()) for name in header if name.startswith(prefix)
-        ]
-        last = [(name, re.split("[./]", rest)[-1] if prefix else rest) for name, rest in rests]
-        if column == "quality":
-            last = [(name, column) for name, rest in rests if _EVALUATED.fullmatch(_plain(rest))]
+        rests: dict[str, str] = {}
+        lasts: dict[str, str] = {}
+        for name in header:
+            if not name.startswith(prefix):
+                continue
+            rest = name.removeprefix(prefix).lower()
+            rests[name] = rest
+            lasts[name] = re.split("[./]", rest)[-1] if prefix else rest
+            if column == "quality":
+                lasts[name] = column if _EVALUATED.fullmatch(_plain(rest)) else ""
         # Our own name, and nested, before what others call it.
-        for known, names in ((rests, (column,)), (last, (column,)), (last, _SYNONYMS.get(column))):
-            if found := [name for name, one in known if one in (names or ())]:
-                return found
+        synonyms = _SYNONYMS.get(column, ())
+        for known, wanted in ((rests, (column,)), (lasts, (column,)), (lasts, synonyms)):
+            names = [name for name in header if known.get(name) in wanted]
+            if names:
+                return names
     return []
 
 
 def metric_of(column: str) -> str | None:
-    """The metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
+    """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
     found = _METRIC_COLUMN.fullmatch(_plain(column))
     return None if found is None else _METRICS[found[1]]
 

@@ -6,12 +6,12 @@ import functools
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.results.columns import COLUMNS, REQUIRED, lay_out, read_mapping, read_row
+from elsa_tune.results.columns import CANDIDATE, COLUMNS, REQUIRED, lay_out, read_mapping, read_row
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tasks.known import MISMATCHED
@@ -24,10 +24,10 @@ _ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """rows: never empty. told: what was understood, one line each; () for a table of our own."""
+    """What was read of a results table."""
 
-    rows: list[ResultRow]
-    told: tuple[str, ...]
+    rows: list[ResultRow]  # never empty
+    told: tuple[str, ...]  # what was understood, a line each; () for a table of our own
 
 
 def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
@@ -37,22 +37,23 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
     ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
-    said = read_mapping(mapping)
+    named = read_mapping(mapping)
     lines = _lines(path)
     _, header = next(lines, (0, []))
     if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
     if "training_iteration" in header and "status" not in header:
-        header, lines = [*header, "status"], _with_ray_status(header, lines)
-    places, constants, told = lay_out(path, header, said)
-    rows = []
+        lines = _with_ray_status(header, lines)
+        header = [*header, "status"]
+    places, constants, columns = lay_out(path, header, named)
+    is_foreign = bool(columns)
+    rows: list[ResultRow] = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
         cells = {name: line[place] for name, place in places.items() if line[place]} | constants
-        if told and not cells.keys() & {"frozen_layers", "quality"}:
-            left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
-        elif cells.get("phase") == Phase.PROBE:
-            left_out["linear probes of the frozen model"] += 1
+        why = _why_left_out(cells, is_foreign)
+        if why:
+            left_out[why] += 1
         else:
             rows.append(read_row(path, number, cells, percent))
     if not rows:
@@ -62,22 +63,41 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
         )
-    if not told:
+    if not is_foreign:
         return Imported(rows, ())
-    # Tools keep the runs that broke beside those that took their place.
-    ended = {_identity(row) for row in rows if row.status.is_final}
-    kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
+    kept = _without_broken_attempts(rows)
     left_out["of attempts that were repeated"] = len(rows) - len(kept)
-    rows = kept
+    understood = [f"{path}:", *columns, _counts(kept)]
+    for why, count in left_out.items():
+        if count:
+            understood.append(f"left out: {count} {why}")
+    return Imported(kept, tuple(understood))
+
+
+def _why_left_out(cells: Mapping[str, str], is_foreign: bool) -> str:
+    """Say of which kind a line is that is no result; "" for a result."""
+    if is_foreign and not cells.keys() & {"frozen_layers", CANDIDATE, "quality"}:
+        return "with neither frozen layers nor quality"  # e.g. a search's parent run
+    if cells.get("phase") == Phase.PROBE:
+        return "linear probes of the frozen model"
+    return ""
+
+
+def _without_broken_attempts(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Leave out runs that broke beside those that took their place: tools keep both."""
+    ended = {_identity(row) for row in rows if row.status.is_final}
+    return [row for row in rows if row.status.is_final or _identity(row) not in ended]
+
+
+def _counts(rows: Sequence[ResultRow]) -> str:
+    """Write how many rows there are, by status and phase."""
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
-    counts = (
-        f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
-        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
+    by_status = ", ".join(f"{count} {name}" for name, count in statuses.items())
+    return (
+        f"{len(rows)} rows: {by_status}; {phases[Phase.MEASURE]} measuring, "
+        f"{phases[Phase.EXPLORE]} exploring"
     )
-    told = [f"{path}:", *told, counts]
-    told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
-    return Imported(rows, tuple(told))
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:
@@ -140,7 +160,14 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def write_results(rows: Iterable[ResultRow]) -> str:
-    """The rows as a table that `import_results` reads back; qualities are fractions."""
+    """Return the rows as a table that `import_results` reads back; qualities are fractions.
+
+    It has a column `candidate` where a row is of another method than freezing.
+    """
+    rows = list(rows)
+    columns = list(COLUMNS)
+    if any("frozen_layers" not in row.depth.record() for row in rows):
+        columns.append(CANDIDATE)
     lines = []
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
@@ -148,8 +175,9 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         record = row.depth.record()
         values["frozen_layers"] = record.get("frozen_layers")
         values["embeddings_frozen"] = str(record.get("embeddings_frozen", "")).lower()
-        lines.append([values[name] for name in COLUMNS])
-    return csv_text(COLUMNS, lines)
+        values[CANDIDATE] = row.depth.label
+        lines.append([values[name] for name in columns])
+    return csv_text(columns, lines)
 
 
 class Study(enum.StrEnum):
