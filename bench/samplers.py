@@ -1,34 +1,40 @@
 """Who finds each depth's learning rate: today's rule, or one Optuna study over rate and depth.
 
-    python bench/samplers.py                      # every way in every world, CoLA left out
-    python bench/samplers.py --aside              # CoLA alone, with nothing chosen on it
-    python bench/samplers.py --ask                # how long one proposal takes
+    python bench/samplers.py                                # the product's ways
+    python bench/samplers.py --ways "*Sampler*" "TPE*"      # those of Optuna's own
+    python bench/samplers.py --aside --name samplers_cola   # CoLA, on which nothing was chosen
+    python bench/samplers.py --hunt --name samplers_hunt    # what a hunt explores
 
 Worlds, each with a known expected quality at every depth and rate:
 
 - `recorded`: the laboratory's tables (bench/lab/TASK.parquet), one exploring seed's scores as they
   were recorded; the expected quality is the other seeds' mean.
-- `redrawn`: the same tables, with 6 layers or 12 (a depth between those of half its number); the
-  expected quality is the mean over all seeds, and each trial adds one seed's recorded deviation.
-- `drift`, `low`, `flat`, `deaf`, `rough`: 12 layers, drawn surfaces, smooth in the logarithm of the
-  rate, with seeds that spread as bench/results/seed_spreads.json has it and a collapse at high
-  rates. Their optimum drifts upwards with the depth; lies near 1e-5 (`low`, as large models have
-  it); is wide (`flat`); the deep half learns nothing (`deaf`); the optimum also jumps from depth to
-  depth, so that neighbours say little (`rough`).
+- `redrawn 6`, `redrawn 12`: the same tables, smooth between recorded rates, with 6 layers or 12 (a
+  depth between those of half its number); the expected quality is the mean over all seeds, and each
+  trial adds one seed's recorded deviation.
+- `synthetic`: 12 layers, drawn surfaces, smooth in the logarithm of the rate, with seeds that
+  spread as bench/results/seed_spreads.json has it and a collapse at high rates. Their optimum
+  drifts upwards with the depth (`drift`); lies near 1e-5, as large models have it (`low`); is wide
+  (`flat`); the deep half learns nothing (`deaf`); or it also jumps from depth to depth, so that
+  neighbours say little (`rough`).
 
 Each way explores as a search of one worker does, with the product's early stopping within a depth.
 `regret`: expected quality at the depth's best rate minus that at the chosen one, in points of 100.
-`cost`: of exploring, in trials of the full model; `trials`: how many. Each as [mean, standard
-error], also `against the rule`: the difference in the same worlds. Tasks count alike. Writes
-bench/results/samplers.json.
+`cost`: of exploring, in trials of the full model; `trials`: how many; `border`: the share of depths
+whose best rate lies at the border of what was tried, of which an answer warns. Each as [mean,
+standard error]; `against the rule`: the difference in the same worlds. Tasks count alike. Worlds
+with numbers below 100 served to choose constants, those from 1000 on are reported. Results are
+written as they end, over those of an earlier run with the same `--name`; others stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import fnmatch
 import functools
 import itertools
+import json
 import math
 import sys
 import tempfile
@@ -49,26 +55,24 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.samplers import BaseSampler, GPSampler, PartialFixedSampler, TPESampler
 from optuna.trial import create_trial
 from scipy.interpolate import PchipInterpolator
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lab"))
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap, scores_of
-from elsa_tune.searching.tune.stopping import PerDepthAsha
-from elsa_tune.tables.task_file import resolve_task
 from replay import Table
 
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.inputs import Inputs, SearchOptions
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs.border import Border, border, has_learnt
+from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus, canonical_rate
+from elsa_tune.tasks.task_file import resolve_task
 
 LAB = Path(__file__).resolve().parent / "lab"
 KEPT_ASIDE = "cola"
@@ -77,6 +81,7 @@ SYNTHETIC = ("drift", "low", "flat", "deaf", "rough")
 RATE = "learning_rate"
 DEPTH = "frozen_layers"
 LOW = 1e-6
+WIDE = "{low: 1e-6, high: 1e-2}"
 HIGH = 1e-2
 # Rates among which a surface's best one is looked for.
 GRID = np.geomspace(LOW, HIGH, 161)
@@ -92,7 +97,7 @@ PRIOR_SPREAD = 0.4
 LEAST_STEP = 1.2
 EVALUATIONS = 4
 EARLY_NOISE = (1.0, 0.6, 0.3, 0.0)  # of seeds, at each evaluation, beside the depth's own
-# Of seeds, in points: the median of bench/results/seed_spreads.json, and the spread of its logarithm.
+# Of seeds: the median of bench/results/seed_spreads.json, and how far its logarithm spreads.
 OF_SEED = 0.0104
 SPREAD_OF_SPREAD = 0.6
 
@@ -264,47 +269,65 @@ class Drawn:
 
 
 @functools.cache
-def base_specification(layers: int, depths: tuple[int, ...], evaluations: int, hunt: bool) -> Any:
+def base_specification(
+    layers: int, depths: tuple[int, ...], evaluations: int, hunt: bool, overrides: tuple[str, ...]
+) -> SearchSpec:
     """Return the search `joint`, or `hunt`, over these depths."""
     name = "hunt" if hunt else "joint"
-    space = load_space(name, [f"depths={list(depths)}", f"epochs={evaluations}"])
+    space = load_space(name, [f"depths={list(depths)}", f"epochs={evaluations}", *overrides])
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
+        options = SearchOptions(
+            model="minilm",
+            task=["stdlib"],
             name="replay",
+            storage_path=folder,
+            tracking_uri="sqlite:////nowhere",
+        )
+        inputs = Inputs(
             model=resolve_model("minilm"),
             layers=layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(evaluations),
             space=space,
             space_name=name,
-            storage=Path(folder),
-            tracking_uri="sqlite:////nowhere",
         )
-        return specify(request)
+        return specify(options, inputs)
 
 
 class Run:
     """A search's exploring trials in one world."""
 
-    def __init__(self, world: World, hunt: bool) -> None:
-        base = base_specification(world.layers, tuple(world.depths), world.evaluations, hunt)
+    def __init__(
+        self, world: World, hunt: bool, overrides: tuple[str, ...], **policy: float
+    ) -> None:
+        depths = tuple(world.depths)
+        base = base_specification(world.layers, depths, world.evaluations, hunt, overrides)
+        changed = dataclasses.replace(Policy(), **policy)  # type: ignore[arg-type]
         self.world = world
-        self.spec: SearchSpec = dataclasses.replace(base, chance=world.chance)
+        self.spec: SearchSpec = dataclasses.replace(base, chance=world.chance, policy=changed)
+        self.strategy = strategy_of(self.spec)
         self.known: list[KnownTrial] = []
         self.cost = 0.0
         exempt = [depth for depth in self.spec.explored if is_cheap(self.spec, depth)]
         self._score = self.spec.recipe.selection.score
-        self._scheduler = PerDepthAsha(self.spec.asha, world.evaluations, self._score, exempt)
+        self._scheduler = PerDepthAsha(
+            self.spec.early_stopping, world.evaluations, self._score, exempt
+        )
 
-    def train(self, depth: FreezeDepth, rate: float) -> None:
+    def train_at(self, depth: FreezeDepth, rate: float) -> None:
+        """Run a depth's trial at a rate."""
+        self.train(self.spec.trial(Phase.EXPLORE, depth, rate, self.spec.seed))
+
+    def train(self, spec: TrialSpec) -> None:
         """Run one trial to its end, or until it is stopped."""
+        depth = spec.depth
+        rate = spec.learning_rate
         number = len(tried(self.known, depth))
-        spec = self.spec.trial(Phase.EXPLORE, depth, rate, self.spec.seed)
         controller: Any = None
         trial: Any = SimpleNamespace(trial_id=f"{spec.key} {number}", config={TRIAL: spec})
         self._scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
-        for quality in self.world.curve(depth.frozen_layers, rate, number):
+        for quality in self.world.curve(int(depth.rank), rate, number):
             qualities.append(float(quality))
             result = {"evaluation": len(qualities), self._score: qualities[-1]}
             if self._scheduler.on_trial_result(controller, trial, result) == "STOP":
@@ -327,52 +350,57 @@ class Run:
         return (best.score or 0.0) - (best.scores[len(trial.scores) - 1] - trial.score)
 
 
-def by_rule(run: Run) -> dict[FreezeDepth, float]:
-    """Explore by today's rule."""
-    while slots := exploring_slots(run.spec, run.known):
-        slot = slots[0]
-        rate = slot.learning_rate
-        if rate is None:
-            rate = propose(run.spec, slot.depth, tried(run.known, slot.depth))
-        run.train(slot.depth, rate)
-    return best_rates(run.spec, run.known)
+def by_plan(run: Run) -> dict[Any, float]:
+    """Explore as the product plans it."""
+    while slots := run.strategy.slots(run.known):
+        run.train(run.strategy.trial_of(slots[0], run.known))
+    return run.strategy.best_rates(run.known)
+
+
+def alone(run: Run) -> dict[Any, float]:
+    """Explore as the product plans it, but ask for each depth as if there were no other."""
+    rates = run.strategy.rates
+    while True:
+        begun = len(run.known)
+        for depth in run.spec.explored:
+            here = tried(run.known, depth)
+            rate = rates.next_rate(depth, here)
+            if rate is not None:
+                run.train(run.spec.trial(Phase.EXPLORE, depth, rate, run.spec.seed))
+        if len(run.known) == begun:
+            return run.strategy.best_rates(run.known)
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """One way to explore by Optuna."""
+    """One way to explore by one of Optuna's own samplers."""
 
     base: str  # gp, or tpe
     sees: str  # joint: one study conditioned on the depth; blind: PartialFixedSampler; alone
     tries: int  # at each depth, at most; 0: as many as the rule had in the same world
     starts: str = "near"  # near: today's first rates at the full model, then a neighbour's; wide
-    order: str = "shallow"  # which depth first: shallow, deep, turns
+    order: str = "shallow"  # which depth first: shallow, or all by turns
     gain: float = 0.0  # a depth ends once no rate promises more, in points; 0: never before `tries`
-    dear: float = 0.6  # the part of `gain` that is asked for in proportion to what a trial costs
-    scale: float = 1.0
-    noise: float = 0.02
-    least: int = 2  # tries of a depth before it may end so
-    brackets: bool = True  # nor before rates on both sides of its best have been tried
-    steps: int = 0
-    unlearnt: str = "A"
-    pick: str = "best"  # of the trials: the best score, or mean, the study's own expectation
-    reach: float = 4.0  # proposals lie within this factor of the rates that the depth has tried
-    spread: float = 0.4
-    level: float = 0.6  # of the fixed process: prior deviation, in what is learnt at best
-    octaves: float = 2.7  # its length scale of the rate
-    share: float = 0.35  # its length scale of the depth, a share of the layers
-    prior: str = "lab"  # of the GP's length scales: lab, as the tables have them; or Optuna's own
+    prior: str = "lab"  # of the GP's length scales: as the tables have them, or Optuna's own
 
 
-def lab_prior(way: Way, gp: Any) -> Any:
+# A depth's threshold: as the product has it, lower where trials are cheap.
+DEAR = 0.6
+# Tries of a depth before it may end so.
+LEAST_TRIES = 2
+# Proposals lie within this factor of the rates that the depth has tried.
+REACH = 4.0
+
+
+def lab_prior(gp: Any) -> Any:
     """Return the logarithm of a log-normal prior around what fits the laboratory's tables."""
     import torch
 
     count = len(gp.inverse_squared_lengthscales)
     scales = torch.tensor(LENGTH_SCALES[:count], dtype=torch.float64)
-    terms = (gp.inverse_squared_lengthscales * scales**2).log() / 2 / way.spread
-    level = (gp.kernel_scale / way.scale).log() / way.spread
-    noise = (gp.noise_var / way.noise).log() / (2 * way.spread)
+    terms = (gp.inverse_squared_lengthscales * scales**2).log() / 2 / PRIOR_SPREAD
+    level = (gp.kernel_scale / KERNEL_SCALE).log() / PRIOR_SPREAD
+    noise = (gp.noise_var / NOISE_SHARE).log() / (2 * PRIOR_SPREAD)
     return -((terms**2).sum() + level**2 + noise**2) / 2
 
 
@@ -380,7 +408,7 @@ def _apart(rate: float, other: float) -> bool:
     return max(rate / other, other / rate) >= LEAST_STEP
 
 
-def may_try(way: Way, rate: float, here: Sequence[float], side: Border | None) -> bool:
+def may_try(rate: float, here: Sequence[float], side: Border | None) -> bool:
     """Return whether a depth that has tried `here` may try a rate; side: the only one it may."""
     if not here:
         return True
@@ -389,7 +417,7 @@ def may_try(way: Way, rate: float, here: Sequence[float], side: Border | None) -
     if side is Border.LOW and rate > min(here):
         return False
     is_new = all(_apart(rate, other) for other in here)
-    return is_new and min(here) / way.reach <= rate <= max(here) * way.reach
+    return is_new and min(here) / REACH <= rate <= max(here) * REACH
 
 
 class OfDepth(GPSampler):
@@ -399,9 +427,8 @@ class OfDepth(GPSampler):
 
     def __init__(self, depth: int, here: Sequence[float], seed: int, way: Way) -> None:
         super().__init__(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
-        self._way = way
         if way.prior == "lab":
-            self._log_prior = functools.partial(lab_prior, way)
+            self._log_prior = lab_prior
         self._depth = depth
         self._here = here
         self.side: Border | None = None  # the only one on which it may propose
@@ -422,12 +449,7 @@ class OfDepth(GPSampler):
             tried_points = torch.from_numpy(self.points(space, self._here))
             self.means = gp.posterior(tried_points)[0].tolist()
             acqf = LogEI(gp, space, max(self.means))
-            if self._way.pick == "robust":
-                for factor in (2**-0.5, 2**0.5):
-                    beside = self.points(space, [rate * factor for rate in self._here])
-                    for i, mean in enumerate(gp.posterior(torch.from_numpy(beside))[0].tolist()):
-                        self.means[i] += mean
-        rates = [rate for rate in GRID if may_try(self._way, rate, self._here, self.side)]
+        rates = [rate for rate in GRID if may_try(rate, self._here, self.side)]
         if not rates:  # the end of the range
             self.promised = -1.0
             return self.points(space, [self._here[0]])[0]
@@ -467,12 +489,8 @@ def sampler_of(way: Way, depth: int, here: Sequence[float], seed: int) -> BaseSa
 
 def ask(
     way: Way, run: Run, depth: FreezeDepth, seed: int, side: Border | None = None
-) -> tuple[float, float, list[float]]:
-    """Return the next rate, the gain that it promises in points, and the expected scores of those
-    tried.
-    """
-    if way.base == "fixed":
-        return fixed_process(way, run, depth, side)
+) -> tuple[float, float]:
+    """Return the next rate, and the gain that it promises in points."""
     here = tried(run.known, depth)
     shown = here if way.sees == "alone" else run.known
     layers = run.spec.layers
@@ -496,76 +514,9 @@ def ask(
     rate = float(study.ask(spaces).params[RATE])
     scale = float(np.std(values)) if len(values) > 1 else 1.0
     promised = math.inf
-    means: list[float] = []
     if isinstance(sampler, OfDepth):
         promised = 100 * sampler.promised * scale
-        means = sampler.means
-    return canonical_rate(rate), promised, means
-
-
-def matern(distances: np.ndarray) -> np.ndarray:
-    """Return Matern's kernel, twice differentiable, at these distances in length scales."""
-    scaled = math.sqrt(5) * distances
-    kernel: np.ndarray = np.exp(-scaled) * (1 + scaled + scaled**2 / 3)
-    return kernel
-
-
-def lattice(way: Way) -> list[float]:
-    if not way.steps:
-        return list(GRID)
-    low = math.ceil(way.steps * math.log2(LOW / 5e-5))
-    high = math.floor(way.steps * math.log2(HIGH / 5e-5))
-    return [canonical_rate(5e-5 * 2 ** (k / way.steps)) for k in range(low, high + 1)]
-
-
-def fixed_process(
-    way: Way, run: Run, depth: FreezeDepth, side: Border | None
-) -> tuple[float, float, list[float]]:
-    """Return what `ask` does, by a Gaussian process whose kernel is fixed."""
-    here = tried(run.known, depth)
-    shown = here if way.sees == "alone" else run.known
-    values = np.array([run.value(trial) for trial in shown])
-    unit = max(0.02, float(values.max()) - run.spec.chance)
-    targets = (values - run.spec.chance) / unit
-    layers = run.spec.layers
-
-    def points(frozen: Sequence[int], rates: Sequence[float]) -> np.ndarray:
-        shares = np.array(frozen) / layers
-        return np.column_stack([np.log2(rates) / way.octaves, shares / way.share])
-
-    def kernel(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        distances = np.sqrt(((left[:, None] - right[None]) ** 2).sum(axis=-1))
-        return way.level**2 * matern(distances)
-
-    x = points(
-        [trial.trial.depth.frozen_layers for trial in shown],
-        [trial.trial.learning_rate for trial in shown],
-    )
-    noise = max(way.noise, 0.01 / unit)
-    factor = cho_factor(kernel(x, x) + noise**2 * np.eye(len(x)))
-    solved = cho_solve(factor, targets)
-    n = depth.frozen_layers
-    tried_rates = [trial.trial.learning_rate for trial in here]
-    means = list(kernel(points([n] * len(here), tried_rates), x) @ solved) if here else []
-    top = max(means) if means else float(targets.max())
-    if way.pick == "robust" and means:
-        for beside in (2**-0.5, 2**0.5):
-            rates = [rate * beside for rate in tried_rates]
-            means = list(np.array(means) + kernel(points([n] * len(here), rates), x) @ solved)
-    rates = [rate for rate in lattice(way) if may_try(way, rate, tried_rates, side)]
-    if not rates:
-        return 0.0, -1.0, means
-    candidates = points([n] * len(rates), rates)
-    cross = kernel(candidates, x)
-    mean = cross @ solved
-    variance = way.level**2 - np.einsum("ij,ji->i", cross, cho_solve(factor, cross.T))
-    deviation = np.sqrt(np.maximum(variance, 1e-12))
-    # What a noisy look at it can be expected to move.
-    deviation = deviation**2 / np.sqrt(deviation**2 + noise**2)
-    z = (mean - top) / deviation
-    gain = deviation * (z * ndtr(z) + np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi))
-    at = int(np.argmax(gain))
-    return canonical_rate(rates[at]), 100 * unit * float(gain[at]), means
+    return canonical_rate(rate), promised
 
 
 def first_rate(way: Way, run: Run, depth: FreezeDepth) -> float | None:
@@ -588,10 +539,7 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> A
     """Explore by an Optuna study. counts: how many tries the rule had."""
     ended: set[FreezeDepth] = set()
     depths = list(run.spec.explored)
-    if way.order == "deep":
-        depths.reverse()
     asked = 0
-    chosen = {}
     for number in itertools.count():
         open_depths = [depth for depth in depths if depth not in ended]
         if not open_depths:
@@ -604,54 +552,56 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> A
         rate = first_rate(way, run, depth) if len(here) < most else None
         if rate is None:
             asked += 1
-            rate, promised, means = ask(way, run, depth, seed * 1000 + number)
+            rate, promised = ask(way, run, depth, seed * 1000 + number)
             cost = relative_cost(run.spec, depth)
-            gain = way.gain * (1 - way.dear + way.dear * cost)
-            is_promising = promised > gain or len(here) < way.least
-            rates = [trial.trial.learning_rate for trial in here]
+            is_promising = promised > way.gain * (1 - DEAR + DEAR * cost)
+            is_promising = is_promising or len(here) < LEAST_TRIES
             side = at_border(run, depth)
-            if side is not None and way.unlearnt != "A":
-                if not has_learnt(scores_of(here), run.spec.chance):
-                    if depth.is_full_model:
-                        side = Border.LOW if len(here) % 2 else Border.HIGH
-                    elif way.unlearnt == "C":
-                        side = None
-                        is_promising = True
-            if not is_promising and way.brackets and side is not None and len(here) < most:
-                rate, promised, _ = ask(way, run, depth, seed * 1000 + number, side)
+            if not is_promising and side is not None and len(here) < most:
+                rate, promised = ask(way, run, depth, seed * 1000 + number, side)
                 is_promising = promised >= 0
+            rates = [trial.trial.learning_rate for trial in here]
             if len(here) >= most or not is_promising or rate in rates:
                 ended.add(depth)
-                if way.pick != "best" and means:
-                    chosen[depth] = rates[int(np.argmax(means))]
                 continue
-        run.train(depth, rate)
-    return {**best_rates(run.spec, run.known), **chosen}
+        run.train_at(depth, rate)
+    return run.strategy.best_rates(run.known)
 
 
-RULE = "today's rule"
-WAYS: dict[str, Way] = {}
-_b = Way("fixed", "joint", 8, gain=3, order="turns", reach=1e9, share=0.25)
-for _k in (
-    {},
-    dict(steps=1),
-    dict(steps=2),
-    dict(steps=3),
-    dict(steps=4),
-    dict(steps=2, gain=2),
-    dict(steps=2, octaves=2.3),
-    dict(steps=2, octaves=3),
-    dict(steps=2, octaves=3.5),
-    dict(steps=2, level=0.5),
-    dict(steps=2, level=0.7),
-    dict(steps=2, share=0.35),
-    dict(steps=1, octaves=3.5),
-    dict(steps=1, gain=2),
-):
-    WAYS["fixed " + " ".join(f"{a}={v}" for a, v in _k.items())] = dataclasses.replace(_b, **_k)
-_b = Way("gp", "joint", 8, gain=2.0, order="turns")
-for _k in ({}, dict(gain=3), dict(gain=100), dict(gain=3, noise=0.005), dict(reach=2.5, gain=3)):
-    WAYS["gp " + " ".join(f"{a}={v}" for a, v in _k.items())] = dataclasses.replace(_b, **_k)
+RULE = "the rule"
+STUDY = "one study"
+# Of the space: what the product can be asked to do.
+PLANS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
+    RULE: (("sampler=tpe",), {}),
+    STUDY: (("sampler=gp",), {}),
+    "one study, a gain of 2 points": (("sampler=gp",), {"worth_a_trial": 0.02}),
+    "one study, a gain of 4 points": (("sampler=gp",), {"worth_a_trial": 0.04}),
+    "one study, 2.2 octaves": (("sampler=gp",), {"rate_scale": 2.2}),
+    "one study, 3.2 octaves": (("sampler=gp",), {"rate_scale": 3.2}),
+    "one study, 0.18 of the layers": (("sampler=gp",), {"rank_scale": 0.18}),
+    "one study, 0.35 of the layers": (("sampler=gp",), {"rank_scale": 0.35}),
+    "one study, 3 tries": (("sampler=gp", "tries=3", "extend=false", f"learning_rate={WIDE}"), {}),
+    "one study, 4 tries": (("sampler=gp", "tries=4", "extend=false", f"learning_rate={WIDE}"), {}),
+    "one study, 5 tries": (("sampler=gp", "tries=5", "extend=false", f"learning_rate={WIDE}"), {}),
+}
+ALONE = "a study per depth, otherwise as one study"
+WAYS: dict[str, Way] = {
+    "GPSampler on the depth's slice, ends as one study": Way("gp", "joint", 8, "near", "turns", 3),
+    "GPSampler on the slice, as many tries": Way("gp", "joint", 0),
+    "GPSampler on the slice, 3 tries": Way("gp", "joint", 3),
+    "GPSampler on the slice, 4 tries": Way("gp", "joint", 4),
+    "GPSampler on the slice, 5 tries": Way("gp", "joint", 5),
+    "GPSampler on the slice, as many tries, Optuna's prior": Way("gp", "joint", 0, prior="optuna"),
+    "GPSampler on the slice, as many tries, wide start": Way("gp", "joint", 0, "wide"),
+    "PartialFixedSampler around GPSampler, as many tries": Way("gp", "blind", 0),
+    "GPSampler per depth, as many tries": Way("gp", "alone", 0),
+    "TPE on the slice, as many tries": Way("tpe", "joint", 0),
+    "TPE on the slice, 3 tries": Way("tpe", "joint", 3),
+    "TPE on the slice, 4 tries": Way("tpe", "joint", 4),
+    "TPE on the slice, 5 tries": Way("tpe", "joint", 5),
+    "PartialFixedSampler around TPE, as many tries": Way("tpe", "blind", 0),
+    "TPE per depth, as many tries": Way("tpe", "alone", 0),
+}
 
 
 def at_border(run: Run, depth: FreezeDepth) -> Border | None:
@@ -660,7 +610,7 @@ def at_border(run: Run, depth: FreezeDepth) -> Border | None:
     for trial in tried(run.known, depth):
         is_complete = trial.status is TrialStatus.COMPLETED
         scores[trial.trial.learning_rate] = trial.score if is_complete else None
-    return border(scores, run.spec.chance)
+    return border(scores, run.spec.chance, run.spec.policy.noise)
 
 
 def world_of(kind: str, name: str, number: int) -> World:
@@ -680,16 +630,20 @@ def studies(job: tuple[str, str, int, tuple[str, ...], bool]) -> list[dict[str, 
     world = world_of(kind, name, number)
     best = {n: max(world.expected(n, rate) for rate in GRID) for n in world.depths}
     rows = []
-    counts: dict[FreezeDepth, int] = {}
+    counts: dict[Any, int] = {}
     for way in (RULE, *ways):
-        run = Run(world, hunt)
+        overrides, policy = PLANS.get(way, PLANS[STUDY])
+        run = Run(world, hunt, overrides, **policy)
         started = time.process_time()
-        rates = by_rule(run) if way == RULE else by_study(WAYS[way], run, number, counts)
+        if way in WAYS:
+            rates = by_study(WAYS[way], run, number, counts)
+        else:
+            rates = alone(run) if way == ALONE else by_plan(run)
         spent = time.process_time() - started
         if way == RULE:
             counts = {depth: len(tried(run.known, depth)) for depth in run.spec.explored}
         for depth in run.spec.explored:
-            n = depth.frozen_layers
+            n = int(depth.rank)
             rows.append(
                 {
                     "kind": kind,
@@ -762,37 +716,47 @@ def show(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Every way in every world."""
+    names = (STUDY, ALONE, *(name for name in PLANS if name not in (RULE, STUDY)), *WAYS)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--worlds", type=int, default=40, help="of each task and family")
-    parser.add_argument("--kinds", nargs="+", default=["redrawn 6", "synthetic"])
-    parser.add_argument("--ways", nargs="+", default=[""], help="parts of names; default: all")
+    parser.add_argument("--kinds", nargs="+", default=["redrawn 6", "redrawn 12", "synthetic"])
+    parser.add_argument("--ways", nargs="+", default=[STUDY, ALONE], help="names, or * in them")
     parser.add_argument("--first", type=int, default=1000, help="number of the first world")
     parser.add_argument("--hunt", action="store_true", help="explore what a hunt explores")
     parser.add_argument("--aside", action="store_true", help=f"{KEPT_ASIDE} alone")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--name", default="samplers", help="of the file; '' writes none")
     options = parser.parse_args()
-    ways = tuple(way for way in WAYS if any(part in way for part in options.ways))
-    jobs = []
-    for kind in options.kinds:
-        names: Sequence[str] = (KEPT_ASIDE,) if options.aside else TASKS
-        if kind == "synthetic":
-            names = SYNTHETIC
-        numbers = range(options.first, options.first + options.worlds)
-        if kind == "recorded":
-            numbers = range(2)
-        for name, number in itertools.product(names, numbers):
-            jobs.append((kind, name, number, ways, options.hunt))
+    ways = tuple(
+        name for name in names if any(fnmatch.fnmatch(name, wanted) for wanted in options.ways)
+    )
+    file = machine.RESULTS / f"{options.name}.json"
+    kept = {}
+    if options.name and file.exists():
+        for before in json.loads(file.read_text())["results"]:
+            kept[before["worlds"], before["way"]] = before
+    note = "regret in points of quality, cost in trials of the full model; [mean, s.e.]"
     with ProcessPoolExecutor(options.processes) as pool:
-        rows = pd.DataFrame([row for part in pool.map(studies, jobs, chunksize=4) for row in part])
-    results = list(summary(rows))
-    for found in results:
-        print(show(found), flush=True)
-    if options.name:
-        note = "regret in points of quality, cost in trials of the full model; [mean, s.e.]"
-        print(machine.write(options.name, results, note))
+        for kind in options.kinds:
+            tasks: Sequence[str] = SYNTHETIC if kind == "synthetic" else TASKS
+            if options.aside:
+                tasks = (KEPT_ASIDE,)
+            numbers = range(options.first, options.first + options.worlds)
+            if kind == "recorded":  # the seeds that explored every depth
+                numbers = range(2)
+            jobs = []
+            for number, task in itertools.product(numbers, tasks):
+                jobs.append((kind, task, number, ways, options.hunt))
+            rows = []
+            for part in pool.map(studies, jobs, chunksize=2):
+                rows.extend(part)
+            for found in summary(pd.DataFrame(rows)):
+                kept[found["worlds"], found["way"]] = found
+                print(show(found), flush=True)
+            if options.name:
+                machine.write(options.name, list(kept.values()), note)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
 class SamplerName(enum.StrEnum):
-    """Who proposes the learning rate within a depth."""
+    """Who proposes learning rates."""
 
+    GP = "gp"  # one study of all depths, whose neighbours inform each other
+    # A study per depth:
     TPE = "tpe"
     RANDOM = "random"
     GRID = "grid"
