@@ -92,12 +92,14 @@ def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt
     if full is None or full.quality is None:
         return
     learnt = full.quality - (answer.chance or 0.0)
-    widths = [
-        one.ci_high - one.ci_low
-        for one in (full, point)
-        if one.ci_low is not None and one.ci_high is not None
-    ]
-    if action is Action.FINE_TUNE and max(widths, default=0.0) >= learnt:
+    if action is Action.FINE_TUNE and max(_width(full), _width(point)) >= learnt:
         yield Doubt.INTERVAL_TOO_WIDE
     if action is Action.LINEAR_MODEL and probe is not None and probe.quality > full.quality:
         yield Doubt.FULL_MODEL_BELOW_PROBE
+
+
+def _width(point: CurvePoint) -> float:
+    """Return how wide a point's interval is; 0 where none is known."""
+    if point.ci_low is None or point.ci_high is None:
+        return 0.0
+    return point.ci_high - point.ci_low

@@ -73,27 +73,36 @@ def predict_file(request: PredictRequest, say: Say) -> int:
 
 
 def _formats(request: PredictRequest) -> str:
-    """The format to write. Raises UsageError for what cannot be written, before anything is."""
+    """Return the format to write.
+
+    Raises UsageError for what cannot be written, before anything is.
+    """
     if request.rows != STDIN:
         check_readable(Path(request.rows))
     out = request.out
-    here = input_format(request.rows, request.input_format)
-    format = request.format or (None if out is None else format_of(out)) or here
-    if format == "parquet" and out is None:
+    read = input_format(request.rows, request.input_format)
+    by_name = None if out is None else format_of(out)
+    format = request.format or by_name or read
+    if out is not None:
+        _check_out(out, request)
+    elif format == "parquet":
         raise UsageError(
             "Parquet is not written to stdout: name a file with `out`, or choose a `format`"
         )
-    if out is None:
-        return format
-    if out.exists() and not out.is_file():
-        raise UsageError(f"`out` {out} is not a file; name one")
-    if request.rows != STDIN and out.exists() and out.samefile(request.rows):
-        raise UsageError(f"`out` {out} is the file with the rows; name another")
-    if out.exists() and not request.overwrite:
-        raise UsageError(f"{out} is there already; name another file, or give `overwrite`")
+    return format
+
+
+def _check_out(out: Path, request: PredictRequest) -> None:
+    """Raise UsageError where the file to write cannot be, or must not be, written."""
+    if out.exists():
+        if not out.is_file():
+            raise UsageError(f"`out` {out} is not a file; name one")
+        if request.rows != STDIN and out.samefile(request.rows):
+            raise UsageError(f"`out` {out} is the file with the rows; name another")
+        if not request.overwrite:
+            raise UsageError(f"{out} is there already; name another file, or give `overwrite`")
     if not out.parent.is_dir():
         raise UsageError(f"`out` {out}: there is no folder {out.parent}; create it first")
-    return format
 
 
 def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> None:

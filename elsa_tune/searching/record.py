@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import os
 import platform
 import threading
@@ -217,8 +218,10 @@ class SearchRecord:
             "metric": np.str_(task.metric.value),
         }
         file = self.paths.predictions / f"{key}.npz"
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **kept)
         try:
-            write_aside(file, lambda opened: np.savez_compressed(opened, **kept))
+            write_aside(file, archive.getvalue())
         except OSError as error:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None

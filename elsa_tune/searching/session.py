@@ -1,8 +1,6 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 import contextlib
-import math
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,9 +18,10 @@ from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
-from elsa_tune.searching.planning.plan import Plan, exploring_share
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
@@ -145,12 +144,11 @@ class SearchRun:
         self._plan = plan
         self._board = board
         self._interruption = interruption
-        self._started = time.monotonic()
+        self._limit = TimeLimit(record.spec.max_time)
         # A depth that an earlier session began to measure keeps its rate.
         self._rates = self._kept = measured_rates(plan.known)
         self._is_measuring = False
         self._said = ""  # what the last step was for
-        self._ran_out = False  # exploring or the whole had no more time
         self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
@@ -221,7 +219,7 @@ class SearchRun:
             self._rates,
             self._decide,
             self._measuring,
-            self._may_explore,
+            self._limit,
         )
         searcher.probe = self._probing.trial
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
@@ -264,7 +262,7 @@ class SearchRun:
                 name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._is_over_or_lost),
+                stop=SearchStopper(self._limit, self._interruption, self._watch),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
@@ -285,25 +283,7 @@ class SearchRun:
         return scheduler
 
     def _is_over(self) -> bool:
-        return self._is_late(1.0) or self._interruption.requested
-
-    def _is_over_or_lost(self) -> bool:
-        """Raises LostNodes where Ray Tune must not even try to end its trials."""
-        if self._watch.lost is not None:
-            raise LostNodes
-        return self._is_over()
-
-    def _may_explore(self) -> bool:
-        """Whether exploring, which must leave time to measure, has some of its own left."""
-        is_late = self._is_late(exploring_share(self._spec))
-        return not is_late or not self._plan.strategy.best_rates(self._plan.known)
-
-    def _is_late(self, share: float) -> bool:
-        """Whether this share of the time limit, where there is one, has passed."""
-        limit = math.inf if self._spec.max_time is None else share * self._spec.max_time
-        is_late = time.monotonic() - self._started >= limit
-        self._ran_out = self._ran_out or is_late
-        return is_late
+        return self._limit.has_passed() or self._interruption.requested
 
     def _outcome(self) -> SearchEnded:
         """Return how the session ended. Raises RunError where every trial failed."""
@@ -317,8 +297,8 @@ class SearchRun:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        missing = self._plan.missing(self._rates, explores=self._ran_out)
-        if missing and self._ran_out:
+        missing = self._plan.missing(self._rates, explores=self._limit.ran_out)
+        if missing and self._limit.ran_out:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
             message = f"{trials_text(len(failed))} failed, with {missing}"

@@ -60,6 +60,29 @@ class Policy:
     cheap_cost: _Least = 0.05
     # How many rates beyond its best a cheap depth tries before it stops; others try one.
     cheap_patience: _Number = 2
+    # What sampler `gp` begins with where no trial has ended yet: the upper end of the rates that
+    # models are usually fine-tuned with, and the middle.
+    first_rates: tuple[float, ...] = (5e-5, 2e-5)
+    # Its length scales, what fits the laboratory's tables: of the rate in octaves, and of a
+    # candidate's rank in shares of the layers (bench/samplers.py, as the next four).
+    rate_scale: _Positive = 2.7
+    rank_scale: _Positive = 0.25
+    # What a rate that nothing is known of may score above or below a constant answer, one standard
+    # deviation, in what the search has learnt at best, and the least that this unit may be.
+    prior_level: _Positive = 0.6
+    least_learnt: _Positive = 0.02
+    # How far single runs at one rate lie apart: in that unit, and at least in scores
+    # (bench/results/seed_spreads.json has about a point).
+    prior_noise: _Positive = 0.02
+    seed_spread: _Positive = 0.01
+    # A depth goes on while a trial promises to raise its best score by this much at the full
+    # model, and by this share of it where trials cost nothing.
+    worth_a_trial: _Positive = 0.03
+    worth_if_free: _Share = 0.4
+    # Before a depth learns at any rate, the next one lies within this factor of those tried.
+    blind_step: Annotated[float, Bounds(gt=1)] = 4.0
+    # How many such rates follow the planned tries where no other depth learns either.
+    blind_tries: _Number = 2
     # The points that a TPE study begins with: both ends of the range and its middle.
     first_points: _Number = 3
     # How often a sampler is asked again when it proposes a rate that its depth has tried.

@@ -20,8 +20,10 @@ from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
 class SamplerName(enum.StrEnum):
-    """Who proposes the learning rate within a depth."""
+    """Who proposes learning rates."""
 
+    GP = "gp"  # one study of all depths, whose neighbours inform each other
+    # A study per depth:
     TPE = "tpe"
     RANDOM = "random"
     GRID = "grid"
@@ -72,15 +74,13 @@ RateSpace = RateRange | RateList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asha:
-    """Asynchronous successive halving, with rungs kept per depth.
+    """Asynchronous successive halving, with rungs kept per depth."""
 
-    grace: evaluations every trial is given, or their share if below 1; None: the policy's share.
-    reduction_factor: at each rung about one in so many trials
-    of a depth goes on. margin: and whatever scores at most so much less than the best there.
-    """
-
+    # Evaluations that every trial is given, or their share if below 1; None: the policy's share.
     grace: Annotated[float, Bounds(gt=0, le=1e6)] | None = None
+    # At each rung, the best of a depth's trials go on: one of this number.
     reduction_factor: Annotated[float, Bounds(gt=1)] = 2.0
+    # And those that score at most this much less than the best there.
     margin: Annotated[float, Bounds(ge=0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
@@ -115,60 +115,52 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpec:
-    """A search: model, task, recipe, and the two phases' plan.
-
-    layers: L of the model. tries: exploring trials of the given rates per explored depth; depths
-    that are not `explored` take the full model's rate. extend: how far a depth goes on beyond the
-    given rates, None where it does not. exploring_limit: exploring trials in all, at most; None
-    leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
-    full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
-    even if it promises little. thorough: its second looks have five seeds of the full model.
-    ladder_error: the part of the error spent on leaving out depths of the ladder; 0: none may be.
-    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
-    seed, which certifies nothing, and for searches recorded before looks were planned. seed:
-    exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.
-    train_examples: those that are trained on; holdout_examples: those held out beside them.
-    fingerprints: compared before results are pooled. linear_probe: the frozen model is probed too.
-    findings: what is odd about the rows in use.
-    command: what is typed to start such a search, "" where that is not known.
-    """
+    """A search as it was decided: what it trains, in two phases, and how."""
 
     name: str
-    search_id: str
+    search_id: str  # unique over all machines and for ever
     model: ModelSpec
-    layers: int
+    layers: int  # L of the model
     task: TaskSpec
     recipe: Recipe
-    space: str
-    depths: tuple[Candidate, ...]
-    explored: tuple[Candidate, ...]
-    rates: RateSpace
-    tries: int
+    space: str  # the search space, as it was named
+    depths: tuple[Candidate, ...]  # all candidates, in the order of their tests
+    explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
+    rates: RateSpace  # the given ones
+    tries: int  # exploring trials of the given rates, of each explored candidate
     sampler: SamplerName
     asha: Asha | None
-    seeds: int
-    seed: int
+    seeds: int  # measuring trials of a candidate, at most
+    seed: int  # of exploring trials; measuring trials have seed+1 .. seed+seeds
     resources: Resources
     tracking_uri: str
     address: str | None = None
+    # The seeds that the certificate is judged by, whatever is measured later; None for one seed,
+    # which certifies nothing, and for searches recorded before looks were planned.
     planned_seeds: int | None = None
-    strategy: str = "even"
-    target: float = 0.9
+    strategy: str = "even"  # by its name, which `strategy_of` knows
+    target: float = 0.9  # the share of the full model's quality to keep
+    # A hunt takes second looks that promise little.
     until_certified: bool = False
+    # Its second looks have more seeds of the full model.
     thorough: bool = False
+    # The part of the error that is spent on leaving out depths of its ladder; 0: none may be.
     ladder_error: float = 0.0
+    # How far a candidate goes on beyond the given rates; None where it does not.
     extend: Extension | None = None
+    # Exploring trials in all, at most; None leaves it to `tries` and `extend`.
     exploring_limit: int | None = None
-    max_time: float | None = None
-    chance: float = 0.0
-    train_examples: int = 0
-    holdout_examples: int = 0
+    max_time: float | None = None  # seconds
+    chance: float = 0.0  # the quality of the best constant answer
+    train_examples: int = 0  # those that are trained on
+    holdout_examples: int = 0  # those held out beside them
     evaluation_examples: int = 0
-    fingerprints: dict[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)  # compared before results are pooled
     versions: dict[str, str] = field(default_factory=dict)
-    linear_probe: bool = False
-    findings: tuple[RowFinding, ...] = ()
-    command: str = ""
+    linear_probe: bool = False  # whether the frozen model is probed, too
+    findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
+    command: str = ""  # what is typed to start such a search, "" where that is not known
+    # Searches that were recorded without one have the constants of their version.
     policy: Policy = UNRECORDED
 
     def trial(self, phase: Phase, depth: Candidate, learning_rate: float, seed: int) -> TrialSpec:

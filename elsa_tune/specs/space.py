@@ -19,9 +19,8 @@ from pydantic import (
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.candidates import REFERENCE, read_candidate
+from elsa_tune.specs.candidates import REFERENCE, default_candidates, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.freeze import default_depths
 from elsa_tune.specs.search import (
     Asha,
     RateList,
@@ -140,7 +139,7 @@ class Space(BaseModel):
         Raises SpaceError for one above L.
         """
         if self.depths == "half":
-            return default_depths(layers)
+            return default_candidates(layers)
         if self.depths == "all":
             return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
         return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))

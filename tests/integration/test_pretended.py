@@ -88,7 +88,7 @@ def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
     places: StorePaths, ray: Capacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exploring has no time of its own, and its first trial begins after that."""
-    monkeypatch.setattr("elsa_tune.searching.session.exploring_share", lambda spec: 0.0)
+    monkeypatch.setattr("elsa_tune.searching.tune.searcher.exploring_share", lambda spec: 0.0)
     spec = testing.example_spec(
         depths=(FULL_MODEL,),
         explored=(FULL_MODEL,),

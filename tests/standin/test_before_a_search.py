@@ -119,6 +119,6 @@ def test_a_process_that_was_asked_of_a_gpu_ends_with_its_answer(
 
             return os.getpid()
 
-        asked = [cluster._asked([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
+        asked = [cluster._ask_nodes([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
         first, second = (next(iter(answer.values())) for answer in asked)
         assert first != second

@@ -15,6 +15,7 @@ from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import measuring_trials
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
@@ -305,7 +306,7 @@ def searching(
     spec: SearchSpec,
     known: Callable[[], list[KnownTrial]],
     rates: Mapping[FreezeDepth, float],
-    may_explore: Callable[[], bool] = lambda: True,
+    limit: TimeLimit | None = None,
 ) -> PlanSearcher:
     """A searcher that measures every depth alike."""
     return PlanSearcher(
@@ -314,7 +315,7 @@ def searching(
         rates,
         lambda decided: None,
         partial(measuring_trials, spec),
-        may_explore,
+        limit,
     )
 
 
@@ -471,13 +472,17 @@ def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measu
         depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateRange(low=1e-5, high=5e-5), seeds=2
     )
     known: dict[str, KnownTrial] = {}
-    has_time = True
-    searcher = searching(spec, lambda: list(known.values()), {}, lambda: has_time)
+    now = 0.0
+    limit = TimeLimit(10.0, lambda: now)
+    searcher = searching(spec, lambda: list(known.values()), {}, limit)
     given = [searcher.suggest(str(number))[TRIAL] for number in range(2)]
     assert [one.learning_rate for one in given] == [5e-5, 2.2361e-5]
-    has_time = False
-    assert searcher.suggest("2") is None
-    for number, (trial, score) in enumerate(zip(given, (0.7, 0.8), strict=True)):
+    # Before any trial has ended there would be nothing to measure.
+    now = 6.0
+    third = searcher.suggest("2")[TRIAL]
+    assert third.phase is Phase.EXPLORE
+    trials = zip((*given, third), (0.7, 0.8, 0.75), strict=True)
+    for number, (trial, score) in enumerate(trials):
         known[trial.key] = ended(trial, score)
         # As long as one explores, its depth may change its rate.
         assert searcher.suggest(str(10 + number)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
+from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Record,
     Report,
@@ -32,6 +34,7 @@ from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from tests.unit.search_examples import make_spec
 
+ROOT = Path(__file__).parents[2]
 BEGUN = SearchStarted(name="s", search_id="1", attempt=1, model="m", task="t", time=1.0)
 # As versions before the first of typed journals wrote it.
 TEXTS = {
@@ -217,3 +220,14 @@ def test_a_comparison_of_numbers_is_the_one_of_their_text() -> None:
     assert str(typed) == "weights=012e7, epochs=3, ratio=1e-05, dropout=False"
     assert typed == Comparison.read(str(typed)) and typed.record()["epochs"] == 3  # type: ignore[index]
     assert typed != Comparison.of({**values, "epochs": 4}) and typed != str(typed)
+
+
+def test_a_journal_of_before_written_anew_says_the_same() -> None:
+    """The demo's was written with texts: by this version each of its lines has objects."""
+    records = read_journal(ROOT / "bench" / "results" / "demo" / "journal.jsonl")
+    begun = [record for record in records if isinstance(record, TrialStarted)]
+    anew = [decode(encode(record)) for record in records]
+    assert anew == records
+    rows = rows_of(SearchState.replay(records))
+    assert rows == rows_of(SearchState.replay(anew)) and len(rows) == len(begun)
+    assert {row.given_rates for row in rows} == {(3e-05, 5e-05)}

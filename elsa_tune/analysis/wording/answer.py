@@ -280,8 +280,7 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
 
 
 def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
-    full = answer.full
-    best = answer.best
+    """Warn of a curve that does not fall as layers are frozen."""
     raw = answer.operating_point
     failing = answer.failing_above
     if raw is not None and failing:
@@ -292,6 +291,8 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
             f"({shares}) misses the target, though fine-tuning {_names(answer, [raw])} "
             f"({percent(raw.retention)}) reaches it",
         )
+    full = answer.full
+    best = answer.best
     if full is None or full.quality is None or best is None or best.quality is None:
         return
     if best.quality > full.quality + SAME_QUALITY:
@@ -300,19 +301,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
             f"the best model is not the full one: fine-tuning {_names(answer, [best])} gives "
             f"{points(best.quality)}, the full model {points(full.quality)}",
         )
-    rises = [
-        (after.quality - before.quality, before, after)
-        for before, after in itertools.pairwise(answer.measured)
-        if before.quality is not None and after.quality is not None
-    ]
-    rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
-    if rise > VISIBLE_RISE:
-        yield AnswerWarning(
-            WarningCode.NOT_MONOTONE,
-            f"the curve is not monotone: quality rises from {points(before.quality)} "
-            f"({_names(answer, [before])}) to {points(after.quality)} "
-            f"({_names(answer, [after])})",
-        )
+    yield from _warning_of_a_rise(answer)
     for point in answer.with_quality:
         if point.depth.is_tested or (point.quality or 0.0) <= best.quality + SAME_QUALITY:
             continue
@@ -320,6 +309,27 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
             WarningCode.EMBEDDINGS_ONLY_IS_BEST,
             f"{point.depth.doing(answer.layers)} gives {points(point.quality)}, more than any "
             "other depth; it is never the reference",
+        )
+
+
+def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
+    """Warn of the highest step up between two neighbouring depths, where it can be seen."""
+    highest = VISIBLE_RISE
+    step: tuple[CurvePoint, CurvePoint] | None = None
+    for before, after in itertools.pairwise(answer.measured):
+        if before.quality is None or after.quality is None:
+            continue
+        rise = after.quality - before.quality
+        if rise > highest:
+            highest = rise
+            step = (before, after)
+    if step is not None:
+        before, after = step
+        yield AnswerWarning(
+            WarningCode.NOT_MONOTONE,
+            f"the curve is not monotone: quality rises from {points(before.quality)} "
+            f"({_names(answer, [before])}) to {points(after.quality)} "
+            f"({_names(answer, [after])})",
         )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategy import Strategy
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
@@ -24,8 +26,8 @@ class PlanSearcher(NeverRestored, Searcher):
     known: gives the trials of this search so far. rates: of candidates that an earlier session
     began to measure; they explore no more. decide: called with the rates of all decided candidates
     whenever there are new ones. measuring: gives what is to be measured at given rates.
-    may_explore: asked before an exploring trial begins; once it says no, those that run are waited
-    for.
+    limit: the session's time; once exploring has had its share of it, no more of its trials begin,
+    and those that run are waited for.
     """
 
     # What a worker does beside the plan, once trials are under way: the linear probe.
@@ -38,7 +40,7 @@ class PlanSearcher(NeverRestored, Searcher):
         rates: Mapping[Candidate, float],
         decide: Callable[[Mapping[Candidate, float]], None],
         measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Sequence[TrialSpec]],
-        may_explore: Callable[[], bool] = lambda: True,
+        limit: TimeLimit | None = None,
     ) -> None:
         super().__init__()
         self._spec = strategy.spec
@@ -46,7 +48,7 @@ class PlanSearcher(NeverRestored, Searcher):
         self._known = known
         self._rates = dict(rates)
         self._decide = decide
-        self._may_explore = may_explore
+        self._limit = limit or TimeLimit()
         self._measuring = measuring
         self._probe_runs_as: str | None = None  # Ray's name of it, while it runs
         self._probed = 0
@@ -103,7 +105,7 @@ class PlanSearcher(NeverRestored, Searcher):
         """A trial that could start now: one to explore, else one to measure."""
         slots = self._strategy.slots_left(known, self._rates.keys())
         trial = self._first((self._strategy.trial_of(slot, known) for slot in slots), known)
-        if trial is not None and self._may_explore():
+        if trial is not None and self._may_explore(known):
             return trial
         explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
@@ -112,6 +114,11 @@ class PlanSearcher(NeverRestored, Searcher):
         running = {trial.key for trial in self.under_way}
         left = self._measuring(self._rates, known)
         return self._first((one for one in left if one.key not in running), known)
+
+    def _may_explore(self, known: Sequence[KnownTrial]) -> bool:
+        """Whether exploring, which must leave time to measure, has some of its own left."""
+        is_late = self._limit.has_passed(exploring_share(self._spec))
+        return not is_late or not self._strategy.best_rates(known)
 
     def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
         if len(self._rates) == len(self._spec.depths):

@@ -7,7 +7,6 @@ written anew or evicted like any other. Nothing is written or deleted through a 
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from elsa_tune.errors import UsageError
 from elsa_tune.files import cache_dir
+from elsa_tune.locks import is_locked, open_locked
 
 BUDGET_VARIABLE = "ELSA_TUNE_PREFIX_CACHE_GB"
 DEFAULT_BUDGET_GB = 20.0
@@ -109,9 +109,8 @@ class PrefixStore:
         """
         entry = self.folder / key
         with contextlib.suppress(*_NO_FACTS), contextlib.ExitStack() as opened:
-            file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
-            # Without a name it was evicted between opening and locking.
-            if os.fstat(file.fileno()).st_nlink and _is_sound(entry, file, shape):
+            file = opened.enter_context(open_locked(entry, shared=True))
+            if _is_sound(entry, file, shape):
                 os.utime(file.fileno())
                 opened.pop_all()
                 return Reading(_mapped(file, shape), file)
@@ -121,7 +120,7 @@ class PrefixStore:
     def building(self, what: str) -> Iterator[None]:
         """Let only one process of the node build `what` at a time; the others wait here."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder / f"{what}.lock", fcntl.LOCK_EX, "ab"):
+        with open_locked(self.folder / f"{what}.lock", "ab"):
             yield
 
     def make_room(self, wanted: int) -> None:
@@ -163,7 +162,7 @@ class PrefixStore:
             file.write(data)
             crc = zlib.crc32(data, crc)
 
-        with _locked(entry, fcntl.LOCK_EX, "xb") as file:
+        with open_locked(entry, "xb") as file:
             try:
                 file.seek(_FACTS)
                 yield append
@@ -192,7 +191,7 @@ class PrefixStore:
                         what=what,
                         bytes=entry.lstat().st_size,
                         last_used=entry.lstat().st_mtime,
-                        in_use=_is_locked(entry),
+                        in_use=is_locked(entry),
                     )
                 )
         return sorted(summaries, key=lambda summary: summary.last_used, reverse=True)
@@ -201,38 +200,10 @@ class PrefixStore:
         """Remove an entry unless somebody reads or writes it; whether it was removed."""
         entry = self.folder / key
         with contextlib.suppress(OSError):
-            if not _is_locked(entry):
+            if not is_locked(entry):
                 entry.unlink()
                 return True
         return False
-
-
-def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
-    """Open and lock the file, never through a link.
-
-    Raises OSError, of which BlockingIOError where the lock is not to be waited for.
-    """
-
-    def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW, 0o644)
-
-    file = cast(BinaryIO, open(path, mode, opener=without_links))  # noqa: SIM115  # its caller's
-    try:
-        fcntl.flock(file, lock)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _is_locked(entry: Path) -> bool:
-    try:
-        _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB).close()
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # a link, which nobody reads
-    return False
 
 
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
