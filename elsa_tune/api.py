@@ -55,7 +55,8 @@ class Answers(tuple[Answer, ...]):
         """The first lines, the table and the freeze curve of each."""
         from elsa_tune.report.charts import freeze_curve
         from elsa_tune.report.figures import draw
-        from elsa_tune.report.page import by_name, curve_table
+        from elsa_tune.report.page import by_name
+        from elsa_tune.report.tables import curve_table
 
         told = []
         for name, one in by_name(self).items():

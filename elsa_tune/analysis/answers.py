@@ -1,6 +1,6 @@
 """From rows to answers: one per model, task and training size, then one over a model's tasks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 
 from elsa_tune.analysis.answer import (
@@ -59,15 +59,12 @@ def answer_curves(
     outside (0, 1] or when every task is excluded, UnknownNameError for one that is not there.
     """
     check_target(target)
-    known = {curve.task for curve in curves}
-    for name in exclude_tasks:
-        if name not in known:
-            raise UnknownNameError.among("task", name, known)
-    if known and known <= set(exclude_tasks):
-        raise UsageError("every task is excluded; leave at least one in")
+    _check_excluded(exclude_tasks, {curve.task for curve in curves})
+    by_model: dict[str, list[Answer]] = {}
+    for curve in curves:
+        by_model.setdefault(curve.model, []).append(answer_curve(curve, target))
     answers: list[Answer] = []
-    for model in dict.fromkeys(curve.model for curve in curves):
-        tasks = [answer_curve(curve, target) for curve in curves if curve.model == model]
+    for tasks in by_model.values():
         answers += tasks
         for together in _joined(tasks):
             kept = [answer for answer in together if answer.task not in exclude_tasks]
@@ -75,6 +72,15 @@ def answer_curves(
             if len(together) > 1 and kept:
                 answers.append(_advised(joint_answer(kept, left_out)))
     return answers
+
+
+def _check_excluded(exclude_tasks: Sequence[str], tasks: Collection[str]) -> None:
+    """Raise UnknownNameError for a task that is not there, UsageError where none is left."""
+    for name in exclude_tasks:
+        if name not in tasks:
+            raise UnknownNameError.among("task", name, tasks)
+    if tasks and set(tasks) <= set(exclude_tasks):
+        raise UsageError("every task is excluded; leave at least one in")
 
 
 def _joined(answers: Sequence[Answer]) -> list[list[Answer]]:

@@ -258,20 +258,31 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     # Too few seeds, or means, say nothing of how seeds spread.
     if not steps or any(point.depth not in answer.contrasts for point in steps):
         return answer
-
-    def certifies(seeds: int) -> bool:
-        contrasts = _expected(answer, steps, seeds)
-        return all(_is_probably_above(contrast) for contrast in contrasts)
-
-    choices = range(1 + min(point.seeds for point in [full, *steps]), MOST_SEEDS + 1)
-    if choices and certifies(MOST_SEEDS):
-        # More seeds never hurt, so that the fewest are found by bisection.
-        fewest = choices[bisect.bisect_left(choices, True, key=certifies)]
+    fewest = _fewest_seeds(answer, [full, *steps], steps)
+    if fewest is not None:
         return replace(answer, seeds_to_settle=fewest)
     endless = _expected(answer, steps, ENDLESS_SEEDS)
     would_be_above = all(contrast.value - contrast.allowance > 0 for contrast in endless)
     examples_forbid = would_be_above and any(contrast.lower <= 0 for contrast in endless)
     return replace(answer, examples_forbid=examples_forbid)
+
+
+def _fewest_seeds(
+    answer: Answer, measured: Sequence[CurvePoint], steps: Sequence[CurvePoint]
+) -> int | None:
+    """Return the seeds a depth that would probably certify every step, more than any has now.
+
+    None where MOST_SEEDS would not.
+    """
+
+    def certifies(seeds: int) -> bool:
+        return all(map(_is_probably_above, _expected(answer, steps, seeds)))
+
+    choices = range(1 + min(point.seeds for point in measured), MOST_SEEDS + 1)
+    if not choices or not certifies(MOST_SEEDS):
+        return None
+    # More seeds never hurt, so that the fewest are found by bisection.
+    return choices[bisect.bisect_left(choices, True, key=certifies)]
 
 
 def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[Interval]:

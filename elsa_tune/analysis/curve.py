@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -204,15 +204,9 @@ def _point(
     """Return a depth's point from its rows; nothing of it is known beside other depths yet."""
     depth = rows[0].depth
     name = depths_text([depth], group.first.layers)
-    measuring = measured.without_copies(
-        [row for row in rows if row.phase is Phase.MEASURE], name, warnings
-    )
-    by_rate: dict[float | None, list[MeasuredRun]] = {}
-    for run in measured.usable_runs(measuring, group.chance, name, warnings):
-        by_rate.setdefault(run.row.learning_rate, []).append(run)
+    by_rate = _by_rate(group, rows, name, warnings)
     means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
-    # Where it was measured at several rates, the best mean counts, of equal ones the higher rate's.
-    rate = max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0), default=None)
+    rate = _chosen_rate(by_rate)
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
     point = CurvePoint(
@@ -227,18 +221,41 @@ def _point(
     point = _measured(point, by_rate[rate], rate, group)
     if len(by_rate) > 1:
         point = replace(point, rates=len(by_rate))
-        rates = ", ".join(map(rate_text, sorted(by_rate, key=lambda rate: rate or 0.0)))
-        text = (
-            f"{name}: measured at {len(by_rate)} learning rates ({rates}), and only runs of the "
-            f"same rate are averaged; the best mean, {points(point.quality)} at {rate_text(rate)}, "
-            "was taken, which looks better than a fresh seed will be"
-        )
-        warnings.append(AnswerWarning(WarningCode.SEVERAL_RATES, text))
+        warnings.append(_several_rates(point, name, list(by_rate)))
     failed = [run for run in point.runs if run.is_failed(group.chance, group.policy)]
     if failed:
         text = f"{name}: {measured.failure_text(failed, point.runs, group.chance)}"
         warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return point
+
+
+def _by_rate(
+    group: ResultGroup, rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
+) -> dict[float | None, list[MeasuredRun]]:
+    """Return a depth's measuring runs that count, by their learning rate."""
+    measuring = [row for row in rows if row.phase is Phase.MEASURE]
+    measuring = measured.without_copies(measuring, name, warnings)
+    by_rate: dict[float | None, list[MeasuredRun]] = {}
+    for run in measured.usable_runs(measuring, group.chance, name, warnings):
+        by_rate.setdefault(run.row.learning_rate, []).append(run)
+    return by_rate
+
+
+def _chosen_rate(by_rate: Mapping[float | None, Sequence[MeasuredRun]]) -> float | None:
+    """Return the rate with the best mean, of equal ones the higher; None also without any."""
+    return max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0), default=None)
+
+
+def _several_rates(
+    point: CurvePoint, name: str, measured_rates: Sequence[float | None]
+) -> AnswerWarning:
+    rates = sorted(measured_rates, key=lambda rate: rate or 0.0)
+    text = (
+        f"{name}: measured at {len(rates)} learning rates ({', '.join(map(rate_text, rates))}), "
+        f"and only runs of the same rate are averaged; the best mean, {points(point.quality)} at "
+        f"{rate_text(point.learning_rate)}, was taken, which looks better than a fresh seed will be"
+    )
+    return AnswerWarning(WarningCode.SEVERAL_RATES, text)
 
 
 def _measured(

@@ -66,17 +66,13 @@ def depth_rates(
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
     """
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
-    means = _means(exploring)
-    tried: dict[float, float | None] = {}
-    for row in exploring:
-        if row.learning_rate is not None:
-            tried[row.learning_rate] = means.get(row.learning_rate)
+    tried = _tried(exploring)
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
     within = [row for row in exploring if _is_given(row)]
     quality = max((quality for _, quality in _completed(within)), default=None)
     at_chosen = [row for row in rows if row.learning_rate == chosen]
-    if chosen is not None and all(_is_given(row) for row in at_chosen):
+    if chosen is not None and all(map(_is_given, at_chosen)):
         quality = measured.get(chosen)
     return DepthRates(
         means=tuple(sorted(_means(rows).items())),
@@ -84,6 +80,16 @@ def depth_rates(
         quality_within_given=quality,
         tries_within_given=sum(row.runs for row in within),
     )
+
+
+def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
+    """Return the mean quality of each rate that was explored, None where no trial completed."""
+    means = _means(exploring)
+    tried: dict[float, float | None] = {}
+    for row in exploring:
+        if row.learning_rate is not None:
+            tried[row.learning_rate] = means.get(row.learning_rate)
+    return tried
 
 
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:

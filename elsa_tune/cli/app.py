@@ -16,9 +16,10 @@ from elsa_tune.cli.commands import (
     export,
     machine,
     predict,
-    record,
     reproduce,
     search,
+    searches,
+    ui,
 )
 from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
@@ -40,11 +41,11 @@ app = typer.Typer(
 )
 # The commands by the headings of `elsa-tune --help`.
 COMMANDS = {
-    "Search": (demo.demo, search.search, search.resume, record.searches),
+    "Search": (demo.demo, search.search, search.resume, searches.searches),
     "Ask": (answer.answer, answer.curve, answer.report),
     "Take the model": (export.export, predict.predict, export.bundle),
     "Look up": (catalogue.models, catalogue.tasks, catalogue.spaces),
-    "This machine": (machine.doctor, record.ui),
+    "This machine": (machine.doctor, ui.ui),
     "More": (reproduce.reproduce, search.trial),
 }
 for panel, commands in COMMANDS.items():

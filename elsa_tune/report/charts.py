@@ -73,23 +73,19 @@ LINES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points under one name of the legend; the same name in several panels is one entry.
-
-    x, y: as long as each other. low, high: the ends of a bar through y, None where a point has
-    none.
-    """
+    """Points under one name of the legend; the same name in several panels is one entry."""
 
     name: str
     look: Look
     x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
+    y: tuple[float, ...]  # as long as x
+    low: tuple[float | None, ...] = ()  # the end of a bar through y, None where a point has none
+    high: tuple[float | None, ...] = ()  # its other end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """What the figure is about: a few words that point to one place of it."""
+    """A few words that point to one place of a figure: what it is about."""
 
     text: str
     x: float
@@ -98,33 +94,33 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis."""
+    """One pair of axes."""
 
     title: str
     x_title: str
     y_title: str
     series: tuple[Series, ...]
-    ticks: Ticks
+    ticks: Ticks  # (position, text) on the x axis
     arrow: Arrow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure with its panels. key: its name in file names. caption: how to read it."""
+    """A figure with its panels."""
 
-    key: str
+    key: str  # its name in file names
     title: str
-    caption: str
+    caption: str  # how to read it
     panels: tuple[Panel, ...]
 
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
-    """Every figure of a report for which there is something to draw."""
+    """Return every figure of a report for which there is something to draw."""
     return [chart for chart in (freeze_curve(named), learning_rates(named)) if chart.panels]
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
-    """Each named curve with its single runs, the target, the floors, and what was decided."""
+    """Draw each named curve with its single runs, the target, the floors and what was decided."""
     panels = []
     for name, answer in named.items():
         if answer.with_quality:
@@ -134,7 +130,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
                     x_title=TUNED_TITLE,
                     y_title=_quality_title(answer),
                     series=tuple(_curve_series(answer)),
-                    ticks=depth_ticks(answer),
+                    ticks=_answer_ticks(answer),
                     arrow=_arrow(answer),
                 )
             )
@@ -148,7 +144,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
-    """Mean quality of the completed trials over the learning rate, a line a depth."""
+    """Draw the completed trials' mean quality over the learning rate, a line a depth."""
     lines: set[tuple[float, str]] = set()
     for answer in named.values():
         lines |= {_depth_name(answer, point) for point in answer.points}
@@ -182,145 +178,142 @@ def _quality_title(answer: Answer) -> str:
 
 
 def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
-    """Where depths stand on the x axis: at their number of fine-tuned layers.
+    """Return where depths stand on the x axis: at their number of fine-tuned layers.
 
     What is only drawn stands half a layer before its number. What has no number stands between its
     neighbours by rank, or one beyond the last of them.
     """
-    ordered = sorted(points, key=lambda point: point.depth)
     places: dict[Candidate, float] = {}
-    nameless: list[Candidate] = []  # since the last depth with a number
-    before: float | None = None
-    for point in ordered:
-        if point.fine_tuned_layers is None:
-            nameless.append(point.depth)
+    unplaced: list[Candidate] = []  # those without a number since the last one with
+    last: float | None = None  # where that one stands
+    for point in sorted(points, key=lambda point: point.depth):
+        number = point.fine_tuned_layers
+        if number is None:
+            unplaced.append(point.depth)
             continue
-        here = point.fine_tuned_layers - (0.0 if point.depth.is_tested else 0.5)
-        start = here + len(nameless) + 1 if before is None else before
-        step = (start - here) / (len(nameless) + 1)
-        for number, depth in enumerate(nameless, 1):
-            places[depth] = start - number * step
-        places[point.depth] = here
-        nameless = []
-        before = here
-    for number, depth in enumerate(nameless, 1):
-        places[depth] = (0.0 if before is None else before) - number
+        place = number if point.depth.is_tested else number - 0.5
+        begin = place + len(unplaced) + 1 if last is None else last
+        step = (begin - place) / (len(unplaced) + 1)
+        for count, depth in enumerate(unplaced, 1):
+            places[depth] = begin - count * step
+        unplaced = []
+        places[point.depth] = place
+        last = place
+    for count, depth in enumerate(unplaced, 1):
+        places[depth] = (last or 0.0) - count
     return places
 
 
-def depth_ticks(answer: Answer) -> Ticks:
-    """A tick at each measured depth that has room for one, the fewest layers among them."""
-    numbers: set[float] = set()
-    names: list[tuple[float, str]] = []
-    for depth, place in places(answer.with_quality).items():
-        number = number_of(depth, answer.layers)
-        if number is None:
-            names.append((place, depth.short))
-        else:
-            numbers.add(float(number))
-    if not numbers:
+def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = ()) -> Ticks:
+    """Return a tick at each depth that has room for one, the fewest layers among them.
+
+    numbers: of fine-tuned layers, where they stand. names: places of what has none, with a text.
+    """
+    rising = sorted(set(numbers))
+    if not rising:
         return tuple(sorted(names))
     # Counted from the deep end, where the answer lies.
-    spaced = _spaced(sorted(-number for number in numbers), MOST_TICKS)
+    spaced = _spaced([-number for number in reversed(rising)], MOST_TICKS)
     ticks = [(-number, f"{-number:g}") for number in spaced]
-    if max(numbers) - min(numbers) <= MOST_TICKS / 2:
+    if rising[-1] - rising[0] <= MOST_TICKS / 2:
         ticks += names
     return tuple(sorted(ticks))
 
 
+def _answer_ticks(answer: Answer) -> Ticks:
+    numbers: list[float] = []
+    names: list[tuple[float, str]] = []
+    for depth, place in places(answer.with_quality).items():
+        if number_of(depth, answer.layers) is None:
+            names.append((place, depth.short))
+        else:
+            numbers.append(place)
+    return depth_ticks(numbers, names)
+
+
 def _spaced(places: Sequence[float], most: int) -> list[float]:
-    """Rising places on an axis that have room; the last is among them."""
+    """Return rising places on an axis that have room; the last is among them."""
+    least = (places[-1] - places[0]) / most
     kept = [places[-1]]
-    for one in places[-2::-1]:
-        if kept[-1] - one >= (places[-1] - places[0]) / most:
-            kept.append(one)
-    return kept[::-1]
+    for place in reversed(places[:-1]):
+        if kept[-1] - place >= least:
+            kept.append(place)
+    kept.reverse()
+    return kept
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
-    """Return what is drawn of a curve: levels, runs, means, and the depths that were decided."""
+    """Yield what is compared with, the single runs, their means, and what was decided."""
     place = places(answer.with_quality)
-    drawn = sorted(answer.with_quality, key=lambda point: place[point.depth])
-    yield from _levels(answer, place[drawn[0].depth], place[drawn[-1].depth])
-    yield from _runs(drawn, place)
-    yield _means(drawn, place)
-    yield from _decided(answer, drawn, place)
-
-
-def _runs(drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]) -> Iterator[Series]:
-    """Return the single runs, where they are known."""
-    x: list[float] = []
-    y: list[float] = []
-    for point in drawn:
+    points = sorted(answer.with_quality, key=lambda point: place[point.depth])
+    yield from _levels(answer, place[points[0].depth], place[points[-1].depth])
+    runs_x = []
+    runs_y = []
+    for point in points:
         for quality in point.qualities:
-            x.append(place[point.depth])
-            y.append(100 * quality)
-    if x:
-        yield Series(name="single runs", look=SEEDS, x=tuple(x), y=tuple(y))
-
-
-def _means(drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]) -> Series:
-    """Return the means, with intervals where there are seeds enough for them."""
-    low: list[float | None] = []
-    high: list[float | None] = []
-    for point in drawn:
-        has_interval = point.seeds >= FEWEST_RUNS
-        low.append(_in_points(point.ci_low) if has_interval else None)
-        high.append(_in_points(point.ci_high) if has_interval else None)
-    return Series(
+            runs_x.append(place[point.depth])
+            runs_y.append(100 * quality)
+    if runs_x:
+        yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
+    yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(place[point.depth] for point in drawn),
-        y=tuple(100 * (point.quality or 0.0) for point in drawn),
-        low=tuple(low),
-        high=tuple(high),
+        x=tuple(place[point.depth] for point in points),
+        y=tuple(_height(point) for point in points),
+        low=tuple(_bar_end(point, point.ci_low) for point in points),
+        high=tuple(_bar_end(point, point.ci_high) for point in points),
     )
+    yield from _decided_series(answer, points, place)
 
 
-def _in_points(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _decided(
-    answer: Answer, drawn: Sequence[CurvePoint], place: Mapping[Candidate, float]
+def _decided_series(
+    answer: Answer, points: Sequence[CurvePoint], place: Mapping[Candidate, float]
 ) -> Iterator[Series]:
-    """Mark the depths that were decided, but for the recommended one, at which the arrow points."""
+    """Yield a mark at each depth that was decided on; the arrow points to the answer itself."""
     decided = [
         ("certified", CERTIFIED, answer.certified),
         ("operating point", OPERATING, answer.operating_point),
     ]
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    points = {point.depth: point for point in drawn if point != answer.recommendation.point}
-    for name, look, marked in decided:
-        point = None if marked is None else points.get(marked.depth)
-        if point is not None:
-            x = (place[point.depth],)
-            yield Series(name=name, look=look, x=x, y=(100 * (point.quality or 0.0),))
+    chosen = answer.recommendation.point
+    drawn = {point.depth: point for point in points if chosen is None or point != chosen}
+    for name, mark, decision in decided:
+        if decision is not None and decision.depth in drawn:
+            point = drawn[decision.depth]
+            yield Series(name=name, look=mark, x=(place[point.depth],), y=(_height(point),))
+
+
+def _height(point: CurvePoint) -> float:
+    return 100 * (point.quality or 0.0)
+
+
+def _bar_end(point: CurvePoint, end: float | None) -> float | None:
+    """Return the end of a depth's interval as it is drawn, None where too few runs tell of it."""
+    if end is None or point.seeds < FEWEST_RUNS:
+        return None
+    return 100 * end
 
 
 def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
-    """What a depth is compared with, as lines from the first depth to the last."""
+    """Yield what a depth is compared with, as lines from the first depth to the last."""
     margin = max(0.3, 0.03 * (last - first))
     ends = (first - margin, last + margin)
-    full = answer.full
-    probe = answer.probe
-    levels: list[tuple[str, Look, float | None]] = [
-        (
-            f"target: {target_text(answer.target)} of the full model's",
-            TARGET,
-            None if full is None or full.quality is None else answer.target * full.quality,
-        ),
-        ("linear probe, nothing fine-tuned", PROBE, None if probe is None else probe.quality),
-        ("constant answer", CHANCE, answer.chance),
-    ]
-    for name, how, level in levels:
-        if level is not None:
-            yield Series(name=name, look=how, x=ends, y=(100 * level, 100 * level))
+
+    def level(name: str, how: Look, quality: float) -> Series:
+        return Series(name=name, look=how, x=ends, y=(100 * quality, 100 * quality))
+
+    if answer.full is not None and answer.full.quality is not None:
+        name = f"target: {target_text(answer.target)} of the full model's"
+        yield level(name, TARGET, answer.target * answer.full.quality)
+    if answer.probe is not None:
+        yield level("linear probe, nothing fine-tuned", PROBE, answer.probe.quality)
+    if answer.chance is not None:
+        yield level("constant answer", CHANCE, answer.chance)
 
 
 def _arrow(answer: Answer) -> Arrow | None:
-    """To what the answer recommends."""
+    """Return the arrow to what the answer recommends."""
     advice = answer.recommendation
     probe = answer.probe
     place = places(answer.with_quality)
@@ -338,7 +331,7 @@ def _arrow(answer: Answer) -> Arrow | None:
 
 
 def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
-    """How a line is called, and a number that grows with the layers it fine-tunes."""
+    """Return a number that grows with the layers a line fine-tunes, and what it is called."""
     if point.depth.is_reference:
         return math.inf, "all layers"
     number = number_of(point.depth, answer.layers)
@@ -348,12 +341,14 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
 
 
 def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
-    """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
+    """Yield a line for each of the figure's depths, and its measured rate.
+
+    x: the rate's logarithm. names: of all lines of the figure.
+    """
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
         _, name = _depth_name(answer, point)
         number = names.index(name)
-        means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(
             name=name,
             look=look(
@@ -362,11 +357,12 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
                 line=LINES[number // len(MARKERS) % len(LINES)],
                 width=1.6,
             ),
-            x=tuple(map(math.log10, means)),
-            y=tuple(means.values()),
+            x=tuple(math.log10(rate) for rate, _ in point.tried.means),
+            y=tuple(100 * mean for _, mean in point.tried.means),
         )
     for point in tried:
         rate = point.learning_rate or 0.0
+        mean = dict(point.tried.means).get(rate)
         # Without a mean all runs at that rate diverged.
-        if (mean := dict(point.tried.means).get(rate)) is not None:
+        if mean is not None:
             yield Series(name="measured", look=CHOSEN, x=(math.log10(rate),), y=(100 * mean,))

@@ -55,13 +55,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
             left_out[why] += 1
         else:
             rows.append(read_row(path, number, cells, percent))
-    if not rows:
-        raise ResultsError(f"{path} has a header and no rows")
-    if percent and max(abs(row.quality or 0.0) for row in rows) <= 0.01:
-        raise ResultsError(
-            f"{path}: no quality is above 1, so these are fractions already; leave out "
-            "`scale` percent"
-        )
+    _check(path, rows, percent=percent)
     if not layout.understood:
         return Imported(rows, ())
     kept = _without_repeated(rows)
@@ -69,6 +63,17 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     told = [f"{path}:", *layout.understood, _counts(kept)]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(kept, tuple(told))
+
+
+def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
+    """Raise ResultsError for a table without rows, or with fractions that are called percent."""
+    if not rows:
+        raise ResultsError(f"{path} has a header and no rows")
+    if percent and all(abs(row.quality or 0.0) <= 0.01 for row in rows):
+        raise ResultsError(
+            f"{path}: no quality is above 1, so these are fractions already; leave out "
+            "`scale` percent"
+        )
 
 
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:

@@ -20,9 +20,9 @@ from rich.padding import Padding
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.eta import time_range
-from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.adaptation import Candidate

@@ -143,7 +143,8 @@ def test_figures_and_page_have_a_place_for_it(
     answer = answered(rows)
     places = charts.places(answer.with_quality)
     assert places[biases] not in {place for depth, place in places.items() if depth != biases}
-    assert (places[biases], biases.short) in charts.depth_ticks(answer)
+    [panel] = charts.freeze_curve({"it": answer}).panels
+    assert (places[biases], biases.short) in panel.ticks
     # The cheapest of all stands before the fewest layers.
     assert min(places, key=places.__getitem__) == biases
     page, *_ = write_report([answer], rows, tmp_path)

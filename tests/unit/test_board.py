@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
 from elsa_tune.searching.board import Board, counts_of, depth_lines
-from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range

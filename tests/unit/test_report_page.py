@@ -13,7 +13,8 @@ from markupsafe import escape
 
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import cost_table, curve_table, facts, in_full, summary
+from elsa_tune.report.page import facts, in_full, summary
+from elsa_tune.report.tables import cost_table, curve_table
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Origin

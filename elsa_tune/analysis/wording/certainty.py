@@ -123,7 +123,7 @@ def plausible_text(answer: Answer, *, measured: int) -> str:
 
 
 def next_step(answer: Answer) -> str | None:
-    """The command that would settle an open answer, or None."""
+    """Return the command that would settle an open answer, or None."""
     name = recorded_search(answer)
     chosen = answer.operating_point
     if name is None or chosen is None or chosen.depth.is_reference:
@@ -135,7 +135,7 @@ def next_step(answer: Answer) -> str | None:
 
 
 def recorded_search(answer: Answer) -> str | None:
-    """The recorded search that alone gave an answer's runs, as a command names it; else None.
+    """Return the recorded search that alone gave an answer's runs, as a command names it, or None.
 
     Only a single one can go on; a second would begin with the same seeds.
     """
@@ -143,3 +143,14 @@ def recorded_search(answer: Answer) -> str | None:
     if len(names) != 1:
         return None
     return answer.search_arguments or shlex.quote(str(names.pop()))
+
+
+def export_command(answer: Answer) -> str:
+    """Return the command that trains and saves the model of an answer from one recorded search.
+
+    "" where there is no such search, or nothing to export.
+    """
+    name = recorded_search(answer)
+    if name is None or not answer.is_answered:
+        return ""
+    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"

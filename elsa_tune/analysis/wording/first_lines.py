@@ -4,8 +4,6 @@ saves, and what to type next. They are the same wherever an answer is shown.
 Their words were tried on readers who had never seen the tool: what those misread is worded anew.
 """
 
-import shlex
-
 from elsa_tune.analysis.answer import (
     ALL_TASKS,
     Action,
@@ -20,7 +18,7 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
-from elsa_tune.analysis.wording.certainty import recorded_search, why_not_certified
+from elsa_tune.analysis.wording.certainty import export_command, recorded_search, why_not_certified
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
     capitalized,
@@ -315,12 +313,8 @@ def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
     if Doubt.INCOMPLETE in advice.doubts:
         return f"elsa-tune resume {name}"
     if answer.next_step is None:
-        return _export(answer, name)
-    return f"{answer.next_step} (may settle it), or {_export(answer, name)}"
-
-
-def _export(answer: Answer, name: str) -> str:
-    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
+        return export_command(answer)
+    return f"{answer.next_step} (may settle it), or {export_command(answer)}"
 
 
 def _linear_headline(answer: Answer, advice: Recommendation) -> str:
@@ -346,7 +340,7 @@ def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> 
     name = recorded_search(answer)
     otherwise = f"fine-tuned all the same, {_scores(answer, point)}{_at_rate(point)}"
     if name is not None:
-        otherwise += f": {_export(answer, name)}"
+        otherwise += f": {export_command(answer)}"
     is_below = Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
     return {
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",
