@@ -1,5 +1,6 @@
-"""What `import elsa_tune` gives: the command line's verbs as functions, and their results as values
-that a notebook shows. Words go to stderr, as there; errors are those of `elsa_tune.errors`.
+"""The command line's verbs as functions, and their results as values that a notebook shows.
+
+Words go to stderr, as there; errors are those of `elsa_tune.errors`.
 """
 
 import html
@@ -37,7 +38,7 @@ class Curves(tuple[FreezeCurve, ...]):
     """Freeze curves: quality by frozen layers, one for each model, task and training size."""
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each depth; the columns are those of `elsa-tune curve --format csv`."""
+        """Return a row for each depth; the columns are those of `elsa-tune curve --format csv`."""
         return pd.read_csv(io.StringIO(curves_csv(self)))
 
     def _repr_html_(self) -> str:
@@ -48,11 +49,11 @@ class Answers(tuple[Answer, ...]):
     """Answers, one for each model, task and training size; of several tasks the joint one, too."""
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each; the columns are those of `elsa-tune operating-point --format csv`."""
+        """Return a row for each, with the columns of `elsa-tune operating-point --format csv`."""
         return pd.read_csv(io.StringIO(answers_csv(self)))
 
     def _repr_html_(self) -> str:
-        """The first lines, the table and the freeze curve of each."""
+        """Return the first lines, the table and the freeze curve of each."""
         from elsa_tune.report.charts import freeze_curve
         from elsa_tune.report.figures import draw
         from elsa_tune.report.page import by_name
@@ -90,15 +91,15 @@ class Search:
         return SearchPaths(self.storage, self.name)
 
     def answer(self, target: float | None = None) -> Answer:
-        """Raises NoAnswerError where no trial has a result yet."""
+        """Raise NoAnswerError where no trial has a result yet."""
         return answer(self, target)[0]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """The freeze curve, a row for each depth."""
+        """Return the freeze curve, a row for each depth."""
         return curve(self).to_dataframe()
 
     def trials(self) -> pd.DataFrame:
-        """A row for each trial: the columns of a results table, which `answer` takes again."""
+        """Return a row for each trial, as a results table that `answer` takes again."""
         rows = Journals(self.paths.journal).ask(Question(), say)
         trials = [row for row in rows if row.phase is not Phase.PROBE]
         return pd.read_csv(io.StringIO(write_results(trials)))
@@ -210,7 +211,10 @@ def search(
 
 
 def _json(field: str, value: Any) -> str:
-    """A field of the space as it is written; numpy's numbers and lists are what they look like."""
+    """Return a field of the space as it is written.
+
+    Numpy's numbers and lists are what they look like.
+    """
     try:
         return json.dumps(value, default=lambda one: one.tolist())
     except (AttributeError, TypeError, ValueError, RecursionError):
@@ -253,7 +257,7 @@ def resume(
 
 @checked()
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
-    """A search that is recorded under the working directory. Raises UnknownNameError."""
+    """Return a search that is recorded under the working directory. Raises UnknownNameError."""
     storage = StorePaths(Path.cwd()).storage_at(None if storage_path is None else str(storage_path))
     return Search(find_search(storage, name).name, storage)
 
@@ -289,8 +293,9 @@ def export(
     push: str | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """`elsa-tune export`: train a search's answer once more and save it; returns the folder, which
-    `AutoModelForSequenceClassification.from_pretrained` loads.
+    """`elsa-tune export`: train a search's answer once more and save it.
+
+    Returns the folder, which `AutoModelForSequenceClassification.from_pretrained` loads.
 
     layers: fine-tuned ones, by default the answer's. check: a file of labelled rows to score the
     model on. full: train on all rows where the search used a subset. push: a name on the hub.

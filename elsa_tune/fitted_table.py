@@ -15,7 +15,7 @@ def fitted_table(
     spared: Sequence[str] = (),
     bold: Sequence[bool] = (),
 ) -> Table:
-    """The columns, by heading, without those whose cells are all empty or `-`.
+    """Return the columns, by heading, without those whose cells are all empty or `-`.
 
     Where they do not fit in `width` characters they move together, then take the headings of
     `short`, and last those of `spared` (headings as given) are left out, in that order.

@@ -89,8 +89,9 @@ class Pretended:
 
 
 def example_spec(**changes: Any) -> SearchSpec:
-    """Return a search over three depths of a six-layer model and two rates; `changes` replaces any
-    of its fields.
+    """Return a search over three depths of a six-layer model and two rates.
+
+    `changes` replaces any of its fields.
     """
     spec = SearchSpec(
         name="example",

@@ -21,12 +21,12 @@ BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower ra
 
 
 def points(quality: float | None) -> str:
-    """A quality as a table prints it: .908 is `90.8`; `-` where there is none."""
+    """Return a quality as a table prints it: .908 is `90.8`; `-` where there is none."""
     return "-" if quality is None else f"{100 * quality:z.1f}"
 
 
 def percent(share: float | None) -> str:
-    """A share: .946 is `94.6 %`; `-` where there is none."""
+    """Return a share: .946 is `94.6 %`; `-` where there is none."""
     return "-" if share is None else f"{points(share)} %"
 
 
@@ -41,7 +41,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
-    """A number in this form, as `{:,} examples`; `none` where there is none."""
+    """Return a number in this form, as `{:,} examples`; `none` where there is none."""
     return none if number is None else form.format(number)
 
 
@@ -54,7 +54,7 @@ def rate_text(learning_rate: float | None) -> str:
 
 
 def metric_text(metric: str | None) -> str:
-    """The metric in words; `quality` where it is not named."""
+    """Return the metric in words; `quality` where it is not named."""
     return "quality" if metric is None else METRIC_WORDS.get(metric, metric.replace("_", " "))
 
 
@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def rough_range(low: float, high: float) -> str:
-    """Times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
+    """Return times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
     texts = [_rough(low), _rough(high)]
     if texts[0] == texts[1]:
         return texts[0]
@@ -107,14 +107,14 @@ def of_layers(fine_tuned: int, layers: int) -> str:
 
 
 def last_layers(fine_tuned: int) -> str:
-    """`the last 3 layers`, `the last layer`, or `the head alone`."""
+    """Write `the last 3 layers`, `the last layer`, or `the head alone`."""
     if fine_tuned == 0:
         return "the head alone"
     return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
 
 
 def last_of_layers(fine_tuned: int, layers: int) -> str:
-    """`the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
+    """Write `the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
     if fine_tuned == layers:
         return f"all {layers_text(layers)}"
     if fine_tuned < 2:
@@ -155,13 +155,13 @@ def is_part_plural(depth: Candidate, layers: int) -> bool:
 
 
 def last_text(depth: Candidate, layers: int) -> str:
-    """`the last 2 layers`, `the head alone`, or `the biases alone`."""
+    """Write `the last 2 layers`, `the head alone`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else last_layers(number)
 
 
 def last_of_text(depth: Candidate, layers: int) -> str:
-    """`the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
+    """Write `the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else last_of_layers(number, layers)
 
@@ -182,7 +182,7 @@ def either_text(depths: Iterable[Candidate], layers: int) -> str:
 
 
 def depths_text(depths: Iterable[Candidate], layers: int) -> str:
-    """What is fine-tuned at these depths of a model with so many layers.
+    """Return what is fine-tuned at these depths of a model with so many layers.
 
     `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
     head alone`.
@@ -208,12 +208,12 @@ def depths_text(depths: Iterable[Candidate], layers: int) -> str:
 
 
 def capitalized(text: str) -> str:
-    """The text with its first letter as a sentence begins with it."""
+    """Return the text with its first letter as a sentence begins with it."""
     return text[:1].upper() + text[1:]
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Write `a`, `a and b`, `a, b and c`."""
     items = list(names)
     if len(items) < 2:
         return "".join(items)
@@ -221,7 +221,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
-    """The lines of a table, two spaces between columns; those in `right` stand to the right."""
+    """Return a table's lines, two spaces between columns; those in `right` stand to the right."""
     columns = []
     for place, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))

@@ -1,5 +1,6 @@
-"""Write what the documents take from code and measurements: `python -m tools.documents [NAME...]`,
-or `make documents` for all of it.
+"""Write what the documents take from code and measurements.
+
+Type `python -m tools.documents [NAME...]`, or `make documents` for all of it.
 
 A computed part stands in its page between `<!-- computed: NAME -->` and `<!-- end -->`. Without a
 name every part is written anew; tests/repo/test_reference.py and tests/published compare.

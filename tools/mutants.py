@@ -219,8 +219,9 @@ def copy_tree() -> None:
 
 
 def limits_of(drawn: Iterable[Mutant]) -> dict[tuple[str, ...], float]:
-    """Return how many seconds the tests of each file may take on a mutant; without a change they
-    must pass.
+    """Return how many seconds the tests of each file may take on a mutant.
+
+    Without a change they must pass.
     """
     limits = {}
     for tests in {tests_of(mutant.path) for mutant in drawn}:

@@ -184,8 +184,9 @@ def _passing(points: list[CurvePoint], *, corrected: bool = False) -> int:
 
 
 def rates_table() -> str:
-    """Return what MiniLM keeps with one and no fine-tuned layer under three rules for rates, the
-    answers, and what is certified.
+    """Return what MiniLM keeps with one and no fine-tuned layer under three rules for rates.
+
+    The answers and what is certified stand beside it.
     """
     header = ["task", "learning rates", "k = 1 at", "kept", "above chance"]
     header += ["k = 0 at", "kept", "above chance", "k kept", "k above chance", "certified"]

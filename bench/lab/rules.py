@@ -171,7 +171,7 @@ def difference_text(moved: Mapping[str, float] | None) -> str:
 
 
 def answer_cells(answer: Mapping[str, Any] | None) -> list[str]:
-    """k of each kind of answer, and what is plausible."""
+    """K of each kind of answer, and what is plausible."""
     if answer is None:
         return ["–"] * 5
     names = ("operating_point", "corrected_operating_point", "certified", "corrected_certified")

@@ -76,8 +76,9 @@ class Doubt(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to do. point: the depth to fine-tune, also where a linear model is enough; None with
-    `wait`. basis: why this depth; None with `wait`.
+    """What to do. point: the depth to fine-tune, also where a linear model is enough.
+
+    None with `wait`. basis: why this depth; None with `wait`.
     """
 
     action: Action
@@ -88,8 +89,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class FirstLines:
-    """An answer's first five lines. headline: what to do. lines: a label and its text each, what
-    there is nothing to say about left out.
+    """An answer's first five lines.
+
+    headline: what to do. lines: a label and its text each, what there is nothing to say about
+    left out.
     """
 
     headline: str
@@ -213,7 +216,7 @@ def reaches(
 
 
 def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> frozenset[Candidate]:
-    """The measured depths that reach the target; corrected, none where chance is not known."""
+    """Return the measured depths that reach the target; if corrected, none without chance."""
     full = curve.full
     base = curve.chance if corrected else 0.0
     if full is None or full.quality is None or base is None:
@@ -234,7 +237,7 @@ def smallest(points: Sequence[CurvePoint], depths: Collection[Candidate]) -> Cur
 def failing_above(
     points: Sequence[CurvePoint], depths: Collection[Candidate], chosen: Candidate
 ) -> tuple[CurvePoint, ...]:
-    """The points of a lower rank than the chosen depth's that are not among `depths`."""
+    """Return the points of a lower rank than the chosen depth's that are not among `depths`."""
     return tuple(
         point for point in points if point.depth.rank < chosen.rank and point.depth not in depths
     )

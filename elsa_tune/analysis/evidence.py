@@ -240,7 +240,7 @@ def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tup
 
 @functools.cache
 def second_level(error: float, first: float, correlation: float) -> float:
-    """The level of a second look: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
+    """Return a second look's level: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
     from scipy.integrate import quad
     from scipy.optimize import brentq
 

@@ -156,7 +156,7 @@ def _is_kept_by_a_constant(task: Answer) -> bool:
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
 ) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
-    """What is certified (where the test of every task rejects), why not, the plausible numbers.
+    """Return what is certified (by the tests of all tasks), why not, and the plausible depths.
 
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
     the task which is truly the least. The upper one may be missed in any task.

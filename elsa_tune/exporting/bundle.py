@@ -142,7 +142,10 @@ def _texts(member: Member, count: int) -> list[str]:
 
 
 def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
-    """The bundle as it runs fastest, and by task its largest difference; ModelError above LIMIT."""
+    """Return the bundle as it runs fastest, and by task its largest difference.
+
+    ModelError above LIMIT.
+    """
     texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
     half = ROWS // 2
     pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
@@ -191,7 +194,7 @@ def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
 def milliseconds(
     runs: Bundle, texts: Sequence[Text], size: int, calls: Sequence[Sequence[str]]
 ) -> float:
-    """That a text takes in batches of `size`, once for each group of tasks: the best of three."""
+    """Return the seconds a text takes in batches of `size`, by group of tasks: best of three."""
 
     def once() -> None:
         for start in range(0, len(texts), size):
@@ -208,8 +211,9 @@ class _Answering:
         self._bundle = bundled.load_bundle(folder)
 
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
-        """A DataFrame with each task's label and score, of one with `text` and, for pairs,
-        `text_pair`. params: `tasks`, those that are asked.
+        """Return a DataFrame with each task's label and score.
+
+        rows: a DataFrame with `text` and, for pairs, `text_pair`. params: `tasks`, those asked.
         """
         columns = [rows[name] for name in ("text", "text_pair") if name in rows]
         texts = list(columns[0] if len(columns) == 1 else zip(*columns, strict=True))

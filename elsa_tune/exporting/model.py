@@ -145,8 +145,9 @@ def _check(request: ExportRequest) -> None:
 
 
 def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
-    """Write the model as it is before training, beside its place, and throw it away: a place
-    without room and a model that cannot be traced are found now, and cost no training.
+    """Write the model as it is before training, beside its place, and throw it away.
+
+    A place without room and a model that cannot be traced are found now, and cost no training.
     """
     with scratch(request.out, "the model") as folder:
         saved.save_classifier(folder, trial, data, {})
@@ -168,7 +169,7 @@ class _Final:
 def _saved(
     request: ExportRequest, final: _Final, quality: float, say: Say
 ) -> tuple[Path, list[str]]:
-    """The folder with the model, and what is not as it was asked for.
+    """Return the folder with the model, and what is not as it was asked for.
 
     Where the folder asked for has no room any more, the search's own or the temporary one may; if
     none has, this waits for room as long as PATIENCE. Raises StorageError.
@@ -221,7 +222,7 @@ def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) 
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
-    """The data to train on, and the search as if it had used them and these versions."""
+    """Return the data to train on, and the search as if it had used them and these versions."""
     data, fingerprints = inputs_of(spec)
     check_unchanged(spec, fingerprints)
     spec = dataclasses.replace(spec, versions=versions_here())
@@ -278,8 +279,10 @@ def _packages(spec: SearchSpec) -> dict[str, str]:
 def train_final(
     spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
 ) -> tuple[float, dict[str, Tensor]]:
-    """Train to the end and record it, whatever the end is; returns the trial's quality, and what
-    trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
+    """Train to the end and record it, whatever the end is.
+
+    Returns the trial's quality, and what trained, by name. spec: with the sizes of these data.
+    Raises RunErrors as `train` does.
     """
     weights: dict[str, Tensor] = {}
     progress = Progress(say)

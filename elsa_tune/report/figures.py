@@ -59,7 +59,9 @@ _NEEDLESS = re.compile(
 
 
 def draw(chart: Chart) -> dict[str, bytes]:
-    """The chart as `{"png": ..., "svg": ...}`, all panels under one legend; it must have a panel.
+    """Return the chart as `{"png": ..., "svg": ...}`, all panels under one legend.
+
+    It must have a panel.
 
     Signs that DejaVu Sans and the machine's CJK fonts lack are boxes in the PNG.
     """
@@ -140,7 +142,7 @@ def _figure(chart: Chart) -> Figure:
 
 
 def _name(text: str) -> str:
-    """A name as a figure has it; an SVG with a control character in it could not be opened."""
+    """Return a name as a figure has it: an SVG with a control character cannot be opened."""
     return shortened(visible(text), LONGEST_NAME)
 
 
@@ -166,8 +168,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
-    """The words stand to the right of their place and below it, where a curve that rises leaves
-    room; above, where there is none. levels: of lines across the axes, which they leave clear.
+    """Draw the arrow's words to the right of their place and below it, or above without room.
+
+    A curve that rises leaves room below. levels: of lines across the axes, which they leave clear.
     """
     (left, right) = axes.get_xlim()
     (bottom, top) = axes.get_ylim()

@@ -73,7 +73,7 @@ class DepthLine:
 
 
 def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
-    """The rows, shallowest depth first."""
+    """Return the rows, shallowest depth first."""
     lines = []
     for depth in spec.depths:
         here = [one for one in known if one.trial.depth == depth]
@@ -90,8 +90,9 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
 def counts_of(
     lines: Iterable[DepthLine], in_all: tuple[int, int] | None = None, running: str = ""
 ) -> tuple[str, str]:
-    """Of all rows: `12/40`, those that have ended of those planned so far, and the same in words,
-    `12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`.
+    """Return `12/40`, how many trials have ended of those planned so far, and the same in words.
+
+    These are `12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`.
 
     in_all: how few and how many there may be; where these differ it is `12 of 40 to 60`. running:
     how far those have come that run.
@@ -172,12 +173,13 @@ class Board:
         self._tasks.put(functools.partial(self._announce, name))
 
     def say(self, message: str) -> None:
-        """A line that stays, above the table where there is one."""
+        """Print a line that stays, above the table where there is one."""
         self._tasks.put(functools.partial(self._print, message))
 
     def stopping(self, hint: str) -> None:
-        """The search is about to end early; to be called in a signal handler too. hint: what more
-        can be done.
+        """Return the search is about to end early; to be called in a signal handler too.
+
+        hint: what more can be done.
         """
         self._tasks.put(functools.partial(self._stop, hint))
 

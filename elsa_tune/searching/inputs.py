@@ -107,8 +107,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions(Places):
-    """A search's options as they are typed. task: of several, each is a search of its own. label,
-    text: columns of a task that is a table. settings: fields of the space, as `epochs=6`.
+    """A search's options as they are typed.
+
+    task: of several, each is a search of its own. label, text: columns of a task that is a
+    table. settings: fields of the space, as `epochs=6`.
     """
 
     model: str
@@ -128,7 +130,7 @@ class SearchOptions(Places):
 
 
 def search_command(options: SearchOptions) -> str:
-    """The command line that starts such a search, which is called by the time of its start.
+    """Return the command line that starts such a search, which is called by the time of its start.
 
     Left out is what only says where records and Ray are.
     """

@@ -174,8 +174,9 @@ def resume(
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Finished:
-    """Go on with a search after any interruption; a finished one is only answered, and given what
-    its report or its store lack.
+    """Go on with a search after any interruption.
+
+    A finished one is only answered, and given what its report or its store lack.
 
     more: changes what the search is to do, as `with_seeds` and `until_certain` do; a finished one
     does what is new. max_time (seconds for this session), tracking_uri and address: None takes
@@ -287,12 +288,12 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
 
 
 def store_of(spec: SearchSpec) -> MlflowStore:
-    """The store that a saved search names. It is not asked whether it answers."""
+    """Return the store that a saved search names. It is not asked whether it answers."""
     return MlflowStore(_remembered(spec.tracking_uri))
 
 
 def _remembered(stored: str) -> str:
-    """The store that a specification names, with its credentials, which are never stored."""
+    """Return the store that a specification names, with its credentials, which are never stored."""
     # They are in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
     if without_credentials(stored) == stored:
         return stored
@@ -311,7 +312,7 @@ def _open_store(tracking_uri: str, say: Say) -> MlflowStore:
 
 
 def inputs_of(spec: SearchSpec) -> "tuple[TaskData, dict[str, str]]":
-    """The tokenised data, and fingerprints of it and of the weights; errors where any lacks."""
+    """Return the tokenised data, and fingerprints of it and of the weights. Raises without any."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes
     from elsa_tune.training.model.model_files import weights_fingerprint

@@ -114,8 +114,9 @@ class SearchRecord:
                 self.warn_once("specification", f"cannot write {self.paths.specification}: {error}")
 
     def settled(self, is_hurried: Callable[[], bool]) -> str:
-        """Wait for room for what the journal lacks, until there is some, for a while or until
-        `is_hurried`; what it still lacks in the end, in a sentence, or "".
+        """Wait a while, or until `is_hurried`, for room for what the journal lacks.
+
+        Returns what it still lacks in the end, in a sentence, or "".
         """
         deadline, (count, _) = time.monotonic() + ROOM_SECONDS, self._journal.missing
         if count and not is_hurried():
@@ -148,11 +149,11 @@ class SearchRecord:
         return rows_of(self.state())
 
     def trial(self, key: str) -> RecordedTrial | None:
-        """What is known of one trial; None where it has not begun."""
+        """Return what is known of one trial; None where it has not begun."""
         return self._state.trials.get(key)
 
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
-        """A trial begins, or begins again. spec: the search as it is where this trial trains."""
+        """Record that a trial begins, or begins again. spec: the search as this trial trains it."""
         spec, before = spec or self.spec, self.trial(trial.key)
         start = TrialStarted(
             trial=trial.key,
@@ -182,7 +183,7 @@ class SearchRecord:
     def end(
         self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
     ) -> RecordedTrial:
-        """A trial that runs has ended; its once-per-trial figures are those of its reports."""
+        """Record that a trial has ended; its once-per-trial figures are those of its reports."""
         trial = self._state.trials[key]
         metrics: dict[str, float] = {}
         if (quality := known_trial(self.spec, trial).quality) is not None:
@@ -200,8 +201,9 @@ class SearchRecord:
         return self._state.trials[key]
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
-        """Write a trial's predictions [E], and what judges them, beside the journal; returns the
-        path relative to the search.
+        """Write a trial's predictions [E], and what judges them, beside the journal.
+
+        Returns the path relative to the search.
 
         predictions, labels: int8 where the class ids fit, else int16; float32 for values. classes:
         C, 0 for a regression. metric: its name. They give the trial's quality again.

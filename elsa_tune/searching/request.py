@@ -157,8 +157,9 @@ def _checked(options: SearchOptions, task: str) -> SearchOptions:
 
 
 def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:
-    """Return those for one of the tasks: a folder of GLUE tasks and a table's columns are not for
-    tasks of other kinds that stand beside such ones.
+    """Return the options for one of the tasks.
+
+    A folder of GLUE tasks and a table's columns are not for tasks of other kinds beside such ones.
     """
     if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
         options = replace(options, data_dir=None)

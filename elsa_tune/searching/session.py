@@ -310,7 +310,7 @@ class SearchRun:
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)
 
     def _say_better_rates(self) -> None:
-        """A depth keeps the rate that it was measured at, whatever is found by trying again."""
+        """Say where trying again prefers another rate than the one a depth was measured at."""
         best = self._plan.strategy.best_rates(self._plan.known)
         for depth, rate in self._kept.items():
             if depth in self._spec.explored and best.get(depth, rate) != rate:

@@ -21,8 +21,9 @@ _WORDS = {
 
 
 def checked(*leave: str) -> Callable[[Function], Function]:
-    """Make a function raise UsageError, in one sentence, for an argument of another kind than its
-    annotation says. leave: arguments that it checks itself.
+    """Make a function raise UsageError for an argument of another kind than its annotation says.
+
+    leave: arguments that it checks itself.
     """
 
     def decorated(function: Function) -> Function:

@@ -12,7 +12,7 @@ class Border(enum.StrEnum):
 
 
 def plateau(scores: Mapping[float, float], noise: float) -> tuple[float, float]:
-    """The lowest and the highest rate whose score is the best one or lies within noise of it.
+    """Return the lowest and the highest rate whose score lies within noise of the best one.
 
     scores: of the rates that ran to their end, one or more. noise: as in `Policy`, what
     one run scores above another by chance alone.

@@ -46,7 +46,7 @@ _KINDS = {
 
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
-    """The value of one YAML document; ValueError, in one line, where there is none.
+    """Return the value of one YAML document; ValueError, in one line, where there is none.
 
     A date is the text it is, and so are numbers in base 60 (`1:30`) or of too many digits.
     """
@@ -72,15 +72,16 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any
 
 
 def read_yaml_file(file: Path, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
-    """The value of a file, of which no more is read than may be used; OSError where it cannot be
-    opened, ValueError as in `read_yaml`.
+    """Return the value of a file, of which no more is read than may be used.
+
+    OSError where it cannot be opened, ValueError as in `read_yaml`.
     """
     with file.open(encoding="utf-8-sig") as opened:
         return read_yaml(opened.read(MOST_CHARACTERS + 1), loader)
 
 
 def _check(node: yaml.Node, counted: dict[int, int]) -> int:
-    """What a node comes to with its aliases written out. counted: by a node's id.
+    """Return what a node comes to with its aliases written out. counted: by a node's id.
 
     Raises ValueError for too much, and for a field that is written twice: YAML takes the last.
     """

@@ -186,6 +186,6 @@ def _truth(value: object) -> bool:
 
 
 def default_depths(layers: int) -> tuple[FreezeDepth, ...]:
-    """The depths a search looks at unless told otherwise: the full model and N = floor(L/2)..L."""
+    """Return the depths that a search has by default: the full model and N = floor(L/2)..L."""
     first = max(1, layers // 2)
     return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(first, layers + 1)))

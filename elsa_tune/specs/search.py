@@ -164,7 +164,7 @@ class SearchSpec:
     policy: Policy = UNRECORDED
 
     def trial(self, phase: Phase, depth: Candidate, learning_rate: float, seed: int) -> TrialSpec:
-        """The trial of this search with these coordinates."""
+        """Return the trial of this search with these coordinates."""
         return TrialSpec(
             model=self.model,
             task=self.task,

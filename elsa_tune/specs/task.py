@@ -7,7 +7,7 @@ from elsa_tune.specs.names import OpenName
 
 
 def folded(text: str) -> str:
-    """A text without what people overlook: case, and blanks but one between two words."""
+    """Return a text without what people overlook: case, and blanks but one between two words."""
     return " ".join(text.split()).casefold()
 
 
@@ -60,8 +60,10 @@ Metric.SPEARMAN = Metric.define("spearman", _VALUES, lowest=-1.0, of_constants=0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlueSource:
-    """One of GLUE's tasks: on the hub `nyu-mll/glue:CONFIG`, or `folder` in a local, absolute
-    `data_dir` that holds `RTE/`, `SST-2/`, ...
+    """One of GLUE's tasks: on the hub, or in a folder.
+
+    On the hub it is `nyu-mll/glue:CONFIG`, else `folder` in a local, absolute `data_dir` that holds
+    `RTE/`, `SST-2/`, ...
     """
 
     config: str
@@ -120,8 +122,10 @@ TaskSource = GlueSource | FilesSource | EmbeddedSource | DataSetSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What is done to a task's rows before anything else sees them. Texts are compared with case
-    and blanks folded, a pair as a pair. Evaluation rows of a file are never dropped.
+    """What is done to a task's rows before anything else sees them.
+
+    Texts are compared with case and blanks folded, a pair as a pair. Evaluation rows of a file
+    are never dropped.
 
     drop_leaked: from training, rows whose text is evaluated. drop_duplicates: from training, all
     but the first row with a text and label. drop_contradictions: from training, rows whose text has

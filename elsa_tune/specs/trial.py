@@ -63,8 +63,10 @@ PROBE_EXAMPLES: Final = "probe_examples"
 
 
 def chosen_evaluation(selection: Selection, scores: Sequence[float]) -> int:
-    """Which of a trial's evaluations (one or more, in order) gives its quality, from 0: the last,
-    or the first of the best. scores: those of `selection.score`.
+    """Return which of a trial's evaluations gives its quality: the last, or the best.
+
+    It counts from 0; of equally good ones it is the first. scores: those of `selection.score`, one
+    or more, in order.
     """
     if selection is Selection.LAST:
         return len(scores) - 1
@@ -74,7 +76,7 @@ def chosen_evaluation(selection: Selection, scores: Sequence[float]) -> int:
 def trial_quality(
     selection: Selection, qualities: Sequence[float], holdout_qualities: Sequence[float] = ()
 ) -> float:
-    """A trial's quality from those of its evaluations (one or more, in order).
+    """Return a trial's quality from those of its evaluations (one or more, in order).
 
     holdout_qualities: as many, under `selection: holdout`; ValueError where they are missing.
     """
@@ -85,8 +87,10 @@ def trial_quality(
 
 
 def trial_score(selection: Selection, scores: Sequence[float]) -> float:
-    """What an exploring trial is compared by: its quality, or the held-out score that chose its
-    evaluation. scores: one or more, those of `selection.score`.
+    """Return what an exploring trial is compared by.
+
+    That is its quality, or the held-out score that chose its evaluation. scores: one or more, those
+    of `selection.score`.
     """
     return scores[chosen_evaluation(selection, scores)]
 
@@ -116,7 +120,7 @@ class Pooling(enum.StrEnum):
 
 
 def canonical_rate(learning_rate: float) -> float:
-    """A learning rate with five significant digits, so that equal rates compare equal.
+    """Return a learning rate with five significant digits, so that equal rates compare equal.
 
     A stepped Optuna distribution yields 3.0000000000000004e-05, which would break grouping.
     Raises SpaceError unless 0 < learning_rate <= 1.
@@ -191,7 +195,7 @@ class Recipe:
         return self.epochs * self.evaluations_per_epoch
 
     def comparable(self) -> dict[str, Any]:
-        """The fields that must agree before results are pooled, by name, JSON-ready."""
+        """Return the fields that must agree before results are pooled, by name, JSON-ready."""
         values = dataclasses.asdict(self)
         values.pop("eval_batch_size")
         if self.prefix_cache is not PrefixCache.BF16:

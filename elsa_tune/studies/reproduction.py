@@ -41,7 +41,7 @@ class Edition:
 def edition(
     study: Study, scale: Scale, models: Sequence[str], extent: Extent, options: SearchOptions
 ) -> Edition:
-    """The study with these models at this extent; all of it is checked here.
+    """Return the study with these models at this extent; all of it is checked here.
 
     A search that is recorded with more seeds keeps them: what is measured stays. options: where
     data and searches are and what trials take; the rest of them is replaced. Raises UsageError for
@@ -91,7 +91,7 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """The request with its recorded search's seeds, if those are more.
+    """Return the request with its recorded search's seeds, if those are more.
 
     Raises StorageError if that search is recorded with other settings.
     """
@@ -122,7 +122,7 @@ class Line:
 
 
 def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> list[Line]:
-    """The depths that were measured or printed, model by model."""
+    """Return the depths that were measured or printed, model by model."""
     printed = {(one.model, one.task, one.train_size): one for one in published}
     models = list(dict.fromkeys(curve.model for curve in curves))
     lines = []

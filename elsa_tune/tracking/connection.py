@@ -46,8 +46,9 @@ class Connection:
         self.within(timeout_s, self._ask)
 
     def within(self, timeout_s: float, call: Callable[[], T]) -> T:
-        """What a call of the store returns; TrackingError where it fails or takes longer. A call
-        that hangs is left behind.
+        """Return what a call of the store returns; TrackingError where it fails or takes longer.
+
+        A call that hangs is left behind.
         """
         answers: list[T] = []
         errors: list[Exception] = []
@@ -165,12 +166,12 @@ class Connection:
 
 
 def reason(error: BaseException, uri: str = "") -> str:
-    """An error in one line of at most 200 characters, without secrets. uri: its store's."""
+    """Return an error in one line of at most 200 characters, without secrets. uri: its store's."""
     return hidden(first_line(error), uri)[:200]
 
 
 def unanswered(uri: str, error: BaseException) -> TrackingError:
-    """What a store's silence or refusal means to whoever wants to record there."""
+    """Return what a store's silence or refusal means to whoever wants to record there."""
     place = shown_uri(uri)
     if sqlite_file(uri) is not None:
         return unusable(uri, error)
@@ -183,7 +184,7 @@ def unanswered(uri: str, error: BaseException) -> TrackingError:
 
 
 def unusable(uri: str, error: BaseException) -> TrackingError:
-    """What MLflow's error at a store's opening or reading means."""
+    """Return what MLflow's error at a store's opening or reading means."""
     place, why = shown_uri(uri), reason(error, uri)
     if (refusal := refused_access(uri, error)) is not None:
         return TrackingError(f"the MLflow store {place} {refusal}")

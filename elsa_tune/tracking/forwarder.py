@@ -154,14 +154,17 @@ class Forwarder:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _wait_for_records(self) -> bool:
-        """True when there is something to send, False when the work is over."""
+        """Return True when there is something to send, False when the work is over."""
         with self._wake:
             self._wake.wait_for(lambda: self._pending or self._closing_time is not None)
             is_late = self._closing_time is not None and time.monotonic() >= self._closing_time
             return bool(self._pending) and not is_late
 
     def _next_batch(self, size: int) -> list[Record]:
-        """The next record; with a report those that its trial made before anything else of it."""
+        """Return the next record.
+
+        With a report those that its trial made before anything else of it.
+        """
         with self._wake:
             first = self._pending[0]
             near = itertools.islice(self._pending, size)
@@ -215,7 +218,7 @@ class Forwarder:
             self._pending.extend(record for record in waiting if record.time not in journalled)
 
     def _read_watermark(self) -> float:
-        """The time up to which this store has everything; 0 for a store never met before."""
+        """Return the time up to which this store has everything; 0 for a store never met before."""
         try:
             values = json.loads(self._watermark.read_text(encoding="utf-8"))
             return float(values["until"]) if values["tracking_uri"] == self._place else 0.0

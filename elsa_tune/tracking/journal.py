@@ -26,9 +26,10 @@ R = TypeVar("R", bound=Record)
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
-    """The one writer of a journal; holds its lock until `close`. earlier: the records it had then,
-    the `taken_back` included that an earlier writer had no room for. renewed: how often it was
-    deleted and written anew.
+    """The one writer of a journal; holds its lock until `close`.
+
+    earlier: the records it had then, the `taken_back` included that an earlier writer had no
+    room for. renewed: how often it was deleted and written anew.
 
     Raises StorageError when another driver holds the lock, or what is there cannot be read or
     written. search_id: the search's, where no record is there yet.
@@ -67,7 +68,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             raise
 
     def stamp(self, record: R) -> R:
-        """The record with a time, its own or now, a millisecond or more after every other."""
+        """Return the record with a time, its own or now, a millisecond after every other."""
         if record.time:
             return record
         with self._mutex:
@@ -184,8 +185,10 @@ def running(journal: Path) -> StorageError:
 
 
 def read_journal(path: Path) -> list[Record]:
-    """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
-    Those that it had no room for and that wait elsewhere are there, too.
+    """All records of a journal, oldest first; [] where there is none.
+
+    Safe while a driver writes. Those that it had no room for and that wait elsewhere are there,
+    too.
 
     Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
@@ -198,13 +201,13 @@ def _last_time(records: Iterable[Record]) -> float:
 
 
 def latest_search(storage: Path) -> SearchPaths | None:
-    """The search under a storage folder that began last; None where none is recorded."""
+    """Return the search under a storage folder that began last; None where none is recorded."""
     found = [SearchPaths(storage, name) for name in search_names(storage)]
     return max(found, key=lambda paths: (_began(paths.journal), paths.name), default=None)
 
 
 def _began(journal: Path) -> float:
-    """The time of the first record, of which one line is read; 0 where there is none."""
+    """Return the time of the first record, of which one line is read; 0 where there is none."""
     try:
         with journal.open("rb") as lines:
             return decode(lines.readline().decode()).time
@@ -213,7 +216,7 @@ def _began(journal: Path) -> float:
 
 
 def _read(path: Path) -> tuple[list[Record], int]:
-    """The records, and how many bytes of the file they fill."""
+    """Return the records, and how many bytes of the file they fill."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -146,7 +146,7 @@ def encode(record: Record) -> str:
 
 
 def decode(line: str) -> Record:
-    """The record that `encode` wrote. Raises ValueError, with the reason, for anything else."""
+    """Return the record that `encode` wrote. Raises ValueError for anything else."""
     values = from_json(line)
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
@@ -161,5 +161,5 @@ def decode(line: str) -> Record:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: a NumPy or torch scalar as its number, anything else as text."""
+    """Return a NumPy or torch scalar as its number, and what else JSON lacks as text."""
     return value.item() if hasattr(value, "item") else str(value)

@@ -36,7 +36,7 @@ def add_view(client: Any, experiment: Any) -> None:
 
 
 def page_of(address: str, experiment_id: str) -> str:
-    """The page of an experiment's runs, with the columns of the view."""
+    """Return the page of an experiment's runs, with the columns of the view."""
     # Without the type MLflow 3 shows its menu for language models around the table.
     shown = f"runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
     return f"{address.rstrip('/')}/#/experiments/{experiment_id}/{shown}"
@@ -59,7 +59,7 @@ def describe(client: Any, experiment_id: str) -> None:
 
 
 def _description(searches: Iterable[Any]) -> str:
-    """The latest answer first, for MLflow folds all but a line; then every search in a table."""
+    """Write the latest answer first, for MLflow folds all but a line, then a table of searches."""
     columns = ("search", "model", *names.ANSWER_TAGS)
     table = [columns, ("---",) * len(columns)]
     for run in searches:

@@ -31,8 +31,10 @@ from elsa_tune.tracking.uris import shown_uri
 def read_searches(
     tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[SearchState]:
-    """The searches on these tasks and of this name, in the order of their start; None asks for
-    every one. Trials whose search was deleted are in a state without a session (attempt 0).
+    """Return the searches on these tasks and of this name, in the order of their start.
+
+    None asks for every one. Trials whose search was deleted are in a state without a session
+    (attempt 0).
 
     A trial's reports are one, of its last values; a trial without params yet is
     left out. Raises TrackingError when the store is missing, damaged or does not answer.
@@ -64,8 +66,9 @@ def read_searches(
 
 
 def read_overview(tracking_uri: str) -> list[SearchState]:
-    """Every search that has a run of its own, in the order of their start, with its trials counted
-    and not read. Raises TrackingError as `read_searches` does.
+    """Return every search that has a run of its own, its trials counted and not read.
+
+    They are in the order of their start. Raises TrackingError as `read_searches` does.
 
     A run costs MLflow milliseconds, and a search has dozens of trials: they are asked for only
     where their search runs, or ended before its run told their number.
@@ -97,8 +100,9 @@ def _trials_done(client: Any, parent: Any, search_id: str) -> int:
 
 @contextlib.contextmanager
 def _asked(tracking_uri: str) -> Iterator[Any]:
-    """A client of a store that answers and holds something. Whatever fails inside becomes a
-    TrackingError.
+    """Return a client of a store that answers and holds something.
+
+    Whatever fails inside becomes a TrackingError.
     """
     connection = Connection(tracking_uri)
     connection.check()
@@ -115,7 +119,7 @@ def _asked(tracking_uri: str) -> Iterator[Any]:
 
 
 def _search_state(run: Any) -> SearchState:
-    """A search without its trials, from its own run; or what a trial's says of it."""
+    """Return a search without its trials, from its own run; or what a trial's says of it."""
     tags, started = dict(run.data.tags), run.info.start_time / 1000
     name = names.search_of(tags)
     if name is None or names.SEARCH_ID_TAG not in tags:
@@ -167,7 +171,7 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> RecordedTrial:
 
 
 def _latest(client: Any, run: Any) -> dict[str, float]:
-    """The metrics of the last attempt as they stood at the highest step."""
+    """Return the metrics of the last attempt as they stood at the highest step."""
     latest = dict(run.data.metrics)
     if run.data.tags.get(names.ATTEMPT_TAG, "1") == "1":
         return latest
@@ -193,7 +197,7 @@ def _decided(text: str) -> Any:
 
 
 def local_folder(tags: Mapping[str, str]) -> Path | None:
-    """The folder of the search whose run has these tags, if it may be on this machine."""
+    """Return the folder of the search whose run has these tags, if it may be on this machine."""
     journal = tags.get(names.JOURNAL_TAG)
     if journal is None or tags.get(names.HOST_TAG) != socket.gethostname():
         return None
@@ -201,8 +205,9 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:
-    """Whether the store has nothing of a search. Raises TrackingError for one that does not answer
-    in time, or cannot be read.
+    """Whether the store has nothing of a search.
+
+    Raises TrackingError for one that does not answer in time, or cannot be read.
     """
     connection = Connection(tracking_uri)
     connection.check()
@@ -251,7 +256,7 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its task's searches; None without any."""
+    """Return the search that started last, and the page of its task's; None without any."""
     found = client.search_runs(
         _experiments(client),
         filter_string=f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'",

@@ -104,8 +104,10 @@ class MlflowStore(Connection):
         tags: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Let a run read as ended. name: its new one, or None. At a search's end, runs that a lost
-        answer made twice are removed, and the experiment's description says what was found.
+        """Let a run read as ended.
+
+        name: its new one, or None. At a search's end, runs that a lost answer made twice
+        are removed, and the experiment's description says what was found.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         message = {"message": record.message} if record.message else {}
@@ -121,8 +123,10 @@ class MlflowStore(Connection):
             mlflow_pages.describe(self.client(), self._experiment_id)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
-        """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
-        replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
+        """Keep a file with the trial's run, or a folder ("" for trial) with the search's.
+
+        Once more replaces it. A store on this file system gets a hard link, so that nothing
+        lies there twice.
         """
         client, run_id = self.client(), self.run_id(search, trial)
         folder = names.PREDICTIONS if trial else names.REPORT
@@ -139,7 +143,10 @@ class MlflowStore(Connection):
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
-        """The id of a trial's run, or of the search's own; StoreGoneError where there is none."""
+        """Return the id of a trial's run, or of the search's own.
+
+        StoreGoneError where there is none.
+        """
         try:
             return self._runs_of(search)[trial].run_id
         except KeyError:
@@ -219,7 +226,7 @@ class MlflowStore(Connection):
         return self._runs
 
     def _experiment(self, task: str) -> str:
-        """The experiment's id; created, or restored when somebody deleted it."""
+        """Return the experiment's id; created, or restored when somebody deleted it."""
         from mlflow.exceptions import MlflowException
 
         client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"

@@ -89,12 +89,12 @@ _POINTS = {
 
 
 def search_of(tags: Mapping[str, str]) -> str | None:
-    """The name of the search that a run belongs to; None where the run is not ours."""
+    """Return the name of the search that a run belongs to; None where the run is not ours."""
     return tags.get(SEARCH_TAG) or tags.get(OTHER_SEARCH_TAG)
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags whose names begin so, by the rest of their names."""
+    """Return the tags whose names begin so, by the rest of their names."""
     return {
         name.removeprefix(prefix): value for name, value in tags.items() if name.startswith(prefix)
     }
@@ -157,7 +157,7 @@ def _candidate_of(point: Mapping[str, Any]) -> Candidate | None:
 
 
 def answer_tags(answers: Any) -> dict[str, str]:
-    """What the lists of runs show of a search's answer, all of ANSWER_TAGS; {} for several."""
+    """Return what the lists of runs show of an answer, all of ANSWER_TAGS; {} for several."""
     answer = _only(answers)
     advice = None if answer is None else answer.get("recommendation")
     if answer is None or advice is None:  # none, several, or of an older search
@@ -196,13 +196,16 @@ def search_run_name(search: str, answers: Any) -> str:
 
 
 def _only(answers: Any) -> dict[str, Any] | None:
-    """The one answer of a recorded decision; None for none and for several."""
+    """Return the one answer of a recorded decision; None for none and for several."""
     is_one = isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)
     return answers[0] if is_one else None
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
-    """A search's description as a tag, with its figure where the run has one; {} without any."""
+    """Return a search's description as a tag, with its figure where the run has one.
+
+    {} without any.
+    """
     if DESCRIPTION not in decisions:
         return {}
     figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""
@@ -210,7 +213,7 @@ def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
 
 
 def data_input(search: SearchStarted) -> "DatasetInput":
-    """The search's data as MLflow lists data sets: by name and fingerprint, with their sizes."""
+    """Return the search's data as MLflow lists it: by name and fingerprint, with sizes."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     sizes = {
@@ -230,7 +233,7 @@ def data_input(search: SearchStarted) -> "DatasetInput":
 
 
 def tag_text(value: Any) -> str:
-    """A decision as a tag: text as it is, else JSON, inner lists counted where too long."""
+    """Return a decision as a tag: text as it is, else JSON, inner lists counted where too long."""
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False)

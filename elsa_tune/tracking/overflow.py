@@ -13,9 +13,11 @@ _LAST = (Path("/var/tmp"), Path("/dev/shm"))
 
 
 class Overflow:
-    """The records that a search's journal does not take for now, in the working directory, the
-    temporary folder, or another that is there for everybody. `place` is its file, None while it
-    holds nothing. is_named: whether the search's id is known, without which nothing is kept.
+    """The records that a search's journal does not take for now.
+
+    They lie in the working directory, the temporary folder, or another that is there for everybody.
+    `place` is its file, None while it holds nothing. is_named: whether the search's id is known,
+    without which nothing is kept.
 
     Nothing here raises: where there is no room either, the records stay in memory.
     """
@@ -30,7 +32,10 @@ class Overflow:
                 self.place = folder / self._name
 
     def after(self, time: float) -> list[Record]:
-        """What it holds of later records, each once; a last line that was cut short is left out."""
+        """Return what it holds of later records, each once.
+
+        A last line that was cut short is left out.
+        """
         records: list[Record] = []
         if self.place is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -55,7 +60,7 @@ class Overflow:
         return False
 
     def drop(self) -> None:
-        """The journal has what it held."""
+        """Forget all records: the journal has them now."""
         if self.place is not None:
             with contextlib.suppress(OSError):
                 self.place.unlink()
@@ -63,7 +68,7 @@ class Overflow:
 
 
 def _folders() -> list[Path]:
-    """The working directory last: whoever resumes may stand elsewhere."""
+    """Return the places, the working directory last: whoever resumes may stand elsewhere."""
     folders = [Path(tempfile.gettempdir()), *_LAST]
     with contextlib.suppress(OSError):  # it was deleted
         folders.append(Path.cwd())

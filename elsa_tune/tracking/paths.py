@@ -34,11 +34,16 @@ class StorePaths:
         return self.working_directory / named if named else self.storage
 
     def tracking_uri(self, explicit: str | None = None) -> str:
-        """The store to use: the one that is named, else the default; errors as in `named_uri`."""
+        """Return the store to use: the one that is named, else the default.
+
+        Errors as in `named_uri`.
+        """
         return self.named_uri(explicit) or self._absolute(f"{_SQLITE}{self.database}")
 
     def named_uri(self, explicit: str | None = None) -> str | None:
-        """The store given, else that of MLFLOW_TRACKING_URI, absolute; None where there is neither.
+        """Return the store given, else that of MLFLOW_TRACKING_URI, absolute.
+
+        None where there is neither.
 
         Raises TrackingError for a file store or for a URI that is no store at all.
         """
@@ -121,14 +126,14 @@ class SearchPaths:
         return name if is_default else f"{name} --storage-path {shlex.quote(str(self.storage))}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
-        """A store in the folder around the storage, relative to it: both move together."""
+        """Return a store in the folder around the storage, relative to it: both move together."""
         database, around = sqlite_file(tracking_uri), self.storage.parent
         if database is None or around == around.parent or not database.is_relative_to(around):
             return tracking_uri
         return f"{_SQLITE}{database.relative_to(around)}"
 
     def uri_kept(self, tracking_uri: str) -> str:
-        """The absolute URI of a store that the specification names."""
+        """Return the absolute URI of a store that the specification names."""
         database = sqlite_file(tracking_uri)
         return tracking_uri if database is None else f"{_SQLITE}{self.storage.parent / database}"
 
@@ -151,13 +156,13 @@ def lock_of(journal: Path) -> Path:
 
 
 def search_names(storage: Path) -> list[str]:
-    """The names of all searches under a storage folder, sorted; [] where it does not exist."""
+    """Return the names of all searches under a storage folder, sorted; [] if it is not there."""
     names = sorted(entry.name for entry in storage.iterdir()) if storage.is_dir() else []
     return [one for one in names if SEARCH_NAME.fullmatch(one) and SearchPaths(storage, one).exists]
 
 
 def find_search(storage: Path, name: str) -> SearchPaths:
-    """The paths of a search that exists; else UnknownNameError with the nearest name."""
+    """Return the paths of a search that exists; else UnknownNameError with the nearest name."""
     known = search_names(storage)
     if name in known:
         return SearchPaths(storage, name)
@@ -170,7 +175,7 @@ def find_search(storage: Path, name: str) -> SearchPaths:
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:
-    """The file behind a `sqlite:///path` URI, else None."""
+    """Return the file behind a `sqlite:///path` URI, else None."""
     if not tracking_uri.startswith(_SQLITE):
         return None
     return Path(tracking_uri.removeprefix(_SQLITE))

@@ -29,8 +29,9 @@ RUN_SCHEME = "runs:/"
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
-    """A row for each trial that is not final, by their start. folder: the search's. Raises
-    ResultsError for a trial that lacks what a row needs.
+    """Return a row for each trial that is not final, by their start.
+
+    folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
     """
     findings, policy = findings_of(state), policy_of(state)
     return [
@@ -41,7 +42,10 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
 
 
 def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
-    """What is odd about a search's rows; () where that was not recorded, or by a later version."""
+    """Return what is odd about a search's rows.
+
+    () where that was not recorded, or by a later version.
+    """
     try:
         return _FINDINGS.validate_json(state.search.tags.get(FINDINGS_TAG, "[]"))
     except ValidationError:
@@ -134,7 +138,10 @@ class KeptPredictions:
         self._fetched = functools.cache(self._fetch)  # each look at a depth asks again
 
     def __call__(self, row: ResultRow) -> Predictions | None:
-        """What the row's trial answered; None where it is not kept, or cannot be had any more."""
+        """Return what the row's trial answered.
+
+        None where it is not kept, or cannot be had any more.
+        """
         if row.predictions is None:
             return None
         if not row.predictions.startswith(RUN_SCHEME):

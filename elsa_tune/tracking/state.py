@@ -80,8 +80,9 @@ class RecordedTrial:
 
     @property
     def latest(self) -> dict[str, float]:
-        """The last finite value of every metric, the end's before the reports'; `quality` is the
-        trial's under its selection, until it ended the last reported one.
+        """The last finite value of every metric, the end's before the reports'.
+
+        `quality` is the trial's under its selection, until it ended the last reported one.
         """
         values: dict[str, float] = {}
         ordered = sorted(self.reports, key=lambda report: (report.step, report.time))
@@ -192,6 +193,6 @@ def is_planned(phase: object) -> bool:
 
 
 def read_state(journal: Path) -> SearchState:
-    """What a journal says now; errors as in `read_journal`."""
+    """Return what a journal says now; errors as in `read_journal`."""
     alive = is_held(lock_of(journal))  # asked first: its driver may end it meanwhile
     return SearchState.replay(read_journal(journal), alive)

@@ -11,7 +11,7 @@ from elsa_tune.tracking.uris import shown_uri
 
 
 def look_at_store(tracking_uri: str) -> str:
-    """What a search would find there, in a few words. Raises TrackingError with the remedy."""
+    """Say what a search would find there, in a few words. Raises TrackingError."""
     shown, file = shown_uri(tracking_uri), sqlite_file(tracking_uri)
     if file is not None and not file.exists():
         place = _nearest_folder(file)
@@ -39,8 +39,9 @@ def look_at_store(tracking_uri: str) -> str:
 
 
 def _takes_writes(store: MlflowStore) -> bool:
-    """Try to write what cannot be: an experiment of a name that is taken. False where there is no
-    experiment whose name to take.
+    """Try to write what cannot be: an experiment of a name that is taken.
+
+    False where there is no experiment whose name to take.
     """
     from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException

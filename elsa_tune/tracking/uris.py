@@ -60,8 +60,9 @@ def scheme_of(uri: str) -> str:
 
 
 def shown_uri(uri: str) -> str:
-    """A URI as it may be shown or stored. What is none stays as it is, and so does what was shown
-    before.
+    """Return a URI as it may be shown or stored.
+
+    What is none stays as it is, and so does what was shown before.
 
     Everything before the last `@` is hidden but a database's user, and so is the value of every
     parameter that is not known to be harmless: where a password has characters that it may not
@@ -80,7 +81,7 @@ def shown_uri(uri: str) -> str:
 
 
 def hidden(text: str, *uris: str) -> str:
-    """A text, such as another library's error, as it may be shown or stored.
+    """Return a text, such as another library's error, as it may be shown or stored.
 
     uris: those that it may repeat, also in part or decoded. Those of the environment are known.
     """
@@ -97,7 +98,7 @@ def hidden(text: str, *uris: str) -> str:
 
 
 def without_credentials(uri: str) -> str:
-    """The URI without what `shown_uri` hides; a database keeps its user's name."""
+    """Return the URI without what `shown_uri` hides; a database keeps its user's name."""
     parts = _parts(uri)
     if parts is None:
         return uri
@@ -107,8 +108,9 @@ def without_credentials(uri: str) -> str:
 
 
 def is_misread(uri: str) -> bool:
-    """Whether MLflow would end the user or password elsewhere than at the last `@`, as it does
-    where one of them has a character that must be written as %40, %2F, %3F or %23.
+    """Whether MLflow would end the user or password elsewhere than at the last `@`.
+
+    It does where one of them has a character that must be written as %40, %2F, %3F or %23.
     """
     parts = _parts(uri)
     if parts is None:
@@ -175,7 +177,7 @@ def _shown_parameter(found: re.Match[str]) -> str:
 
 
 def _secrets(uri: str) -> Iterator[str]:
-    """What `shown_uri` hides of a URI, in every spelling in which a library may repeat it."""
+    """Return what `shown_uri` hides of a URI, in every spelling that a library may repeat."""
     parts = _parts(uri)
     if parts is None:
         return

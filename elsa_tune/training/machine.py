@@ -119,8 +119,9 @@ def has_flash_attention(device: torch.device) -> bool:
 
 
 class PeakMemory:
-    """Measures from its creation: allocated memory on a GPU, resident memory of the process
-    elsewhere. What a process takes of a GPU is more (`taken_mib`).
+    """The peak of memory since its creation: allocated on a GPU, else resident in the process.
+
+    What a process takes of a GPU is more (`taken_mib`).
 
     The kernel's high-water mark is reset first (`echo 5 > /proc/self/clear_refs`, see proc(5)), so
     that a trial on a reused worker does not report an earlier trial's peak.

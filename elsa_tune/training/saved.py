@@ -131,8 +131,10 @@ def classifier(folder: Path, device: str = "cpu") -> Any:
 
 
 def save_onnx(folder: Path) -> None:
-    """Write a saved model's `onnx/model.onnx`, beside it model.onnx.data with the weights: from the
-    tokenizer's outputs [rows, tokens] to `logits` [rows, labels], rows and tokens as many as given.
+    """Write a saved model's `onnx/model.onnx`, beside it model.onnx.data with the weights.
+
+    It leads from the tokenizer's outputs [rows, tokens] to `logits` [rows, labels], rows and tokens
+    as many as given.
 
     Raises ModelError where torch cannot, as for architectures that it cannot trace; OSError where
     the files cannot be written. Then no folder `onnx` is left.

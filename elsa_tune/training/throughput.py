@@ -96,8 +96,10 @@ def tune(
 def measure(
     trainings: Sequence[tuple[TrialSpec, TaskData]], division: Division, device: str, seconds: float
 ) -> list[Throughput]:
-    """Train each of these for so many seconds after a start that does not count, as many copies at
-    once as the division has trials, one after another in the same processes.
+    """Train each of these for some seconds, after a start that does not count.
+
+    As many copies run at once as the division has trials, one training after another in the same
+    processes.
 
     Raises RunError where one of them is killed, as the kernel does when memory runs out.
     """

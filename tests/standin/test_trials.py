@@ -137,7 +137,7 @@ def test_whoever_draws_random_numbers_on_it_changes_no_trial_and_no_trial_theirs
 def test_an_older_gpu_trains_in_fp32_what_it_would_emulate_in_bf16(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch counts a T4 among those that support bf16."""
+    """Torch counts a T4 among those that support bf16."""
     t4 = dataclasses.replace(standin.gpu, name="Stand-in T4", capability=(7, 5))
     monkeypatch.setattr(standin, "gpu", t4)
     assert torch.cuda.is_bf16_supported()

@@ -35,7 +35,7 @@ SHOWN = r"9 of 20 to 44 trials: 8 done, 1 stopped, 1 running \(epoch 1/2 for \d+
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """stderr is a pipe that nobody reads any more."""
+    """Stderr is a pipe that nobody reads any more."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", buffering=1) as stream:

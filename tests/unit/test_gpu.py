@@ -192,7 +192,7 @@ def test_the_prefix_lies_in_the_gpus_memory(
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="a GPU's queue is asked")
 def test_a_step_never_waits_for_the_gpu(model: ModelSpec) -> None:
-    """torch raises where the host would wait."""
+    """Torch raises where the host would wait."""
     training = loop.steps(make_trial(model, 2), data_for("bert"), device=DEVICE)
     for _ in range(3):
         next(training)

@@ -24,7 +24,7 @@ SHARE = Policy().first_look_share
 
 
 def test_pococks_constant_is_reproduced() -> None:
-    """gsDesign and rpact: two looks at half and all of the information, one-sided .05: z = 1.875,
+    """GsDesign and rpact: two looks at half and all of the information, one-sided .05: z = 1.875,
     which is a nominal .0304 at both.
     """
     assert second_level(0.05, 0.0304, 0.5**0.5) == pytest.approx(0.0303, abs=1e-4)

@@ -62,10 +62,12 @@ class ExampleDraws:
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
-        """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
-        and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
-        some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
-        is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
+        """From resampled runs. columns: for each depth its runs' columns.
+
+        None: the run diverged and counts as chance. A run without a mistake scores 1 on
+        every resample, and yet may make some on fresh examples: its error rate moves like
+        Exponential(1) / E, whose upper 95 % bound is the rule of three (3 / E; Hanley and
+        Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
         depths = {}
         flips = {}
@@ -131,7 +133,7 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
 
 
 def score(run: Predictions, metric: str) -> float:
-    """A run's quality on its own examples, each counted once."""
+    """Return a run's quality on its own examples, each counted once."""
     predictions = stacked([run.predictions])
     scores = kernel_of(metric).scorer(predictions, run.labels, run.classes, np.float32)
     return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])

@@ -123,7 +123,7 @@ class Uncertainty:
         return self.examples is not None and not self.examples.are_counted
 
     def quality(self, depth: Candidate) -> Interval | None:
-        """The depth's quality; None with one seed, or equal scores of unknown examples."""
+        """Return the depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
@@ -247,7 +247,7 @@ class Uncertainty:
         return self.examples.flips.get(depth, 0.0)
 
     def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
-        """The moves of a weighted sum of depths, without the flips that seeds' spread has."""
+        """Return the moves of a weighted sum of depths, less the flips that seeds' spread has."""
         variance = float(np.var(moved))
         if not variance:
             return moved
@@ -268,8 +268,9 @@ class Uncertainty:
         return 0.0
 
     def _unseen(self, runs: DepthRuns) -> tuple[float, float]:
-        """What collapses do to a depth if they are as frequent there as over all depths that learn:
-        how far its mean moves, and the variance of that mean beyond what its runs show.
+        """Return how far collapses move a depth's mean, and its variance beyond what runs show.
+
+        They are taken to be as frequent there as over all depths that learn.
 
         A fifth of seeds collapsing is often invisible in three seeds, but not in all depths'.
         """
@@ -324,7 +325,7 @@ def learnt(
 
 
 def excluded_failure_rate(seeds: int) -> float:
-    """The share of failing seeds that S without a failure leave possible at 95 % (binomial)."""
+    """Return the share of failing seeds that S without a failure leave possible at 95 %."""
     return float(1 - 0.05 ** (1 / seeds))
 
 
@@ -334,7 +335,7 @@ def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interva
 
 
 def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends) -> Interval:
-    """moved: [R], by the examples. seeds: of one mean or more."""
+    """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds
         found = value + math.sqrt(one.variance) * _quantiles(one.freedom, np.asarray(ends))

@@ -35,7 +35,7 @@ PAPER_RATES = (1e-5, 5e-5)
 
 
 def answer_sentence(answer: Answer) -> str:
-    """The operating point, raw, corrected and by the given rates alone, or why there is none."""
+    """Say the operating point, raw, corrected and by the given rates, or why there is none."""
     raw = answer.operating_point
     full = answer.full
     if raw is None or full is None:
@@ -70,7 +70,7 @@ def answer_sentence(answer: Answer) -> str:
 
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
-    """What follows from decision and curve, the gravest first. verdict: on the full model."""
+    """Warn of what decision and curve show, the gravest first. verdict: on the full model."""
     return (
         *_warnings_on_chance(answer),
         *_warnings_on_learning(answer, verdict),
@@ -101,7 +101,7 @@ def in_short(answer: Answer) -> str:
 
 
 def saves_sentence(point: CurvePoint | None) -> str:
-    """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
+    """Write `Saves 64.0 % of the trained parameters and no memory.`, or "" for nothing."""
     if point is None or point.depth.is_reference:
         return ""
     shares = saved_shares(point)
@@ -124,7 +124,7 @@ def saved_shares(point: CurvePoint) -> list[str]:
 
 
 def probe_sentence(probe: LinearProbe | None) -> str:
-    """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    """Return what a linear probe on the frozen model has, and keeps of the full model's quality."""
     if probe is None:
         return ""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
@@ -334,7 +334,7 @@ def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
-    """A curve is only as fair as its rates."""
+    """Warn of rates: a curve is only as fair as they are."""
     for where, others in ((Border.HIGH, "higher"), (Border.LOW, "lower")):
         found = [point for point in answer.points if point.tried.at_border is where]
         if found:

@@ -14,7 +14,7 @@ USUAL_SEEDS = 5
 
 
 def certainty_sentences(answer: Answer) -> Iterator[str]:
-    """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
+    """Say what is certified or why nothing is, what is plausible, and what seeds leave open."""
     point = answer.operating_point
     known = answer.uncertainty
     assert point is not None
@@ -109,7 +109,7 @@ def _failures_text(
 
 
 def plausible_text(answer: Answer, *, measured: int) -> str:
-    """The plausible depths of an answer that has them, of so many measured ones."""
+    """Return the plausible depths of an answer that has them, of so many measured ones."""
     depths = answer.plausible_depths
     assert depths is not None
     if len(depths) == 1:

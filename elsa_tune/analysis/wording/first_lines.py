@@ -1,5 +1,6 @@
-"""An answer's first lines: what to do, how sure that is, what fewer layers would cost, what it
-saves, and what to type next. They are the same wherever an answer is shown.
+"""An answer's first lines: what to do, how sure that is, what it costs and saves, what to type.
+
+They are the same wherever an answer is shown.
 
 Their words were tried on readers who had never seen the tool: what those misread is worded anew.
 """
@@ -46,7 +47,7 @@ _TRAIN_BETTER = "search again with more epochs, higher learning rates or more tr
 
 
 def first_lines(answer: Answer) -> FirstLines:
-    """The lines of an answer that has its recommendation."""
+    """Return the lines of an answer that has its recommendation."""
     advice = answer.recommendation
     if advice.point is None:
         lines = {NEXT: _next_without_answer(answer)}
@@ -66,7 +67,7 @@ def first_lines(answer: Answer) -> FirstLines:
 
 
 def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
-    """What to do; where something is grave, that first."""
+    """Return what to do; where something is grave, that first."""
     to_do = _to_do(answer, point)
     first = _what_comes_first(answer, advice)
     if first:
@@ -76,7 +77,7 @@ def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
 
 
 def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
-    """What to mend before a depth is chosen; "" where nothing is grave."""
+    """Return what to mend before a depth is chosen; "" where nothing is grave."""
     full = answer.full
     metric = metric_text(answer.metric)
     leaked = leaked_rows(answer)
@@ -175,7 +176,7 @@ def _about(answer: Answer, base: float) -> str:
 
 
 def _conditions(answer: Answer) -> str:
-    """What a certificate takes for granted."""
+    """Return what a certificate takes for granted."""
     if answer.task == ALL_TASKS:
         return "The certificate holds on the conditions of each task."
     failed, count = answer.uncertainty.failures()
@@ -231,7 +232,7 @@ def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
 
 
 def _fewer(answer: Answer, point: CurvePoint) -> str:
-    """What the next smaller number of layers would cost."""
+    """Return what the next smaller number of layers would cost."""
     smaller = [
         one
         for one in answer.points
@@ -279,7 +280,7 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
 
 
 def _scores(answer: Answer, point: CurvePoint) -> str:
-    """`the last 2 layers score 76.5`; nothing of the score in a joint answer."""
+    """Write `the last 2 layers score 76.5`; nothing of the score in a joint answer."""
     layers = last_text(point.depth, answer.layers)
     if point.quality is None:
         return layers

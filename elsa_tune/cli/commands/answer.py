@@ -155,7 +155,7 @@ def answer(
 
 @grouped
 def curve(asked: Asked, format: Format = "table") -> None:
-    """The freeze curve: quality against frozen layers.
+    """Show the freeze curve: quality against frozen layers.
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """

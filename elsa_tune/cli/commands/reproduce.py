@@ -131,7 +131,10 @@ def conclude(edition: "Edition", failed: Mapping[str, str]) -> None:
 
 
 def _print_results(edition: "Edition") -> Mapping[str, str]:
-    """The table (stdout), and where everything is (stderr); what could not be read, by search."""
+    """Return the table (stdout), and where everything is (stderr).
+
+    What could not be read, by search.
+    """
     from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.studies.reproduction import read_study
 

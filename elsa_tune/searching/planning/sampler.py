@@ -1,4 +1,5 @@
 """Which learning rate of the given range a depth tries next, as its own Optuna study proposes it.
+
 One study for all would give the full model fifteen tries of forty, and nine frozen layers two.
 """
 
@@ -20,7 +21,7 @@ LEARNING_RATE = "learning_rate"
 
 
 def rate_distribution(rates: RateSpace) -> BaseDistribution:
-    """Stepped or log-uniform for a range, categorical for a list."""
+    """Return stepped or log-uniform for a range, categorical for a list."""
     if isinstance(rates, RateList):
         return CategoricalDistribution(rates.values)
     if rates.step is not None:
@@ -30,7 +31,7 @@ def rate_distribution(rates: RateSpace) -> BaseDistribution:
 
 
 def first_points(rates: RateSpace) -> tuple[float, ...]:
-    """The highest rate, the one nearest to the geometric middle, the lowest.
+    """Return the highest rate, the one nearest to the geometric middle, the lowest.
 
     The highest first: it is the best more often than not, and what early stopping compares with.
     """
@@ -44,7 +45,7 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
 
 
 def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> float:
-    """A rate of the given range that the depth has not tried, where there is one.
+    """Return a rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
     of tries it has had. tried: the depth's, those that still run included.
@@ -83,7 +84,7 @@ def _proposals(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) 
 
 
 def _as_trial(one: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
-    """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one."""
+    """Return a trial for the study; a stopped one is PRUNED, which TPE ranks lower."""
     # Of one that is to run again only the rate counts.
     scores = () if one.is_unfinished else one.scores
     state = TrialState.COMPLETE if one.status is TrialStatus.COMPLETED else TrialState.PRUNED
@@ -99,7 +100,7 @@ def _as_trial(one: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
 
 
 def _inside(rate: float, distribution: BaseDistribution) -> float:
-    """A canonical rate may lie a rounding error outside the range it was drawn from."""
+    """Return the rate inside its range, from which rounding may have moved it."""
     if isinstance(distribution, FloatDistribution):
         return min(max(rate, distribution.low), distribution.high)
     return rate

@@ -102,7 +102,7 @@ class PlanSearcher(NeverRestored, Searcher):
         """Nothing to save: the plan follows from the journal."""
 
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
-        """A trial that could start now: one to explore, else one to measure."""
+        """Return a trial that could start now: one to explore, else one to measure."""
         slots = self._strategy.slots_left(known, self._rates.keys())
         trial = self._first((self._strategy.trial_of(slot, known) for slot in slots), known)
         if trial is not None and self._may_explore(known):
@@ -134,7 +134,7 @@ class PlanSearcher(NeverRestored, Searcher):
             self._decide(self._rates)
 
     def _first(self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]) -> TrialSpec | None:
-        """What failed in this session comes after all else, once more unless all of it failed."""
+        """Return the trials less those that failed in this session, unless nothing else is left."""
         ended = (one.status for one in known if one.trial.key in self._attempts)
         attempts = 1 if all(status is TrialStatus.FAILED for status in ended) else ATTEMPTS
         again: TrialSpec | None = None
@@ -146,7 +146,7 @@ class PlanSearcher(NeverRestored, Searcher):
         return again
 
     def _so_far(self) -> list[KnownTrial]:
-        """What is recorded, and what was suggested and has not begun."""
+        """Return what is recorded, and what was suggested and has not begun."""
         running = {trial.key: trial for trial in self._under_way.values()}
         known = [one for one in self._known() if one.trial.key not in running]
         begun = partial(KnownTrial, status=TrialStatus.RUNNING, qualities=())

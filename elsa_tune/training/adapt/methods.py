@@ -39,8 +39,9 @@ def apply(model: PreTrainedModel, candidate: Candidate) -> Trainable:
 
 
 def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[int]:
-    """Return where these candidates begin to train, as far as known; without those that begin at 0,
-    of which no prefix is kept.
+    """Return where these candidates begin to train, as far as known.
+
+    Without those that begin at 0, of which no prefix is kept.
     """
     firsts = [_method(each).first_trained_layer(each, layers) for each in candidates]
     return [first for first in firsts if first > 0]

@@ -235,8 +235,9 @@ def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
 
 
 def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = None) -> Tensor:
-    """Return x[index] of x [M, H], whose gradient is a gather too: that of `inverse` [M], 0 where
-    `blank` [M, 1].
+    """Return x[index] of x [M, H], whose gradient is a gather too.
+
+    The gradient is that of `inverse` [M], 0 where `blank` [M, 1].
 
     torch's own adds up, in a sort and six more kernels, what here is one number each.
     """

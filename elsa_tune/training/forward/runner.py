@@ -1,5 +1,6 @@
-"""How logits come from rows: on packed tokens where that is right, else on padded batches, from the
-frozen layers' output where that is kept.
+"""How logits come from rows: on packed tokens where that is right, else on padded batches.
+
+They begin at the frozen layers' output where that is kept.
 
 Shapes: B rows of a batch, C outputs, H hidden size.
 """

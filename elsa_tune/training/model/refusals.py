@@ -33,8 +33,9 @@ _KINDS = (
 
 
 def check_complete(spec: ModelSpec) -> None:
-    """Raise ModelError for a model without weights or tokenizer, as far as that is known without
-    fetching anything: a search must not plan trials that cannot begin.
+    """Raise ModelError for a model without weights or tokenizer, as far as that is known.
+
+    Nothing is fetched for it: a search must not plan trials that cannot begin.
     """
     if spec.source is not ModelSource.HUB:
         check_tokenizer(model_folder(spec), spec.name)
