@@ -117,7 +117,8 @@ class SearchRecord:
         """Wait for room for what the journal lacks, until there is some, for a while or until
         `is_hurried`; what it still lacks in the end, in a sentence, or "".
         """
-        deadline, (count, _) = time.monotonic() + ROOM_SECONDS, self._journal.missing
+        deadline = time.monotonic() + ROOM_SECONDS
+        count, _ = self._journal.missing
         if count and not is_hurried():
             self._warn(
                 f"{self.paths.journal} lacks {count} records, for want of room: waiting up to "
@@ -153,7 +154,8 @@ class SearchRecord:
 
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
         """A trial begins, or begins again. spec: the search as it is where this trial trains."""
-        spec, before = spec or self.spec, self.trial(trial.key)
+        spec = spec or self.spec
+        before = self.trial(trial.key)
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,

@@ -184,7 +184,8 @@ def unanswered(uri: str, error: BaseException) -> TrackingError:
 
 def unusable(uri: str, error: BaseException) -> TrackingError:
     """What MLflow's error at a store's opening or reading means."""
-    place, why = shown_uri(uri), reason(error, uri)
+    place = shown_uri(uri)
+    why = reason(error, uri)
     if (refusal := refused_access(uri, error)) is not None:
         return TrackingError(f"the MLflow store {place} {refusal}")
     if "out-of-date database schema" in why:
@@ -197,7 +198,8 @@ def unusable(uri: str, error: BaseException) -> TrackingError:
 
 def refused_access(uri: str, error: BaseException) -> str | None:
     """Where a store refuses our credentials: that it does, and how to give others; else None."""
-    code, said = str(getattr(error, "error_code", "")), str(error)
+    code = str(getattr(error, "error_code", ""))
+    said = str(error)
     if scheme_of(uri) in DATABASE_SCHEMES:
         if not _NO_DATABASE_ACCESS.search(said):
             return None

@@ -94,7 +94,8 @@ class SearchPaths:
                 f"search name '{name}' cannot be used; write letters, digits, '.', '_' and "
                 "'-', beginning with a letter or digit, at most 100 of them"
             )
-        self.storage, self.name = storage.absolute(), name
+        self.storage = storage.absolute()
+        self.name = name
         self.folder = self.storage / name
         self.journal = self.folder / "journal.jsonl"  # what happened, ahead of everything else
         self.lock = lock_of(self.journal)  # held by the one driver that may write the journal
@@ -122,7 +123,8 @@ class SearchPaths:
 
     def uri_to_keep(self, tracking_uri: str) -> str:
         """A store in the folder around the storage, relative to it: both move together."""
-        database, around = sqlite_file(tracking_uri), self.storage.parent
+        database = sqlite_file(tracking_uri)
+        around = self.storage.parent
         if database is None or around == around.parent or not database.is_relative_to(around):
             return tracking_uri
         return f"{_SQLITE}{database.relative_to(around)}"

@@ -12,7 +12,8 @@ from elsa_tune.tracking.uris import shown_uri
 
 def look_at_store(tracking_uri: str) -> str:
     """What a search would find there, in a few words. Raises TrackingError with the remedy."""
-    shown, file = shown_uri(tracking_uri), sqlite_file(tracking_uri)
+    shown = shown_uri(tracking_uri)
+    file = sqlite_file(tracking_uri)
     if file is not None and not file.exists():
         place = _nearest_folder(file)
         if not os.access(place, os.W_OK):
