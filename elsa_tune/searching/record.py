@@ -118,7 +118,8 @@ class SearchRecord:
 
         Returns what it still lacks in the end, in a sentence, or "".
         """
-        deadline, (count, _) = time.monotonic() + ROOM_SECONDS, self._journal.missing
+        deadline = time.monotonic() + ROOM_SECONDS
+        count, _ = self._journal.missing
         if count and not is_hurried():
             self._warn(
                 f"{self.paths.journal} lacks {count} records, for want of room: waiting up to "

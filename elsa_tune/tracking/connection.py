@@ -198,7 +198,8 @@ def unusable(uri: str, error: BaseException) -> TrackingError:
 
 def refused_access(uri: str, error: BaseException) -> str | None:
     """Where a store refuses our credentials: that it does, and how to give others; else None."""
-    code, said = str(getattr(error, "error_code", "")), str(error)
+    code = str(getattr(error, "error_code", ""))
+    said = str(error)
     if scheme_of(uri) in DATABASE_SCHEMES:
         if not _NO_DATABASE_ACCESS.search(said):
             return None

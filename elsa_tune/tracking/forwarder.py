@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 # Reports of one trial that travel together, at most.
 _LARGEST_BATCH = 200
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 15.0
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 15.0
 _BETWEEN_MARKS_S = 1.0
 # How often a store that lost our runs is filled again from the journal's beginning.
 _REFILLS = 3
@@ -101,11 +102,13 @@ class Forwarder:
 
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""
-        lag, heard = self.lag, time.monotonic()
+        lag = self.lag
+        heard = time.monotonic()
         while self.lag and time.monotonic() < heard + patience_s:
             time.sleep(0.05)
             if self.lag < lag:
-                lag, heard = self.lag, time.monotonic()
+                lag = self.lag
+                heard = time.monotonic()
         return self.close(0.0 if lag else patience_s)
 
     def close(self, timeout_s: float = 30.0) -> int:
@@ -126,14 +129,16 @@ class Forwarder:
             log.error("MLflow gets no more records from this driver: %s", reason(error, self._uri))
 
     def _send_until_closed(self) -> None:
-        pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
+        pause = _FIRST_PAUSE_S
+        size = _LARGEST_BATCH
         while self._wait_for_records():
             batch = self._next_batch(size)
             try:
                 self._sender.send(batch)
                 self._drop(batch)
                 self._error = None
-                pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
+                pause = _FIRST_PAUSE_S
+                size = _LARGEST_BATCH
             except RefusedError as error:
                 if len(batch) > 1:
                     size = 1  # one by one, until the report that is refused stands alone
@@ -238,7 +243,8 @@ class Sender:
     """
 
     def __init__(self, journal: Path, store: MlflowStore) -> None:
-        self._journal, self._store = journal, store
+        self._journal = journal
+        self._store = store
         self._artifact_tries: dict[str, int] = {}
         self.begin_again()
 
@@ -271,7 +277,8 @@ class Sender:
             self.state.add(record)
 
     def _send(self, batch: Sequence[Record]) -> None:
-        record, search = batch[0], self.state.search
+        record = batch[0]
+        search = self.state.search
         if isinstance(record, SearchStarted | SearchEnded):
             self._interrupt_running(record.time)
         if isinstance(record, SearchStarted):
@@ -350,7 +357,8 @@ class Sender:
         self._store.log(search, "", [], tags)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
-        file, home = self._journal.parent / artifact, self._journal.parent.resolve()
+        file = self._journal.parent / artifact
+        home = self._journal.parent.resolve()
         tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
         try:
             if not file.exists():

@@ -124,7 +124,8 @@ def _search_state(run: Any) -> SearchState:
     name = names.search_of(tags)
     if name is None or names.SEARCH_ID_TAG not in tags:
         raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
-    of_itself, params = names.TRIAL_TAG not in tags, _params(run)
+    of_itself = names.TRIAL_TAG not in tags
+    params = _params(run)
     search = SearchStarted(
         name=name,
         search_id=tags[names.SEARCH_ID_TAG],
@@ -149,8 +150,10 @@ def _search_state(run: Any) -> SearchState:
 
 
 def _trial_state(client: Any, run: Any, is_alive: bool) -> RecordedTrial:
-    tags, params = dict(run.data.tags), _params(run)
-    key, started = tags[names.TRIAL_TAG], run.info.start_time / 1000
+    tags = dict(run.data.tags)
+    params = _params(run)
+    key = tags[names.TRIAL_TAG]
+    started = run.info.start_time / 1000
     status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
     metrics = _latest(client, run)
     reports: tuple[Report, ...] = ()

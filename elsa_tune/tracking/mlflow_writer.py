@@ -63,7 +63,8 @@ class MlflowStore(Connection):
         params = {"model": record.model, "task": record.task, "search": record.name}
         params |= search_texts(record.params)
         self._begin(record, record, params, tags)
-        run_id, data = self.run_id(record), [names.data_input(record)]
+        run_id = self.run_id(record)
+        data = [names.data_input(record)]
         try:
             self.client().log_inputs(run_id, datasets=data)
         except MlflowException:
@@ -113,7 +114,8 @@ class MlflowStore(Connection):
         message = {"message": record.message} if record.message else {}
         every = {**(tags or {}), names.STATUS_TAG: record.status.value, **message}
         self.log(search, trial, reports, every)
-        run_id, status = self.run_id(search, trial), names.RUN_STATUS[record.status]
+        run_id = self.run_id(search, trial)
+        status = names.RUN_STATUS[record.status]
         if name is not None:
             self.client().update_run(run_id, name=name)
         self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
@@ -128,7 +130,8 @@ class MlflowStore(Connection):
         Once more replaces it. A store on this file system gets a hard link, so that nothing
         lies there twice.
         """
-        client, run_id = self.client(), self.run_id(search, trial)
+        client = self.client()
+        run_id = self.run_id(search, trial)
         folder = names.PREDICTIONS if trial else names.REPORT
         place = urlsplit(client.get_run(run_id).info.artifact_uri)
         if place.scheme != "file":
@@ -229,7 +232,8 @@ class MlflowStore(Connection):
         """Return the experiment's id; created, or restored when somebody deleted it."""
         from mlflow.exceptions import MlflowException
 
-        client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"
+        client = self.client()
+        name = f"{names.EXPERIMENT_PREFIX}{task}"
         if (found := client.get_experiment_by_name(name)) is None:
             root = self.artifact_root
             location = None if root is None else (root / slug(task)).absolute().as_uri()

@@ -162,7 +162,8 @@ def answer_tags(answers: Any) -> dict[str, str]:
     advice = None if answer is None else answer.get("recommendation")
     if answer is None or advice is None:  # none, several, or of an older search
         return {}
-    tuned, layers = advice.get("fine_tuned_layers"), answer.get("layers")
+    tuned = advice.get("fine_tuned_layers")
+    layers = answer.get("layers")
     none = dict.fromkeys(ANSWER_TAGS, "-")
     if tuned is None:
         return none | {"k": "no answer"}

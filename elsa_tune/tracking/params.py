@@ -168,7 +168,8 @@ def read_looks(text: str) -> Looks:
     for pair in match[4].split():
         here, full = pair.split("/")
         counts.append((int(here), int(full)))
-    after, error = match[1].replace("=", ""), float(match[3])
+    after = match[1].replace("=", "")
+    error = float(match[3])
     return Looks(after=after, first_seed=int(match[2]), counts=tuple(counts), error=error)
 
 

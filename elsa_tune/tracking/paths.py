@@ -99,7 +99,8 @@ class SearchPaths:
                 f"search name '{name}' cannot be used; write letters, digits, '.', '_' and "
                 "'-', beginning with a letter or digit, at most 100 of them"
             )
-        self.storage, self.name = storage.absolute(), name
+        self.storage = storage.absolute()
+        self.name = name
         self.folder = self.storage / name
         self.journal = self.folder / "journal.jsonl"  # what happened, ahead of everything else
         self.lock = lock_of(self.journal)  # held by the one driver that may write the journal

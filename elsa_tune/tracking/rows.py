@@ -33,7 +33,8 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
 
     folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
     """
-    findings, policy = findings_of(state), policy_of(state)
+    findings = findings_of(state)
+    policy = policy_of(state)
     return [
         replace(_row(state.search.name, trial, folder), findings=findings, policy=policy)
         for trial in state.trials.values()
@@ -77,7 +78,8 @@ def origin_of(state: SearchState) -> Origin:
 
 def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
     """Return one recorded trial as a row. Raises ResultsError for a record that is not complete."""
-    params, metrics = trial.start.params, trial.latest
+    params = trial.start.params
+    metrics = trial.latest
     try:
         if isinstance(params, UnreadParams):
             raise ValueError(params.why)
@@ -178,7 +180,9 @@ def _read(file: Path) -> Predictions | None:
     try:
         # Opened here: np.load leaves a broken archive open.
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-            predictions, labels, classes = kept["predictions"], kept["labels"], int(kept["classes"])
+            predictions = kept["predictions"]
+            labels = kept["labels"]
+            classes = int(kept["classes"])
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
     if predictions.ndim != 1 or not len(labels) or predictions.shape != labels.shape:

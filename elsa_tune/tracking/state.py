@@ -113,7 +113,8 @@ class SearchState:
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
         """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
-        state, heard = cls(is_alive=alive), 0.0
+        state = cls(is_alive=alive)
+        heard = 0.0
         for record in records:
             state.add(record)
             heard = record.time
@@ -124,7 +125,8 @@ class SearchState:
     def add(self, record: Record) -> None:
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
-            self.search, self.end = record, None
+            self.search = record
+            self.end = None
             self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
