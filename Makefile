@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit standin newest mutants bench constraints clean
+.PHONY: help demo test thorough test-all lint unit standin newest mutants documents bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
@@ -15,15 +15,23 @@ DATA ?= ../shared/glue
 unexport MLFLOW_TRACKING_URI
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
 	$(BIN)/elsa-tune demo
 
-# Three processes, a file at a time, those with whole searches first: they wait more than they work.
-test: lint .venv/.serve ## install, check style, types and floors, run every test
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-	$(STANDIN)
+# Three processes, a file or a room of tests/conftest.py at a time, those with whole searches first:
+# they wait more than they work.
+test: lint ## install, check style, types and floors, run all tests but the thorough ones (5 minutes)
+	$(PYTEST) $(QUICK)
+	$(STANDIN) $(QUICK)
+
+# Launches on paper, the notebook, browsers, servers, several nodes, full disks, hubs, real encoders.
+thorough: .venv/.serve ## the tests of what rarely breaks
+	$(PYTEST) $(THOROUGH)
+	$(STANDIN) $(THOROUGH)
+
+test-all: test thorough ## every test, as CI runs it
 
 lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/ruff check .
@@ -32,7 +40,7 @@ lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/lint-imports
 
 unit: .venv/.dev ## the fast tests only
-	$(BIN)/python -m pytest tests/unit tests/repo
+	$(BIN)/python -m pytest tests/unit tests/repo $(QUICK)
 
 standin: .venv/.dev ## the tests of what runs on a GPU, on a stand-in for one (needs a C++ compiler)
 	$(STANDIN)
@@ -56,7 +64,10 @@ endef
 CAPPED = ^(datasets|mlflow|optuna|ray|torch|transformers)==
 
 mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tools/mutants.py
+
+documents: .venv/.dev ## write anew what the documents take from code and measurements
+	$(BIN)/python -m tools.documents
 
 bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }
@@ -88,7 +99,7 @@ endef
 
 clean: ## remove the environment and every cache; recorded searches in mlruns/ stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find elsa_tune tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: a second call installs nothing until pyproject.toml or constraints.txt changes.
 .venv/.demo: .venv/.made pyproject.toml constraints.txt
@@ -116,8 +127,11 @@ clean: ## remove the environment and every cache; recorded searches in mlruns/ s
 
 comma := ,
 # In processes of their own: the stand-in must be there before torch is.
-STANDIN = $(BIN)/python tests/standin/run.py -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
-	tests/standin tests/unit/test_gpu.py
+STANDIN = $(BIN)/python tests/standin/run.py -m pytest -n 2 $(BY_FILE) tests/standin tests/unit/test_gpu.py
+PYTEST = $(BIN)/python -m pytest -n 3 $(BY_FILE)
+BY_FILE = --dist loadfile --no-loadscope-reorder
+QUICK = -m "not thorough"
+THOROUGH = -m thorough
 site = $(1)/python -c 'import site; print(site.getsitepackages()[0])'
 define install
 	@echo "Installing elsa-tune[$(1)] into .venv (the first time: minutes, and some GB of disk)"

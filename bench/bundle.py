@@ -9,7 +9,7 @@ T models on padded batches, one after the other; `alone` the same T models on pa
 with its own memory; `bundled` one bundle. All take turns within a pass, so that a slow spell of the
 machine hits all alike; medians of the passes. Writes bench/results/bundle.json and
 docs/figures/bundle.{png,svg}; `--draw` only draws what the JSON has. Afterwards
-`python tests/repo/test_reference.py` writes the table of docs/measured.md.
+`python -m tools.documents bundle` writes the table of docs/measured.md.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.bundled import Bundle, Member, alone, deepest
-from elsa_tune.training.data.standard_library import read_standard_library
-from elsa_tune.training.model.encoder import load_classifier, load_tokenizer
+from elsa_tune.training.data.embedded import read_embedded
+from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 
 TASKS = (1, 2, 4, 8)
 BATCHES = (1, 32)
@@ -68,7 +69,7 @@ def main() -> None:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """A row for each number of tasks, size of batch and depth."""
-    split = read_standard_library()["evaluation"]
+    split = read_embedded()["evaluation"]
     texts = list(zip(*split.texts, strict=True))[: options.texts]
     tokenizer: Any = load_tokenizer(resolve_model(options.model))
     ids = tokenizer(*map(list, zip(*texts, strict=True)))["input_ids"]
@@ -103,12 +104,14 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
 def members_of(name: str, frozen: int, count: int) -> dict[str, Member]:
     """So many classifiers of one base that differ behind their frozen layers."""
-    spec, depth = resolve_model(name), FreezeDepth.of(frozen)
+    spec = resolve_model(name)
     tokenizer = load_tokenizer(spec)
     facts = {"frozen_layers": frozen, "embeddings_frozen": True, "max_length": MAX_LENGTH}
     members = {}
     for seed in range(count):
-        model = load_classifier(spec, 2, seed, depth=depth)
+        model = load_classifier(spec, 2, seed, shared=True)
+        methods.apply(model, FreezeDepth.of(frozen))
+        own_what_trains(model)
         model.config.elsa_tune = facts
         members[f"task{seed}"] = Member(model, tokenizer)
     return members

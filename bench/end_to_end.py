@@ -25,7 +25,7 @@ from typing import Any
 import machine
 
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 
 TASKS = ("stdlib", "sst2", "mrpc", "cola")

@@ -43,7 +43,7 @@ def store_of(trials: int, folder: Path) -> None:
     """A finished search of so many trials in the default SQLite store, written by the recorder's
     own code.
     """
-    from elsa_tune.searching.record import params_of
+    from elsa_tune.searching.record import facts_of
     from elsa_tune.specs.trial import Phase, TrialStatus
     from elsa_tune.tracking.forwarder import Forwarder
     from elsa_tune.tracking.journal import Journal
@@ -79,7 +79,7 @@ def store_of(trials: int, folder: Path) -> None:
             depth = spec.depths[number % len(spec.depths)]
             trial = spec.trial(Phase.MEASURE, depth, 5e-5, number)
             quality = 0.9 - 0.03 * depth.frozen_layers - 0.0001 * number
-            put(TrialStarted(trial=trial.key, params=params_of(spec, trial)))
+            put(TrialStarted(trial=trial.key, params=facts_of(spec, trial)))
             for evaluation in (1, 2):
                 metrics = {"quality": quality, "train_loss": 0.1, "eval_loss": 0.2}
                 where = {"evaluation": evaluation, "step": evaluation}

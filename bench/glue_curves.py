@@ -18,7 +18,7 @@ import machine
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.tables.results_csv import import_results, write_results
+from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 

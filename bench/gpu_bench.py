@@ -32,11 +32,11 @@ from elsa_tune.specs.model import ModelSource, ModelSpec, shipped_configuration
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training import loop
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward import runner
 from elsa_tune.training.machine import reproducible, torch_device
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze
 
 TASK = TaskSpec(
     name="made_up",
@@ -219,7 +219,7 @@ def stepping(bench: Bench, frozen: int, way: str = "packed") -> Iterator[Callabl
 
 def not_strict() -> contextlib.AbstractContextManager[object]:
     """Trials that begin within only warn where torch may add up in any order."""
-    return mock.patch.object(loop.machine, "made_strict", lambda *_: None)
+    return mock.patch.object(loop.machine, "try_deterministic", lambda *_: None)
 
 
 def cudnn_on() -> contextlib.AbstractContextManager[object]:
@@ -254,8 +254,8 @@ def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1
 
     data = bench.data()
     trial = bench.trial(frozen)
-    model = load_classifier(trial.model, 2, seed, trial.depth)
-    freeze(model, trial.depth)
+    model = load_classifier(trial.model, 2, seed)
+    methods.apply(model, trial.depth)
     train, evaluation = Rows(data, data.train), Rows(data, data.evaluation)
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(),

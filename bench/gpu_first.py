@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.machine import CONTEXT_MIB, MIB, settle
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, freeze_gc
 
 NEEDS_GPU = "needs a GPU"
 # Rows of a packed batch (of 16, and of 32), and (outputs, inputs) of a layer's matrix products.
@@ -36,7 +36,7 @@ def first(bench: Bench) -> None:
     # Before anything else: to record a number asks the GPU's name, which begins a context.
     bench.record("new process", lambda: _new_process(bench))
     bench.record("versions", gpu_bench.versions)
-    settle()  # as a search's worker does: else every trial's end looks through all of torch
+    freeze_gc()  # as a search's worker does: else every trial's end looks through all of torch
     deepest = bench.sharing[-1]
     for which in ("first", "again", "third time"):
         bench.record(f"start N={deepest}, {which}", lambda: _start(bench, deepest))

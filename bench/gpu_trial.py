@@ -28,9 +28,10 @@ from gpu_first import first
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.machine import settle, usable_cores
+from elsa_tune.training.machine import freeze_gc, usable_cores
 from elsa_tune.training.throughput import Division, measure
 
 SEEDS = 5
@@ -198,13 +199,14 @@ def grid(bench: Bench) -> None:
     """40 trials on RTE-shaped data, three epochs each, one after another in this process; then the
     Trainer, one at each depth.
     """
-    settle()  # as a search's worker does: else every trial's end looks through all of torch
+    freeze_gc()  # as a search's worker does: else every trial's end looks through all of torch
     data = bench.data()
 
     def whole(frozen: int, seed: int) -> dict[str, Any]:
         started = time.perf_counter()
         trial = replace(bench.trial(frozen, epochs=1 if bench.tiny else 3), seed=seed)
-        *_, result = loop.train(trial, data, device=bench.device, depths=bench.grid)
+        depths = tuple(map(FreezeDepth.of, bench.grid))
+        *_, result = loop.train(trial, data, device=bench.device, depths=depths)
         seconds = time.perf_counter() - started
         found = {"seconds": round(seconds, 3), "training": round(result.train_seconds, 3)}
         return {**found, "batches": result.batches}

@@ -52,7 +52,7 @@ from torch import Tensor
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training import loop
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.forward.packed import PackedBatch

@@ -21,7 +21,7 @@ import torch
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training import loop
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.forward import runner
@@ -53,7 +53,7 @@ def main() -> None:
         for number in range(STEPS + 2):
             batch = next(batches)
             for cost in COSTS:
-                runner.GROUP_COST = cost
+                runner.BUCKET_COST = cost
                 started = time.perf_counter()
                 run.step(batch)
                 if number >= 2:

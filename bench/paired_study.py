@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Pooling, Precision, Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import train
 

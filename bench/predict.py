@@ -25,9 +25,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from elsa_tune.exporting.predicting import Predictor
-from elsa_tune.tables.row_files import Chunk
-from elsa_tune.tables.task_file import resolve_task
-from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.tasks.row_files import Chunk
+from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.saved import classifier
 from tests.exporting import exported_model
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    split = read_standard_library()["evaluation"]
+    split = read_embedded()["evaluation"]
     pairs = list(zip(*split.texts, strict=True))[: options.rows]
     task = resolve_task("stdlib")
     with tempfile.TemporaryDirectory() as place:

@@ -20,11 +20,11 @@ from typing import Any
 import machine
 import numpy as np
 
-from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.known import GLUE_TASKS
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.row_checks import row_findings
 from elsa_tune.training.data.tokens import Split

@@ -41,13 +41,13 @@ from rich.console import Console
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.record import SearchRecord, params_of, started
+from elsa_tune.searching.record import SearchRecord, facts_of, started
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateRange
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -184,7 +184,7 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
         earlier: list[Record] = []
         for trial in plan[:count]:
             earlier += [
-                TrialStarted(trial=trial.key, attempt=1, params=params_of(spec, trial)),
+                TrialStarted(trial=trial.key, attempt=1, params=facts_of(spec, trial)),
                 *(_report_of(trial, evaluation) for evaluation in (1, 2)),
                 TrialEnded(trial=trial.key, status=TrialStatus.COMPLETED, metrics=ended),
             ]
@@ -197,7 +197,7 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
             board = Board(spec, functools.partial(getattr, plan_of, "known"), lambda: None, console)
             starts, reports, ends = [], [], []
             for trial in plan[count:]:
-                params = params_of(spec, trial)
+                params = facts_of(spec, trial)
                 starts.append(TrialStarted(trial=trial.key, attempt=1, params=params))
                 reports.append(_report_of(trial, 1))
                 end = TrialEnded(trial=trial.key, status=TrialStatus.COMPLETED, metrics=ended)

@@ -26,7 +26,7 @@ import torch
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import PrefixCache, Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training import loop
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.forward import packed, runner
@@ -48,10 +48,10 @@ def _patch(module: Any, name: str, value: Any) -> Callable[[], Any]:
 VARIANTS: dict[str, Callable[[], Any]] = {
     "as it is": _as_it_is,
     "whole word table": _patch(runner, "use_compact_vocabulary", lambda model, data: None),
-    "attention in one padded square": _patch(packed, "GROUP_COST", 10**9),
-    "attention row by row": _patch(packed, "GROUP_COST", 0),
-    "attention groups at 1000": _patch(packed, "GROUP_COST", 1000),
-    "attention groups at 16000": _patch(packed, "GROUP_COST", 16000),
+    "attention in one padded square": _patch(packed, "BUCKET_COST", 10**9),
+    "attention row by row": _patch(packed, "BUCKET_COST", 0),
+    "attention groups at 1000": _patch(packed, "BUCKET_COST", 1000),
+    "attention groups at 16000": _patch(packed, "BUCKET_COST", 16000),
     "padded, in length groups": _patch(runner, "packed_doubt", lambda *_: "measured"),
 }
 

@@ -33,7 +33,6 @@ import math
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,20 +46,20 @@ from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.exploring import is_cheap
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.measuring import chosen_ladder, measuring_trials, walk
+from elsa_tune.searching.inputs import Inputs, SearchOptions
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.planning.strategy import Findings
 from elsa_tune.searching.specification import specify
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.searcher import PlanSearcher
-from elsa_tune.searching.tune.stopping import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 FAMILIES = (
     *("smooth", "flat", "cliff", "uneven", "near_chance", "all_needed", "rough_rates", "unlearnt"),
@@ -71,7 +70,6 @@ PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hunt": ("hunt", ()),
     "hunt, until certified": ("hunt", ()),
     "hunt, thorough": ("hunt", ("thorough=true",)),
-    "hunt, speculate": ("hunt", ("speculate=true",)),
     "even, 3 seeds": ("joint", ()),
     "even, 5 seeds": ("joint", ("seeds=5",)),
 }
@@ -209,19 +207,22 @@ class Study:
         self.answers: dict[str, Predictions] = {}
         self.rates: dict[Any, float] = {}
         self.cost = self.time = 0.0
-        self.ladder: list[int] | None = None
+        self.strategy = strategy_of(spec)
+        self.decisions: dict[str, Any] = {}
         self._judged: tuple[int, Any] = (-1, None)
 
     def search(self) -> None:
         """Until the searcher has finished."""
         spec = self.spec
-        is_hunt = spec.strategy is Strategy.HUNT
-        measuring = self._measuring if is_hunt else functools.partial(measuring_trials, spec)
         searcher = PlanSearcher(
-            spec, lambda: list(self.known.values()), {}, self.rates.update, measuring=measuring
+            self.strategy,
+            lambda: list(self.known.values()),
+            {},
+            self.rates.update,
+            measuring=self._measuring,
         )
         exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
-        scheduler = PerDepthAsha(spec.asha, EPOCHS, exempt=exempt)
+        scheduler = PerDepthAsha(spec.early_stopping, EPOCHS, exempt=exempt)
         # (time, number, trial, epochs run): ends of epochs.
         running: list[tuple[float, int, Any, int]] = []
         numbers = itertools.count()
@@ -282,18 +283,22 @@ class Study:
                 trial=trial.key,
                 examples=self.world.examples,
                 predictions=trial.key,
-                looks=self.spec.looks(trial.depth, self.ladder),
+                looks=self.strategy.looks(trial.depth, self.decisions),
             )
         )
 
     def _measuring(self, rates: Any, known: Any) -> Any:
+        findings = Findings(known=known, rates=rates, curve=self._curve, decisions=self.decisions)
+        step = self.strategy.next(findings)
+        if step.decision is not None:
+            self.decisions[step.decision.what] = step.decision.value
+        return step.trials
+
+    def _curve(self) -> Any:
         if self._judged[0] != len(self.rows):
             curves = freeze_curves(self.rows, _Kept(self.answers))
             self._judged = len(self.rows), next(iter(curves), None)
-        curve = self._judged[1]
-        if self.ladder is None:
-            self.ladder = chosen_ladder(self.spec, rates, known, curve)
-        return walk(self.spec, rates, known, curve, self.ladder).trials
+        return self._judged[1]
 
     def verdict(self) -> dict[str, Any]:
         """What was claimed, and what is true at the chosen rates."""
@@ -328,19 +333,23 @@ def specification(plan: str, world: World) -> SearchSpec:
     name, overrides = PLANS[plan]
     space = load_space(name, ["epochs=3", *overrides])
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
+        options = SearchOptions(
+            model="minilm",
+            task=["stdlib"],
             name="study",
+            storage_path=folder,
+            tracking_uri="sqlite:////nowhere",
+            until="certified" if plan.endswith("until certified") else None,
+        )
+        inputs = Inputs(
             model=resolve_model("minilm"),
             layers=world.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(EPOCHS),
             space=space,
             space_name=name,
-            storage=Path(folder),
-            tracking_uri="sqlite:////nowhere",
-            until_certified=plan.endswith("until certified"),
         )
-        spec = specify(request)
+        spec = specify(options, inputs)
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
 

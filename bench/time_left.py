@@ -18,10 +18,11 @@ from typing import Any
 
 import machine
 
-from elsa_tune.searching.pace import seconds_left
+from elsa_tune.searching.eta import seconds_left
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.task import FilesSource
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -37,7 +38,7 @@ from elsa_tune.tracking.state import SearchState
 
 SEARCHES = Path(__file__).resolve().parent / "searches"
 SHARES = (0.1, 0.25, 0.5, 0.75)
-PARAMS = ("phase", "learning_rate", "frozen_layers", "embeddings_frozen", "seed")
+PARAMS = ("phase", "candidate", "learning_rate", "seed")
 METRICS = ("quality", "holdout_quality")
 
 
@@ -115,8 +116,8 @@ def _slim(record: Record) -> list[Record]:
         case SearchStarted():
             return [dataclasses.replace(record, params={}, tags={})]
         case TrialStarted():
-            params = {name: record.params[name] for name in PARAMS}
-            return [dataclasses.replace(record, params=params, tags={})]
+            kept = {name: getattr(record.params, name) for name in PARAMS}
+            return [dataclasses.replace(record, params=TrialFacts(**kept), tags={})]
         case Report():
             metrics = {name: record.metrics[name] for name in METRICS if name in record.metrics}
             return [dataclasses.replace(record, metrics=metrics, notes=[], tags={})]

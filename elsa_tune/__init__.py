@@ -11,26 +11,50 @@ imported before it is used, and nothing here prints to stdout.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# By name: where it is. `__init__.pyi` says it to editors and type checkers, which run nothing.
+# Where each name is found when it is used.
 _SURFACE = {
-    **dict.fromkeys(("Answers", "Curves", "Search"), "elsa_tune.api"),
-    **dict.fromkeys(("answer", "curve", "export", "load_search"), "elsa_tune.api"),
-    **dict.fromkeys(("predict", "resume", "search"), "elsa_tune.api"),
+    "Answers": "elsa_tune.api",
+    "Curves": "elsa_tune.api",
+    "Search": "elsa_tune.api",
+    "answer": "elsa_tune.api",
     "bundle": "elsa_tune.exporting.bundle",
+    "curve": "elsa_tune.api",
+    "export": "elsa_tune.api",
     "freeze": "elsa_tune.training.freezing",
     "load_bundle": "elsa_tune.training.bundled",
+    "load_search": "elsa_tune.api",
+    "predict": "elsa_tune.api",
+    "resume": "elsa_tune.api",
+    "search": "elsa_tune.api",
 }
 __all__ = ["__version__", *_SURFACE]
 
+# The same for editors and type checkers, which run nothing. These see no `__getattr__`: a name that
+# is mistyped is an error to them, and not Any.
+if TYPE_CHECKING:
+    from elsa_tune.api import Answers as Answers
+    from elsa_tune.api import Curves as Curves
+    from elsa_tune.api import Search as Search
+    from elsa_tune.api import answer as answer
+    from elsa_tune.api import curve as curve
+    from elsa_tune.api import export as export
+    from elsa_tune.api import load_search as load_search
+    from elsa_tune.api import predict as predict
+    from elsa_tune.api import resume as resume
+    from elsa_tune.api import search as search
+    from elsa_tune.exporting.bundle import bundle as bundle
+    from elsa_tune.training.bundled import load_bundle as load_bundle
+    from elsa_tune.training.freezing import freeze as freeze
+else:
 
-def __getattr__(name: str) -> Any:
-    if name not in _SURFACE:
-        raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
-    return getattr(import_module(_SURFACE[name]), name)
+    def __getattr__(name):
+        if name not in _SURFACE:
+            raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
+        return getattr(import_module(_SURFACE[name]), name)
 
 
 def __dir__() -> list[str]:

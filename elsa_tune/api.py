@@ -19,15 +19,16 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError, UsageError
+from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
-from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.inputs import SearchOptions, read_duration, read_until
+from elsa_tune.searching.output import say
+from elsa_tune.searching.request import read_request
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.results_csv import csv_text, write_results
-from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tasks.frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 
@@ -54,7 +55,8 @@ class Answers(tuple[Answer, ...]):
         """The first lines, the table and the freeze curve of each."""
         from elsa_tune.report.charts import freeze_curve
         from elsa_tune.report.figures import draw
-        from elsa_tune.report.page import by_name, curve_table
+        from elsa_tune.report.page import by_name
+        from elsa_tune.report.tables import curve_table
 
         told = []
         for name, one in by_name(self).items():

@@ -13,60 +13,81 @@ from elsa_tune.visible import visible
 SHOWN_LENGTH = 80
 # Of a list longer than this, an error names the first.
 LISTED = 10
+# A long quotation, but of no path.
 _QUOTED = re.compile(rf"(?<!\w)'([^'/][^']{{{SHOWN_LENGTH},}})'(?!\w)")
 _LONG_WORD = re.compile(r"\S{400,}")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def quoted(value: object) -> str:
-    """A value as an error shows it: as Python writes it, at most so long."""
+    """Write a value as Python does, shortened to what an error shows of it."""
     return shortened(repr(value))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant, if any: its words in another order (`macro_f1`),
-    its initials (`lr`), a spelling like it, words more or fewer (`num_train_epochs`).
+    """Return the known name that was most likely meant, None where there is no such name.
+
+    That is one with the same words in another order (`macro_f1`), else with these initials (`lr`),
+    else a spelling like it, else one with words more or fewer (`num_train_epochs`).
     """
     from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
 
     asked = name.strip().lower().replace("-", "_")
-    words = {one: one.split("_") for one in known}
-    found = [one for one in words if sorted(words[one]) == sorted(asked.split("_"))]
-    found += [one for one in words if "_" in one and asked == "".join(w[:1] for w in words[one])]
-    found += get_close_matches(asked, words, n=1, cutoff=0.8)
-    within = [one for one in words if f"_{one}_" in f"_{asked}_" or f"_{asked}_" in f"_{one}_"]
-    found += sorted(within, key=len, reverse=True)
-    found += get_close_matches(asked, words, n=1, cutoff=0.6)
-    return found[0] if found else None
+    asked_words = sorted(asked.split("_"))
+    candidates = list(known)
+    for candidate in candidates:
+        if sorted(candidate.split("_")) == asked_words:
+            return candidate
+    for candidate in candidates:
+        initials = "".join(word[:1] for word in candidate.split("_"))
+        if "_" in candidate and asked == initials:
+            return candidate
+    alike = get_close_matches(asked, candidates, n=1, cutoff=0.8)
+    if alike:
+        return alike[0]
+    overlapping = []
+    for candidate in candidates:
+        is_part = f"_{candidate}_" in f"_{asked}_"
+        if is_part or f"_{asked}_" in f"_{candidate}_":
+            overlapping.append(candidate)
+    if overlapping:
+        return max(overlapping, key=len)
+    alike = get_close_matches(asked, candidates, n=1, cutoff=0.6)
+    return alike[0] if alike else None
 
 
 def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
-    """A text of at most so many characters, with the ends of a longer one."""
+    """Return a text of at most so many characters, with the ends of a longer one."""
+    if len(text) <= most:
+        return text
     half = most // 2
-    return text if len(text) <= most else f"{text[: half - 1]}…{text[-half:]}"
+    return f"{text[: half - 1]}…{text[-half:]}"
 
 
 def shortlist(items: Iterable[object], between: str = ", ") -> str:
-    """What an error names of a list that may be long: `a, b, c`, or ten and how many more."""
-    return between.join(first_few([shortened(str(one)) for one in items]))
+    """Write a list that may be long, for an error: `a, b, c`, or ten and how many more."""
+    texts = [shortened(str(item)) for item in items]
+    return between.join(first_few(texts))
 
 
 def first_few(lines: Sequence[str]) -> list[str]:
-    """The lines of an error's list, or ten of them and `and 1,990 more`."""
+    """Return the lines of an error's list, or ten of them and `and 1,990 more`."""
     if len(lines) <= LISTED + 1:  # `and 1 more` would be no shorter
         return list(lines)
     return [*lines[:LISTED], f"and {len(lines) - LISTED:,} more"]
 
 
 def _one_line(text: str) -> str:
-    """Whatever a text repeats of a user's values or of a library's words."""
-    line = visible("; ".join(filter(None, map(str.strip, text.splitlines()))))
-    line = _QUOTED.sub(lambda found: f"'{shortened(found[1])}'", line)
-    return _LONG_WORD.sub(lambda found: shortened(found[0]), line)
+    """Return a message in one line, with what it repeats of users and libraries shortened."""
+    lines = [line.strip() for line in text.splitlines()]
+    joined = visible("; ".join(line for line in lines if line))
+    joined = _QUOTED.sub(lambda match: f"'{shortened(match[1])}'", joined)
+    return _LONG_WORD.sub(lambda match: shortened(match[0]), joined)
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says first, without colours, or else its name."""
-    lines = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().splitlines()
+    """Return what another library's error says first, without colours, or else its name."""
+    lines = _COLOUR.sub("", str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
@@ -76,7 +97,7 @@ class ElsaTuneError(Exception):
     exit_status = 1
 
     def __str__(self) -> str:
-        """The message in one line, and each further argument as a point of a list below it."""
+        """Write the message in one line, and each further argument as a line below it."""
         return "\n  ".join(_one_line(str(part)) for part in self.args)
 
 
@@ -108,7 +129,7 @@ class DataError(UsageError):
 
 
 class SpaceError(UsageError, ValueError):
-    """A search space or a setting with an impossible value; pydantic reports it as a ValueError."""
+    """A search space or a setting with an impossible value; a ValueError too, for pydantic."""
 
 
 class ResultsError(UsageError):

@@ -20,10 +20,11 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.results.published import published_rows
+from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
-from elsa_tune.tables.results_csv import import_results, published_rows
+from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.mlflow_reader import (
     is_unmade,
@@ -65,113 +66,144 @@ class Question:
 
 
 class Source(ABC):
-    """Where results are. name: as a sentence calls it.
+    """Where results are."""
 
-    is_record: models and tasks may be known and have no results here yet, and one training size
-    has to be chosen; a table knows its own names alone, and answers for each size.
-    """
-
-    name: str
+    name: str  # as a sentence calls it
+    # Whether models and tasks may be known and have no results here yet, and one training size has
+    # to be chosen; a table knows its own names alone, and answers for each size.
     is_record = False
     tracking_uri: str | None = None
 
     @abstractmethod
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """At least the rows of the question. say: takes what was understood, or passed over."""
+        """Return at least the rows of the question. say: takes what was understood or left out."""
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """Folders and states of the searches asked for, by their start; [] for no record."""
+        """Return the searches asked for, each with its folder, by their start; [] for no record."""
         return []
 
     def origins(self, question: Question) -> dict[str, Origin]:
-        """By search: when, where and by which command it started, as far as that is kept."""
+        """Return when, where and by which command each search started, as far as that is kept."""
         states = [state for _, state in self.searches(question)]
         return {state.search.name: origin_of(state) for state in states if state.search.attempt}
 
     def target(
         self, question: Question, rows: Iterable[ResultRow], given: float | None = None
     ) -> float:
-        """The share to keep: the one given, else what the rows' searches were to keep."""
+        """Return the share to keep: the one given, else what the rows' searches were to keep."""
         names = {row.search for row in rows}
         its = [one.search for _, one in self.searches(question) if one.search.name in names]
-        asked = {one.params.get("target", str(DEFAULT_TARGET)) for one in its}
         try:
-            own = float(asked.pop() if len(asked) == 1 else DEFAULT_TARGET)
-        except ValueError as error:
+            asked = {float(one.params.get("target", DEFAULT_TARGET)) for one in its}
+            own = asked.pop() if len(asked) == 1 else DEFAULT_TARGET
+        except (TypeError, ValueError) as error:
             raise ResultsError(f"the target of {its[0].name} cannot be read: {error}") from error
         return check_target(own if given is None else given)
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
-        """The rows that the question is about, never empty.
+        """Return the rows that the question is about, never empty.
 
         Raises UsageErrors for unknown names and unreadable sources, NoAnswerError without results.
         """
         rows = self.rows(question, say)
-        early = [] if rows else [one for one, _ in self.searches(question) if one is not None]
-        if early and (early[0] / "search.json").exists():
-            paths = SearchPaths(early[0].parent, early[0].name)
-            way = f"`{paths.resume}` goes on"
-            raise NoAnswerError(f"search '{paths.name}' has begun no trial; {way}")
-        for what, name in (("search", question.search), ("model", question.model)):
-            if name is not None:
-                names = {getattr(row, what) for row in rows} - {None}
-                if name not in names:
-                    raise _missing(what, name, names, self)
-                rows = [row for row in rows if getattr(row, what) == name]
+        if not rows:
+            self._check_begun(question)
+        rows = self._of_name("search", question.search, rows)
+        rows = self._of_name("model", question.model, rows)
         if not rows:
             raise NoAnswerError(
                 f"no trial is recorded in {self.name}; `elsa-tune search` runs them"
             )
+        return self._of_sizes(question, self._of_tasks(question, rows, say))
+
+    def _check_begun(self, question: Question) -> None:
+        """Raise NoAnswerError where the search asked for has begun no trial yet."""
+        for folder, _ in self.searches(question):
+            if folder is None:
+                continue
+            if (folder / "search.json").exists():
+                paths = SearchPaths(folder.parent, folder.name)
+                raise NoAnswerError(
+                    f"search '{paths.name}' has begun no trial; `{paths.resume}` goes on"
+                )
+            return
+
+    def _of_name(self, what: str, name: str | None, rows: list[ResultRow]) -> list[ResultRow]:
+        """Return the rows of this search or model; all of them where none is asked for."""
+        if name is None:
+            return rows
+        names = {getattr(row, what) for row in rows} - {None}
+        if name not in names:
+            raise _missing(what, name, names, self)
+        return [row for row in rows if getattr(row, what) == name]
+
+    def _of_tasks(self, question: Question, rows: list[ResultRow], say: Say) -> list[ResultRow]:
+        """Return the rows of the tasks asked for; says which of them have none."""
+        if not question.tasks:
+            return rows
         tasks = {row.task for row in rows}
-        missing = [name for name in question.tasks or () if name not in tasks]
+        missing = [name for name in question.tasks if name not in tasks]
         of = "" if question.model is None else f" for {question.model}"
         for name in missing:
             error = _missing("task", name, tasks, self, of)
             # A known task without results spoils the question only if no other task has any.
-            if isinstance(error, UsageError) or len(missing) == len(question.tasks or ()):
+            if isinstance(error, UsageError) or len(missing) == len(question.tasks):
                 raise error
             say(f"nothing is recorded on {name}")
-        rows = [row for row in rows if row.task in (question.tasks or tasks)]
+        return [row for row in rows if row.task in question.tasks]
+
+    def _of_sizes(self, question: Question, rows: list[ResultRow]) -> list[ResultRow]:
+        """Return the rows of the training sizes asked for."""
+        if not question.train_sizes:
+            return rows
         sizes = {row.train_size for row in rows}
-        for size in question.train_sizes or ():
+        for size in question.train_sizes:
             if size not in sizes:
                 known = sorted(sizes, key=lambda size: size or math.inf)
-                there = shortlist(one or FULL for one in known)
+                others = shortlist(other or FULL for other in known)
                 raise NoAnswerError(
                     f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
-                    f"is {there}"
+                    f"is {others}"
                 )
-        return [row for row in rows if row.train_size in (question.train_sizes or sizes)]
+        return [row for row in rows if row.train_size in question.train_sizes]
 
     def curves(
         self, question: Question, rows: Sequence[ResultRow], target: float = DEFAULT_TARGET
     ) -> list[FreezeCurve]:
-        """The freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
+        """Return the freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
         evidence = None
         if any(row.predictions for row in rows):
             evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        for place, one in enumerate(curves):
-            names = (one.search or "").split(", ")
-            its = [there for there in self.searches(question) if there[1].search.name in names]
-            is_own = target == self.target(question, [row for row in rows if row.search in names])
-            looks = one.looks and replace(one.looks, is_own_target=is_own)
-            curves[place] = replace(
-                one,
-                looks=looks,
-                warnings=(*_incomplete(its), *one.warnings),
-                search_arguments=_arguments(its),
-            )
-        return curves
+        return [self._with_searches(curve, question, rows, target) for curve in curves]
+
+    def _with_searches(
+        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow], target: float
+    ) -> FreezeCurve:
+        """Return a curve with what is known of the searches it comes from."""
+        names = (curve.search or "").split(", ")
+        searches: Searches = []
+        for folder, state in self.searches(question):
+            if state.search.name in names:
+                searches.append((folder, state))
+        is_own = target == self.target(question, [row for row in rows if row.search in names])
+        return replace(
+            curve,
+            looks=curve.looks and replace(curve.looks, is_own_target=is_own),
+            warnings=(*_incomplete(searches), *curve.warnings),
+            search_arguments=_arguments(searches),
+        )
 
 
 class Table(Source):
-    """A CSV of results. columns: what it calls its columns, as `read_mapping` reads them."""
+    """A CSV of results."""
 
     def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
-        self.name, self._path = str(path), path
-        self._columns, self._percent = columns, percent
+        self.name = str(path)
+        self._path = path
+        self._columns = columns
+        self._percent = percent
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         imported = import_results(self._path, percent=self._percent, mapping=self._columns)
@@ -190,7 +222,7 @@ class Published(Source):
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         rows = super().ask(question, say)
-        printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
+        printed = " and ".join(dict.fromkeys(str(row.comparison) for row in rows))
         say(
             f"as printed by {printed}; both used one learning rate for all depths, so that few "
             "fine-tuned layers may look worse than they are"
@@ -202,13 +234,14 @@ class Journals(Source):
     """The journals of all searches in a folder, or one journal (.jsonl)."""
 
     def __init__(self, place: Path, name: str = "") -> None:
-        self._place, self.is_record = place, place.suffix != ".jsonl"
+        self._place = place
+        self.is_record = place.suffix != ".jsonl"
         self.name = name or (f"the journals under {place}" if self.is_record else str(place))
         self._read: dict[str | None, Searches] = {}
         self.unread: list[StorageError] = []  # why the journals that were read last could not be
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Those of the search asked for, or of all that can be read, by their start."""
+        """Return the rows of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
         is_search = self.is_record or any(state.search.attempt for _, state in searches)
         if not is_search and not (self._place.parent / "search.json").exists():
@@ -216,25 +249,25 @@ class Journals(Source):
         return [row for folder, state in searches for row in rows_of(state, folder)]
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """Each journal is read once."""
+        """Return the searches; each journal is read once."""
         if question.search in self._read:
             return self._read[question.search]
-        found: Searches = []
+        searches: Searches = []
         errors = []
         for journal in self._journals(question.search):
             try:
                 state = read_state(journal)
                 if self.is_record and question.search:  # its folder may have been renamed
                     state.search = replace(state.search, name=question.search)
-                found.append((journal.absolute().parent, state))
+                searches.append((journal.absolute().parent, state))
             except StorageError as error:
                 errors.append(error)
         self.unread = errors
-        if errors and not found:
+        if errors and not searches:
             raise errors[0]
         for unread in first_few([str(error) for error in errors]):
             say(f"left out: {unread}")
-        self._read[question.search] = sorted(found, key=lambda one: one[1].started)
+        self._read[question.search] = sorted(searches, key=lambda search: search[1].started)
         return self._read[question.search]
 
     def _journals(self, search: str | None) -> list[Path]:
@@ -265,7 +298,7 @@ class Store(Source):
         self._overview = functools.partial(read_overview, tracking_uri)
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Those of the search and tasks that are asked for, in the order of their start."""
+        """Return the rows of the search and tasks asked for, in the order of their start."""
         # Only on the way to a complaint is the whole store worth reading.
         for asked in (question, Question()):
             states = [state for _, state in self.searches(asked)]
@@ -275,16 +308,16 @@ class Store(Source):
         return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """The store is asked once."""
+        """Return the searches; the store is asked once."""
         return [(None, one) for one in self._read(question.tasks, question.search)]
 
     def overview(self) -> Searches:
-        """Every search, its trials only counted: of ten thousand runs MLflow needs minutes."""
+        """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
         return [(None, one) for one in self._overview()]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
-    """Every search in the folder and the store, latest first; what cannot be read is said.
+    """Return every search in the folder and the store, latest first; says what cannot be read.
 
     tracking_uri: None looks at the folder alone.
     """
@@ -293,28 +326,29 @@ def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches
         places.append(lambda: Journals(storage).searches(Question(), say))
     if tracking_uri is not None:
         places.append(Store(tracking_uri).overview)
-    found: dict[str, tuple[Path | None, SearchState]] = {}
+    by_id: dict[str, tuple[Path | None, SearchState]] = {}
     for searches in places:
         try:
             for folder, state in searches():
                 # A folder whose driver died before its first record has no id yet.
                 key = state.search.search_id or f"folder:{folder}"
                 if folder is not None or state.search.attempt:
-                    found.setdefault(key, (folder, state))
+                    by_id.setdefault(key, (folder, state))
         except UsageError as error:
             say(str(error))
     # Two may have begun in the same millisecond.
-    return sorted(found.values(), key=lambda one: (-one[1].started, one[1].search.name))
+    return sorted(by_id.values(), key=lambda search: (-search[1].started, search[1].search.name))
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
-    """Where the record of a working directory answers the question.
+    """Return where the record of a working directory answers the question.
 
     A store that is named, here or in the environment, is asked itself. Else the journals are: they
     are read in a fraction of the time, and ahead of MLflow. MLflow's own is asked where they have
     not all that the question names, of searches that are kept elsewhere.
     """
-    if (named := places.named_uri(tracking_uri)) is not None:
+    named = places.named_uri(tracking_uri)
+    if named is not None:
         return Store(named)
     journals = Journals(places.storage, "the record")
     said: list[str] = []
@@ -325,7 +359,8 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
             return journals
     except (NoAnswerError, UsageError):
         pass  # nothing is there, nothing of this name, or nothing that can be read
-    uri, names = places.tracking_uri(), search_names(places.storage)
+    uri = places.tracking_uri()
+    names = search_names(places.storage)
     is_alone = is_unmade(uri) or (question.search in names and not Store(uri).searches(question))
     if names and is_alone:
         return journals
@@ -335,7 +370,7 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
 
 
 def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
-    """A warning for each search that has trials left."""
+    """Return a warning for each search that has trials left."""
     for folder, state in searches:
         name = state.search.name
         if state.search.attempt and not state.is_complete:
@@ -346,7 +381,7 @@ def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
 
 
 def _arguments(searches: Searches) -> str | None:
-    """What names the one search in a command; None where its name alone does."""
+    """Return what names the one search in a command; None where its name alone does."""
     folders = [folder for folder, _ in searches]
     if len(folders) != 1 or folders[0] is None or not (folders[0] / "search.json").exists():
         return None
@@ -356,7 +391,7 @@ def _arguments(searches: Searches) -> str | None:
 def _missing(
     what: str, name: str, there: Iterable[str], source: Source, of: str = ""
 ) -> NoAnswerError | UsageError:
-    """A good name without results has no answer (3); a name that nobody knows is a slip (2)."""
+    """Return the error for a name: one that is known has no results (3), another is a slip (2)."""
     there = sorted(there)
     names: dict[str, Collection[str]] = {"model": KNOWN_MODELS, "task": KNOWN_TASKS}
     known = names.get(what, ()) if source.is_record else ()

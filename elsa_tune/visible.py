@@ -1,7 +1,7 @@
-"""Text of somebody else's making as it may be shown: with nothing in it that is not seen.
+"""Writes out the characters of a text that are not seen, before a terminal gets it.
 
 Names, labels and errors come from files and servers. A terminal obeys some of their characters:
-it changes its title, moves up and writes over what it said, or turns the order of what stands
+it changes its title, moves up and writes over earlier lines, or turns the order of what stands
 beside them.
 """
 
@@ -22,24 +22,28 @@ _PROGRESS = re.compile(rf"(\x1b\[[\d;]*[mAK]|\r)|[{_UNSEEN}]")
 
 
 def visible(text: str) -> str:
-    """The text with each such character written out as JSON writes it, `\\u001b`; so what was JSON
-    still is, and means the same.
+    """Write out each such character as JSON does, `\\u001b`.
+
+    What was JSON before still is, and means the same.
     """
     return _ONE.sub(_written_out, text)
 
 
 def visible_cell(text: str) -> str:
-    """The same in one line, for a cell of a table: it must not begin a row of its own."""
+    """Write a text in one line, for a cell of a table: it must not begin a row of its own."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def progress_visible(text: str) -> str:
-    """The same for what libraries write: what colours it or draws a progress bar stays."""
-    return _PROGRESS.sub(lambda found: found[1] or _written_out(found), text)
+    """Write out what libraries write, but leave what colours it or draws a progress bar."""
+    return _PROGRESS.sub(lambda match: match[1] or _written_out(match), text)
 
 
-def _written_out(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code <= 0xFFFF:
         return f"\\u{code:04x}"
-    return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    # JSON writes others as a surrogate pair (RFC 8259, section 7).
+    high = 0xD7C0 + (code >> 10)
+    low = 0xDC00 + (code & 0x3FF)
+    return f"\\u{high:04x}\\u{low:04x}"

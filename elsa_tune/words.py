@@ -2,10 +2,8 @@
 
 from collections.abc import Container, Iterable, Sequence
 
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.freeze import FreezeDepth
-
-EMBEDDINGS_ONLY = "embeddings-only"
 
 METRIC_WORDS = {
     "accuracy": "accuracy",
@@ -124,7 +122,66 @@ def last_of_layers(fine_tuned: int, layers: int) -> str:
     return f"the last {of_layers(fine_tuned, layers)}"
 
 
-def depths_text(depths: Iterable[FreezeDepth], layers: int) -> str:
+def number_of(depth: Candidate, layers: int) -> int | None:
+    """How many last layers a depth fine-tunes, None where it is not told by that number.
+
+    It is not where another method adapts the model, nor where a depth is only drawn.
+    """
+    return depth.fine_tuned_layers(layers) if depth.is_tested else None
+
+
+def number_or_name(depth: Candidate, layers: int) -> str:
+    """`2`, the number of fine-tuned layers, or `the biases alone`."""
+    number = number_of(depth, layers)
+    return depth.name(layers) if number is None else str(number)
+
+
+def count_text(depth: Candidate, layers: int) -> str:
+    """`2 layers`, `1 layer`, or `the biases alone`."""
+    number = number_of(depth, layers)
+    return depth.name(layers) if number is None else layers_text(number)
+
+
+def part_text(depth: Candidate, layers: int) -> str:
+    """`2 of 6 layers`, or `the biases alone`."""
+    number = number_of(depth, layers)
+    return depth.name(layers) if number is None else of_layers(number, layers)
+
+
+def is_part_plural(depth: Candidate, layers: int) -> bool:
+    """Whether `part_text` takes its verb in the plural: `2 of 6 layers keep ...`."""
+    number = number_of(depth, layers)
+    return depth.is_plural(layers) if number is None else number != 1
+
+
+def last_text(depth: Candidate, layers: int) -> str:
+    """`the last 2 layers`, `the head alone`, or `the biases alone`."""
+    number = number_of(depth, layers)
+    return depth.name(layers) if number is None else last_layers(number)
+
+
+def last_of_text(depth: Candidate, layers: int) -> str:
+    """`the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
+    number = number_of(depth, layers)
+    return depth.name(layers) if number is None else last_of_layers(number, layers)
+
+
+def either_text(depths: Iterable[Candidate], layers: int) -> str:
+    """`2, 3 or 6 layers`, `2 layers or the biases alone`."""
+    numbers: list[str] = []
+    names: list[str] = []
+    for depth in depths:
+        number = number_of(depth, layers)
+        if number is None:
+            names.append(depth.name(layers))
+        else:
+            numbers.append(str(number))
+    if numbers:
+        names.insert(0, f"{listed(numbers, last='or')} layers")
+    return listed(names, last="or")
+
+
+def depths_text(depths: Iterable[Candidate], layers: int) -> str:
     """What is fine-tuned at these depths of a model with so many layers.
 
     `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
@@ -134,15 +191,13 @@ def depths_text(depths: Iterable[FreezeDepth], layers: int) -> str:
     numbers: list[int] = []
     has_head_alone = False
     for depth in depths:
-        fine_tuned = depth.fine_tuned_layers(layers)
-        if depth.is_full_model:
-            names.append("the full model")
-        elif depth.is_embeddings_only:
-            names.append(EMBEDDINGS_ONLY)
-        elif fine_tuned == 0:
+        number = number_of(depth, layers)
+        if depth.is_reference or number is None:
+            names.append(depth.name(layers))
+        elif number == 0:
             has_head_alone = True
         else:
-            numbers.append(fine_tuned)
+            numbers.append(number)
     if len(numbers) == 1:
         names.append(last_layers(numbers[0]))
     elif numbers:
@@ -150,6 +205,11 @@ def depths_text(depths: Iterable[FreezeDepth], layers: int) -> str:
     if has_head_alone:
         names.append(last_layers(0))
     return listed(names)
+
+
+def capitalized(text: str) -> str:
+    """The text with its first letter as a sentence begins with it."""
+    return text[:1].upper() + text[1:]
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
@@ -164,6 +224,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """The lines of a table, two spaces between columns; those in `right` stand to the right."""
     columns = []
     for place, cells in enumerate(zip(*rows, strict=True)):
-        width, justified = max(map(len, cells)), str.rjust if place in right else str.ljust
+        width = max(map(len, cells))
+        justified = str.rjust if place in right else str.ljust
         columns.append([justified(cell, width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

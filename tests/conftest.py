@@ -8,10 +8,11 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+# Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
+ROOMS = {
+    "integration/test_hunt.py": "ray",
+    "integration/test_pretended.py": "ray",
+    "integration/test_python.py": "ray",
+    "integration/test_reproduce.py": "ray",
+    "integration/test_search.py": "ray",
+    "integration/test_toy_strategy.py": "ray",
+    "integration/test_watching.py": "ray",
+    "integration/test_damaged_store.py": "mlflow",
+    "integration/test_finished.py": "mlflow",
+    "integration/test_forwarder.py": "mlflow",
+    "integration/test_mlflow_export.py": "mlflow",
+    "integration/test_mlflow_store.py": "mlflow",
+}
+
+# Whoever begins one of these last works alone in the end.
+LONGEST = ("faults/test_driver.py", "standin/test_search.py", *ROOMS, "unit/test_runner.py")
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
@@ -42,7 +62,33 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the modules of which `-m` would leave nothing: importing them takes seconds."""
+    wanted = config.option.markexpr
+    if wanted not in ("thorough", "not thorough") or not collection_path.name.startswith("test_"):
+        return None
+    code = collection_path.read_text(encoding="utf-8")
+    if wanted == "thorough":
+        return None if re.search(r"pytest\.mark\.thorough|one_of_each\(", code) else True
+    return True if re.search(r"^pytestmark = .*pytest\.mark\.thorough", code, re.M) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under `--dist loadfile`, run files that share a room in one process, one after the other."""
+    from xdist.scheduler import LoadFileScheduling  # a machine with a GPU may lack it
+
+    class Rooms(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return ROOMS.get(file.removeprefix("tests/"), file)
+
+    return Rooms(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"tests/{file}": number for number, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.split("::")[0], len(rank)))
     for item in items:
         if "ray" in getattr(item, "fixturenames", ()):
             for warning in RAY_WARNINGS:

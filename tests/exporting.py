@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from elsa_tune.searching.launch import inputs_of, versions_here
-from elsa_tune.searching.record import params_of
+from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -31,9 +31,9 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import divide
 from elsa_tune.training.saved import save_classifier
 from tests.unit.search_examples import make_spec
 
@@ -94,7 +94,7 @@ def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Rec
         for seed, quality in zip(spec.measuring_seeds, qualities, strict=True):
             trial = spec.trial(Phase.MEASURE, FreezeDepth.of(frozen), 3e-3, seed)
             records += [
-                TrialStarted(trial=trial.key, params=params_of(spec, trial)),
+                TrialStarted(trial=trial.key, params=facts_of(spec, trial)),
                 Report(trial=trial.key, evaluation=2, step=9, metrics={"quality": quality}),
                 TrialEnded(
                     trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": quality}
@@ -124,12 +124,13 @@ def exported_model(
         phase=Phase.FINAL,
     )
     data = prepare(trial.model, task, trial.recipe)
-    model = load_classifier(trial.model, task.outputs, seed, trial.depth)
-    kept, draw = divide(model).frozen(trial.depth), torch.Generator().manual_seed(seed)
+    model = load_classifier(trial.model, task.outputs, seed)
+    learnt = apply(model, trial.depth).parameters
+    draw = torch.Generator().manual_seed(seed)
     trained = {
         name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)
         for name, parameter in model.named_parameters()
-        if name not in kept
+        if name in learnt
     }
     folder.mkdir(parents=True)
     save_classifier(folder, trial, data, trained)

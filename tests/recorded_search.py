@@ -16,7 +16,6 @@ from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
-    Scalar,
     SearchEnded,
     SearchStarted,
     SearchStatus,
@@ -26,6 +25,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_TAG, TRIAL_TAG
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
@@ -49,13 +49,11 @@ def search_started(
     )
 
 
-def trial_started(
-    key: str, attempt: int = 1, search: str = "first", **params: Scalar
-) -> TrialStarted:
+def trial_started(key: str, attempt: int = 1, search: str = "first", **params: Any) -> TrialStarted:
     """`key` is like measure-N3-s1."""
     phase, depth, seed = key.split("-")
     frozen = int(depth.removeprefix("N"))
-    values: dict[str, Scalar] = {
+    values: dict[str, Any] = {
         "model": "minilm",
         "task": "rte",
         "search": search,
@@ -73,7 +71,10 @@ def trial_started(
         "comparison": "weights 53aa51, batch 16",
     }
     return TrialStarted(
-        trial=key, attempt=attempt, params=values | params, tags={"versions": "torch 2.13"}
+        trial=key,
+        attempt=attempt,
+        params=read_params(values | params),
+        tags={"versions": "torch 2.13"},
     )
 
 

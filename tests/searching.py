@@ -12,8 +12,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,26 @@ def wait_for(what: Callable[[], bool], seconds: float = 90) -> None:
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def interrupted(when: Callable[[], bool]) -> Iterator[None]:
+    """Send this process a Ctrl-C while the block runs, as soon as something is so."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not when():
+            if is_over.wait(0.1):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
 
 
 def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

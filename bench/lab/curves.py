@@ -38,13 +38,13 @@ from rules import LAYERS, RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.evidence import SAME_SCORE
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
-from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS, interval_of_mean
+from elsa_tune.analysis.statistics.uncertainty import interval_of_mean
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.border import plateau
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
@@ -159,7 +159,7 @@ def choose(
     if not known:
         return None
     tried = tuple(sorted(known))
-    best, _ = plateau(known)
+    best, _ = plateau(known, Policy().noise)
     return Choice(best, tried, border_of(best, tried))
 
 
@@ -234,7 +234,7 @@ def rule_results(task: Task, chosen: Mapping[int, Choice]) -> dict[str, Any]:
         qualities = [task.quality(trial) for trial in runs]
         mean = statistics.fmean(qualities)
         std = statistics.stdev(qualities) if len(runs) > 1 else None
-        spread = None if not std else interval_of_mean(mean, std, len(runs))
+        spread = None if not std else interval_of_mean(mean, std, len(runs), Policy().ends)
         depths.append(
             {
                 "frozen_layers": depth,
@@ -284,7 +284,7 @@ def task_results(task: Task, by: str) -> dict[str, Any]:
         "lacking": [
             {"frozen_layers": depth, "learning_rate": rate, "measuring_seeds": count}
             for depth, rate, count in few
-            if count < FEWEST_SEEDS
+            if count < Policy().fewest_seeds
         ],
     }
 
@@ -365,7 +365,7 @@ def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.task import TaskKind
     from elsa_tune.specs.trial import Recipe
-    from elsa_tune.tables.task_file import resolve_task
+    from elsa_tune.tasks.task_file import resolve_task
     from elsa_tune.training.data.preparation import prepare
 
     is_glue = name != "stdlib"
@@ -381,7 +381,7 @@ def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
     )
     # Values are kept in half precision, which ties and moves a few ranks; of a model that collapsed
     # to one answer it ties nearly all of them, and its score says nothing.
-    most = SAME_SCORE if task.classes else 1e-2
+    most = Policy().same_score if task.classes else 1e-2
     for trial in task.trials:
         if trial.quality is None:
             continue

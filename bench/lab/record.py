@@ -60,7 +60,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     from elsa_tune.specs.freeze import FreezeDepth
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.trial import Precision, Recipe, Selection, TrialSpec
-    from elsa_tune.tables.task_file import resolve_task
+    from elsa_tune.tasks.task_file import resolve_task
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.loop import train
     from elsa_tune.training.objective import Objective
@@ -189,8 +189,9 @@ def rules(depth: int, done: dict[Job, float]) -> set[float]:
 def lowest(found: dict[float, float]) -> float:
     """The lowest rate of the best one's plateau, as a search sees it."""
     from elsa_tune.specs.border import plateau
+    from elsa_tune.specs.policy import Policy
 
-    return plateau(found)[0]
+    return plateau(found, Policy().noise)[0]
 
 
 def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:

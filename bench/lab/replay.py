@@ -33,19 +33,18 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.inputs import Inputs, SearchOptions
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs import border
 from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tasks.task_file import resolve_task
 
 FOLDER = Path(__file__).resolve().parent
 KEPT_ASIDE = "cola"
@@ -135,13 +134,12 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     """What the plan explores, one trial after another."""
     score = spec.recipe.selection.score
     exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
-    scheduler = PerDepthAsha(spec.asha, table.evaluations, score, exempt)
+    scheduler = PerDepthAsha(spec.early_stopping, table.evaluations, score, exempt)
     known: list[KnownTrial] = []
     controller: Any = None
-    while slots := exploring_slots(spec, known):
+    while slots := strategy_of(spec).slots(known):
         slot = slots[0]
-        rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
-        one = spec.trial(Phase.EXPLORE, slot.depth, rate, seed)
+        one = strategy_of(spec).trial_of(slot, known)
         trial: Any = SimpleNamespace(trial_id=one.key, config={TRIAL: one})
         scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
@@ -156,39 +154,50 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     return known
 
 
-def specification(table: Table, overrides: tuple[str, ...], seed: int) -> SearchSpec:
+def specification(
+    table: Table, overrides: tuple[str, ...], seed: int, noise: float | None = None
+) -> SearchSpec:
     """The search `joint` over the table's depths."""
     depths = table.depths(seed)
     space = load_space("joint", [f"depths={depths}", f"epochs={table.evaluations}", *overrides])
     model = resolve_model("minilm")
     with tempfile.TemporaryDirectory() as folder:
-        request = Request(
+        options = SearchOptions(
+            model="minilm",
+            task=["stdlib"],
             name="replay",
+            storage_path=folder,
+            tracking_uri="sqlite:////nowhere",
+        )
+        inputs = Inputs(
             model=model,
             layers=table.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(table.evaluations),
             space=space,
             space_name="joint",
-            storage=Path(folder),
-            tracking_uri="sqlite:////nowhere",
         )
-        return dataclasses.replace(specify(request), chance=table.chance, seed=seed)
+        policy = Policy() if noise is None else Policy(noise=noise)
+        spec = specify(options, inputs, policy=policy)
+        return dataclasses.replace(spec, chance=table.chance, seed=seed)
 
 
-def replays(table: Table, overrides: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def replays(
+    table: Table, overrides: tuple[str, ...], noise: float | None = None
+) -> Iterator[dict[str, Any]]:
     """A row for each exploring seed and depth."""
     for seed in sorted({seed for _, seed in table.found}):
         if 0 not in table.depths(seed) or len(table.depths(seed)) < 4:
             continue
         others = {one for _, one in table.found} - {seed}
-        spec = specification(table, overrides, seed)
+        spec = specification(table, overrides, seed, noise)
         known = explored(table, spec, seed)
-        rates = best_rates(spec, known)
+        rates = strategy_of(spec).best_rates(known)
         for depth in rates:
             here = [one for one in known if one.trial.depth == depth]
             epochs = sum(len(one.qualities) for one in here) / table.evaluations
             n, rate = depth.frozen_layers, rates[depth]
+            seeds = strategy_of(spec).seeds_at(0, depth)
             yield {
                 "task": table.task,
                 "seed": seed,
@@ -196,7 +205,7 @@ def replays(table: Table, overrides: tuple[str, ...]) -> Iterator[dict[str, Any]
                 "rate": rate,
                 "tries": len(here),
                 "cost": epochs * relative_cost(spec, depth),
-                "whole": (epochs + spec.first_seeds(depth)) * relative_cost(spec, depth),
+                "whole": (epochs + seeds) * relative_cost(spec, depth),
                 "missed": table.lost(n, rate, [seed]),
                 "regret": table.lost(n, rate, others),
             }
@@ -217,10 +226,8 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     tables = [Table(file, options.layers) for file in sorted(options.folder.glob("*.parquet"))]
     results = []
-    product = border.NOISE
     for name, (overrides, noise) in WAYS.items():
-        border.NOISE = product if noise is None else noise  # type: ignore[misc]
-        rows = pd.DataFrame([row for table in tables for row in replays(table, overrides)])
+        rows = pd.DataFrame([row for table in tables for row in replays(table, overrides, noise)])
         if options.rows:
             print(rows.to_string())
         aside = rows.task == KEPT_ASIDE
@@ -248,7 +255,6 @@ def main() -> None:
                 flush=True,
             )
         results.append(summary)
-    border.NOISE = product  # type: ignore[misc]
     note = "exploring replayed on bench/lab; missed and regret in points of quality, cost in trials"
     print(machine.write(f"rate_search_{options.layers}_layers", results, note))
 

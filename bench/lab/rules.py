@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.report.charts import (
     CHANCE,
     INK,
@@ -20,6 +19,7 @@ from elsa_tune.report.charts import (
     depth_ticks,
     look,
 )
+from elsa_tune.specs.policy import Policy
 from elsa_tune.words import metric_text
 
 LAYERS = 6  # of MiniLM
@@ -81,7 +81,10 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
     if not points:
         return []
     # A collapsed seed's interval would reach where no quality is.
-    sure = [len(point["seeds"]) >= FEWEST_SEEDS and point["low"] is not None for point in points]
+    sure = [
+        len(point["seeds"]) >= Policy().fewest_seeds and point["low"] is not None
+        for point in points
+    ]
     return [
         Series(
             name=RULES[rule],
@@ -145,7 +148,7 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
         for one in of["lacking"]
     ]
     if lacking:
-        lines += ["", f"Fewer than {FEWEST_SEEDS} measuring seeds: {', '.join(lacking)}."]
+        lines += ["", f"Fewer than {Policy().fewest_seeds} measuring seeds: {', '.join(lacking)}."]
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ def used(run: loop._Run) -> list[Tensor]:
     flat tensor they would decay.
     """
     run.runner.train(True)
-    with machine.forked(run.device):
+    with machine.preserve_rng(run.device):
         run._gradients(np.arange(min(4, len(run.data.train))))
     found = [p for p in run.trained if p.grad is not None]
     run.optimizer.zero_grad(set_to_none=True)

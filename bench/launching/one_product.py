@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.training import loop
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import PackedBatch
@@ -47,12 +48,12 @@ def run(
     layer: nn.Module,
     hidden: Tensor,
     batch: PackedBatch,
-    firsts: bool,
+    cls_only: bool,
     bias: Tensor | None,
 ) -> Tensor:
     """As `Block.run`, of which it is a copy."""
     attention: Any = layer.get_submodule(self.attention)
-    asking = batch.firsts(hidden) if firsts else hidden
+    asking = batch.cls_tokens(hidden) if cls_only else hidden
     read = batch.operand(hidden)
     query, key, value = (getattr(attention, name) for name in self.projections)
     joined = getattr(attention, JOINED, None)
@@ -60,9 +61,9 @@ def run(
     if joined is not None:
         found = joined(read).split(query.out_features, dim=-1)
     if not found:
-        found = (query(asking if firsts else read), key(read), value(read))
+        found = (query(asking if cls_only else read), key(read), value(read))
     elif len(found) == 2:
-        found = (query(asking if firsts else read), *found)
+        found = (query(asking if cls_only else read), *found)
     count = getattr(attention, self.heads)
     dropout = attention.dropout.p if attention.training else 0.0
     heads = Heads(count, dropout, (query.out_features // count) ** -0.5)
@@ -73,7 +74,7 @@ def run(
 class OneProduct(loop._Run):
     """A trial whose model is joined; `run` must stand in the place of `Block.run`."""
 
-    def _frozen_model(self, depths: Sequence[int]) -> Runner:
+    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
         runner = super()._frozen_model(depths)
         if isinstance(runner.model, PackedModel):
             join(runner.model)

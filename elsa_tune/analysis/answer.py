@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import UsageError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy
 
 ALL_TASKS = "*"
 
 DEFAULT_TARGET = 0.9
 
-# .9 x q_0 computed in binary may miss an exact .9 x q_0 by 1e-17; no quality is known to 1e-9.
-ROUNDING = 1e-9
-
-Contrasts = Mapping[FreezeDepth, Interval]
+Contrasts = Mapping[Candidate, Interval]
 
 
 class Reason(enum.StrEnum):
@@ -43,8 +41,8 @@ class Certified:
     confidence: family-wise, e.g. .95. procedure: how it was decided, in a few words.
     """
 
-    depth: FreezeDepth
-    fine_tuned_layers: int
+    depth: Candidate
+    fine_tuned_layers: int | None
     confidence: float
     procedure: str
 
@@ -145,7 +143,7 @@ class Answer(FreezeCurve):
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None
-    plausible: tuple[int, ...] | None = None
+    plausible_depths: tuple[Candidate, ...] | None = None
     contrasts: Contrasts = field(default_factory=dict)
     corrected_contrasts: Contrasts = field(default_factory=dict)
     certainty: str = ""
@@ -159,11 +157,14 @@ class Answer(FreezeCurve):
 
     def __repr__(self) -> str:
         """On one line: what, k, and how sure."""
-        what, advice = f"{self.model} on {self.task}", self.recommendation
+        what = f"{self.model} on {self.task}"
+        advice = self.recommendation
         if advice.point is None or advice.basis is None:
             why = advice.action if self.reason is None else self.reason
             return f"Answer({what}: none, {why.value.replace('_', ' ')})"
         tuned = f"last {advice.point.fine_tuned_layers} of {self.layers} layers"
+        if advice.point.fine_tuned_layers is None:
+            tuned = advice.point.depth.describe(self.layers)
         if advice.action is Action.LINEAR_MODEL:
             tuned = "a linear model on the frozen features"
         return f"Answer({what}: {tuned}, {advice.basis.value.replace('_', ' ')})"
@@ -173,6 +174,14 @@ class Answer(FreezeCurve):
 
     def _repr_markdown_(self) -> str:
         return self.first_lines.markdown
+
+    @property
+    def plausible(self) -> tuple[int, ...] | None:
+        """The numbers of fine-tuned layers of `plausible_depths`, of those that have one."""
+        if self.plausible_depths is None:
+            return None
+        numbers = (depth.fine_tuned_layers(self.layers) for depth in self.plausible_depths)
+        return tuple(number for number in numbers if number is not None)
 
     @property
     def is_answered(self) -> bool:
@@ -193,17 +202,17 @@ def check_target(target: float) -> float:
     return target
 
 
-def reaches(quality: float, full: float, target: float, base: float = 0.0) -> bool:
+def reaches(
+    quality: float, full: float, target: float, base: float = 0.0, *, policy: Policy
+) -> bool:
     """Is the contrast D = (q_N - b) - target (q_0 - b) at least 0? b: 0 raw, chance corrected.
 
     The contrast, not the ratio: it keeps its meaning where q_0 - b is small or negative.
     """
-    return (quality - base) - target * (full - base) >= -ROUNDING
+    return (quality - base) - target * (full - base) >= -policy.rounding
 
 
-def passing(
-    curve: FreezeCurve, target: float, *, corrected: bool = False
-) -> frozenset[FreezeDepth]:
+def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> frozenset[Candidate]:
     """The measured depths that reach the target; corrected, none where chance is not known."""
     full = curve.full
     base = curve.chance if corrected else 0.0
@@ -212,21 +221,20 @@ def passing(
     return frozenset(
         point.depth
         for point in curve.measured
-        if point.quality is not None and reaches(point.quality, full.quality, target, base)
+        if point.quality is not None
+        and reaches(point.quality, full.quality, target, base, policy=curve.policy)
     )
 
 
-def smallest(points: Sequence[CurvePoint], depths: Collection[FreezeDepth]) -> CurvePoint | None:
+def smallest(points: Sequence[CurvePoint], depths: Collection[Candidate]) -> CurvePoint | None:
     """Of the points, the full model first, the last at these depths: the fewest layers tuned."""
     return next((point for point in reversed(points) if point.depth in depths), None)
 
 
 def failing_above(
-    points: Sequence[CurvePoint], depths: Collection[FreezeDepth], fine_tuned_layers: int
+    points: Sequence[CurvePoint], depths: Collection[Candidate], chosen: Candidate
 ) -> tuple[CurvePoint, ...]:
-    """The points with more fine-tuned layers than given whose depth is not among `depths`."""
+    """The points of a lower rank than the chosen depth's that are not among `depths`."""
     return tuple(
-        point
-        for point in points
-        if point.fine_tuned_layers > fine_tuned_layers and point.depth not in depths
+        point for point in points if point.depth.rank < chosen.rank and point.depth not in depths
     )

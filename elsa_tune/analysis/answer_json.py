@@ -9,101 +9,141 @@ from typing import Any
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.results.results_csv import csv_text
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import candidate_fields
 from elsa_tune.specs.trial import PROBE_FEATURES
-from elsa_tune.tables.results_csv import csv_text
 
 # 2: warnings are objects of a code and a text; in 1 they were texts.
 SCHEMA_VERSION = 2
 DECIMALS = 6
 
-# Of curves, of points and of answers: fields as JSON has them, then columns as CSV has them.
+# Fields of an object as JSON has them; `depth`, `tried` and `saves` are taken apart in `_fields`.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
+_BEST = ("depth", "quality")
 _POINT = (
-    *("fine_tuned_layers", "quality", "std", "ci_low", "ci_high", "seeds", "failed_seeds"),
-    *("learning_rate", "tried", "retention", "corrected_retention", "explored", "stopped_early"),
+    "fine_tuned_layers",
+    "quality",
+    "std",
+    "ci_low",
+    "ci_high",
+    "seeds",
+    "failed_seeds",
+    "learning_rate",
+    "tried",
+    "retention",
+    "corrected_retention",
+    "explored",
+    "stopped_early",
 )
 _OPERATING_POINT = (
-    *("depth", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
-    *("learning_rate", "saves"),
+    "depth",
+    "fine_tuned_layers",
+    "quality",
+    "retention",
+    "corrected_retention",
+    "learning_rate",
+    "saves",
 )
+_RECOMMENDED = ("depth", "fine_tuned_layers", "quality", "learning_rate")
+_WITHIN = ("depth", "fine_tuned_layers", "quality")
+
+# Columns as CSV has them.
 CURVE_COLUMNS = (
     *_HEADING,
-    *("frozen_layers", "embeddings_frozen"),
+    "frozen_layers",
+    "embeddings_frozen",
     *(name for name in _POINT if name != "tried"),
     "rate_at_border",
 )
 _OPERATING_POINT_COLUMNS = (
-    *("frozen_layers", *_OPERATING_POINT[1:-1]),
-    *("saves_trainable_parameters", "saves_train_seconds", "saves_peak_memory_mb"),
+    "frozen_layers",
+    *_OPERATING_POINT[1:-1],
+    "saves_trainable_parameters",
+    "saves_train_seconds",
+    "saves_peak_memory_mb",
 )
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
 _PROBE_COLUMNS = (*(field.name for field in fields(LinearProbe)), "features")
-_RECOMMENDED = ("frozen_layers", "fine_tuned_layers", "quality", "learning_rate")
-_RECOMMENDATION_COLUMNS = ("action", *_RECOMMENDED, "basis", "doubts", "headline")
-ANSWER_COLUMNS = (
-    *_HEADING[:-2],
-    *("target", "layers", "chance"),
-    *(f"full_{name}" for name in _FULL),
-    *("best_frozen_layers", "best_quality"),
-    *(f"operating_point_{name}" for name in _OPERATING_POINT_COLUMNS),
-    *(f"corrected_operating_point_{name}" for name in _OPERATING_POINT_COLUMNS),
-    *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
-    *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
-    *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
-    *(f"linear_probe_{name}" for name in _PROBE_COLUMNS),
-    *("next_step", "warnings"),
-    *(f"operating_point_within_given_rates_{name}" for name in _WITHIN_COLUMNS),
-    *(f"recommendation_{name}" for name in _RECOMMENDATION_COLUMNS),
+_RECOMMENDATION_COLUMNS = (
+    "action",
+    "frozen_layers",
+    *_RECOMMENDED[1:],
+    "basis",
+    "doubts",
+    "headline",
 )
 
 
+def _prefixed(prefix: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{prefix}_{name}" for name in names)
+
+
+ANSWER_COLUMNS = (
+    *_HEADING[:-2],
+    "target",
+    "layers",
+    "chance",
+    *_prefixed("full", _FULL),
+    "best_frozen_layers",
+    "best_quality",
+    *_prefixed("operating_point", _OPERATING_POINT_COLUMNS),
+    *_prefixed("corrected_operating_point", _OPERATING_POINT_COLUMNS),
+    *_prefixed("certified", _CERTIFIED_COLUMNS),
+    *_prefixed("corrected_certified", _CERTIFIED_COLUMNS),
+    "plausible_fine_tuned_layers",
+    "every_larger_k_passes",
+    "reason",
+    "decided_by",
+    *_prefixed("linear_probe", _PROBE_COLUMNS),
+    "next_step",
+    "warnings",
+    *_prefixed("operating_point_within_given_rates", _WITHIN_COLUMNS),
+    *_prefixed("recommendation", _RECOMMENDATION_COLUMNS),
+)
+
+# Columns that a table has only where a line has something there: of candidates that are no depths.
+_DEPTH_COLUMN = "frozen_layers"
+_NAMING_COLUMNS = ("candidate", "label")
+_PLAUSIBLE_CANDIDATES = "plausible_candidates"
+
+
 def answer_object(answer: Answer) -> dict[str, Any]:
-    """One answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
-    found: dict[str, Any] = {
+    """Return one answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
+    values: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         **_fields(answer, _HEADING),
         "target": answer.target,
         "full": _fields(answer.full, _FULL),
-        "best": _fields(answer.best, ("depth", "quality")),
+        "best": _fields(answer.best, _BEST),
         "operating_point": _fields(answer.operating_point, _OPERATING_POINT),
         "corrected_operating_point": _fields(answer.corrected_operating_point, _OPERATING_POINT),
         "certified": _fields(answer.certified),
         "corrected_certified": _fields(answer.corrected_certified),
-        "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
+        **_plausible(answer),
         "operating_point_within_given_rates": _within_given(answer),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
         "linear_probe": _probe(answer.probe),
-        "curve": [
-            {
-                **curve_object(point),
-                "contrast": _contrast(answer.contrasts.get(point.depth)),
-                "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.depth)),
-            }
-            for point in answer.points
-        ],
+        "curve": [_answered_point(answer, point) for point in answer.points],
         "warnings": [asdict(warning) for warning in answer.warnings],
         "next_step": answer.next_step,
         "recommendation": _recommendation(answer),
     }
     if answer.decided_by is not None:
-        found["decided_by"] = list(answer.decided_by)
-    return found
+        values["decided_by"] = list(answer.decided_by)
+    return values
 
 
 def curve_object(point: CurvePoint) -> dict[str, Any]:
-    """One depth of a curve."""
-    return {
-        "frozen_layers": point.depth.frozen_layers,
-        "embeddings_frozen": point.depth.embeddings_frozen,
-        **_fields(point, _POINT),
-    }
+    """Return one depth of a curve."""
+    return {**candidate_fields(point.depth), **_fields(point, _POINT)}
 
 
 def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
-    """A whole curve as `elsa-tune curve --format json` prints it."""
+    """Return a curve as `elsa-tune curve --format json` prints it."""
     return {
         "schema_version": SCHEMA_VERSION,
         **_fields(curve, _HEADING),
@@ -114,47 +154,76 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
 
 
 def as_json(objects: Sequence[Mapping[str, Any]]) -> str:
-    """A JSON list; raises ValueError rather than write NaN."""
+    """Return a JSON list. Raises ValueError rather than write NaN."""
     return json.dumps(list(objects), indent=2, allow_nan=False)
 
 
 def answers_csv(answers: Iterable[Answer]) -> str:
-    """One line per answer with the columns ANSWER_COLUMNS; lists are joined by ` | `."""
-    return _table(ANSWER_COLUMNS, (_flat(answer_object(answer)) for answer in answers))
+    """Return one line per answer with the columns ANSWER_COLUMNS; lists are joined by ` | `."""
+    return _table(ANSWER_COLUMNS, [_flat(answer_object(answer)) for answer in answers])
 
 
 def curves_csv(curves: Iterable[FreezeCurve]) -> str:
-    """One line per depth with the columns CURVE_COLUMNS."""
-    depths = ((curve, point) for curve in curves for point in curve.points)
-    lines = ({**_fields(curve, _HEADING), **curve_object(point)} for curve, point in depths)
+    """Return one line per depth with the columns CURVE_COLUMNS."""
+    lines = []
+    for curve in curves:
+        heading = _fields(curve, _HEADING)
+        lines += [{**heading, **curve_object(point)} for point in curve.points]
     return _table(CURVE_COLUMNS, lines)
 
 
 def _fields(value: Any, names: Sequence[str] = ()) -> Any:
-    """A value field by field (names: these alone): rates exact, other numbers rounded."""
+    """Return a value field by field (names: these alone): rates exact, other numbers rounded."""
     if value is None:
         return None
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name in names or value.__dataclass_fields__:
-        one = getattr(value, name)
+        content = getattr(value, name)
         if name == "depth":
-            found["frozen_layers"] = one.frozen_layers
+            plain |= _depth(content)
         elif name == "tried":
-            found["rate_at_border"] = None if one.at_border is None else one.at_border.value
+            plain["rate_at_border"] = None if content.at_border is None else content.at_border.value
         elif name == "saves":
-            found[name] = _fields(one)
+            plain[name] = _fields(content)
+        elif isinstance(content, str) or name == "learning_rate":
+            plain[name] = content
         else:
-            found[name] = one if isinstance(one, str) or name == "learning_rate" else _number(one)
-    return found
+            plain[name] = _number(content)
+    return plain
+
+
+def _depth(depth: Candidate) -> dict[str, Any]:
+    """Return what tells a depth that was measured: embeddings-only is never the answer."""
+    told = candidate_fields(depth)
+    told.pop("embeddings_frozen")
+    return told
+
+
+def _plausible(answer: Answer) -> dict[str, Any]:
+    """Return the plausible numbers of layers, and the keys of all where one has no number."""
+    if answer.plausible is None or answer.plausible_depths is None:
+        return {"plausible_fine_tuned_layers": None}
+    told = {"plausible_fine_tuned_layers": list(answer.plausible)}
+    if len(answer.plausible) == len(answer.plausible_depths):
+        return told
+    return {**told, _PLAUSIBLE_CANDIDATES: [depth.key for depth in answer.plausible_depths]}
+
+
+def _answered_point(answer: Answer, point: CurvePoint) -> dict[str, Any]:
+    return {
+        **curve_object(point),
+        "contrast": _contrast(answer.contrasts.get(point.depth)),
+        "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.depth)),
+    }
 
 
 def _recommendation(answer: Answer) -> dict[str, Any]:
-    """What to do, and the first lines of the answer in words."""
+    """Return what to do, and the first lines of the answer in words."""
     advice = answer.recommendation
-    depth = _fields(advice.point, ("depth", "fine_tuned_layers", "quality", "learning_rate"))
+    nothing = dict.fromkeys((_DEPTH_COLUMN, *_RECOMMENDED[1:]))
     return {
         "action": advice.action.value,
-        **(depth or dict.fromkeys(_RECOMMENDED)),
+        **(_fields(advice.point, _RECOMMENDED) or nothing),
         "basis": None if advice.basis is None else advice.basis.value,
         "doubts": [doubt.value for doubt in advice.doubts],
         "headline": answer.first_lines.headline,
@@ -163,23 +232,28 @@ def _recommendation(answer: Answer) -> dict[str, Any]:
 
 
 def _within_given(answer: Answer) -> dict[str, Any] | None:
-    point, rates = answer.within_given, answer.given_rates
+    point = answer.within_given
+    rates = answer.given_rates
     if point is None or rates is None:
         return None
-    found = _fields(point, ("depth", "fine_tuned_layers", "quality"))
-    return {**found, "lowest_rate": rates[0], "highest_rate": rates[1]}
+    low, high = rates
+    return {**_fields(point, _WITHIN), "lowest_rate": low, "highest_rate": high}
 
 
 def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
     return None if probe is None else {**_fields(probe), "features": PROBE_FEATURES}
 
 
-def _contrast(found: Interval | None) -> dict[str, Any] | None:
-    if found is None:
+def _contrast(interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
         return None
-    ends = {"ci_low": found.low, "ci_high": found.high, "lower_bound": found.lower}
-    rounded = {name: _number(one) for name, one in {"value": found.value, **ends}.items()}
-    return {**rounded, "look": _fields(found.look)}
+    return {
+        "value": _number(interval.value),
+        "ci_low": _number(interval.low),
+        "ci_high": _number(interval.high),
+        "lower_bound": _number(interval.lower),
+        "look": _fields(interval.look),
+    }
 
 
 def _number(value: float | None) -> float | None:
@@ -189,21 +263,39 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, int) else round(value, DECIMALS) + 0.0
 
 
-def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values under one name each, its parts joined by `_`."""
     flat: dict[str, Any] = {}
-    for name, value in found.items():
-        parts = value if isinstance(value, Mapping) else None
-        flat |= {prefix + name: value} if parts is None else _flat(parts, f"{prefix}{name}_")
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}_")
+        else:
+            flat[prefix + name] = value
     return flat
 
 
-def _table(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
-    return csv_text(columns, ([_cell(line.get(name)) for name in columns] for line in lines))
+def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
+    all_columns = [*columns, *_further_columns(columns, lines)]
+    return csv_text(
+        all_columns, ([_cell(line.get(name)) for name in all_columns] for line in lines)
+    )
+
+
+def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns that name candidates which are no depths, where lines have such."""
+    possible = []
+    for column in columns:
+        if column.endswith(_DEPTH_COLUMN):
+            prefix = column.removesuffix(_DEPTH_COLUMN)
+            possible += [prefix + name for name in _NAMING_COLUMNS]
+    possible.append(_PLAUSIBLE_CANDIDATES)
+    return [name for name in possible if any(name in line for line in lines)]
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        value = " | ".join(one["text"] if isinstance(one, dict) else str(one) for one in value)
+        texts = [item["text"] if isinstance(item, dict) else str(item) for item in value]
+        return " | ".join(texts)
     return value

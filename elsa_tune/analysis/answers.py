@@ -1,6 +1,6 @@
 """From rows to answers: one per model, task and training size, then one over a model's tasks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 
 from elsa_tune.analysis.answer import (
@@ -59,31 +59,48 @@ def answer_curves(
     outside (0, 1] or when every task is excluded, UnknownNameError for one that is not there.
     """
     check_target(target)
-    known = {curve.task for curve in curves}
-    for name in exclude_tasks:
-        if name not in known:
-            raise UnknownNameError.among("task", name, known)
-    if known and known <= set(exclude_tasks):
-        raise UsageError("every task is excluded; leave at least one in")
+    _check_excluded(exclude_tasks, {curve.task for curve in curves})
+    by_model: dict[str, list[Answer]] = {}
+    for curve in curves:
+        by_model.setdefault(curve.model, []).append(answer_curve(curve, target))
     answers: list[Answer] = []
-    for model in dict.fromkeys(curve.model for curve in curves):
-        tasks = [answer_curve(curve, target) for curve in curves if curve.model == model]
+    for tasks in by_model.values():
         answers += tasks
-        # All tasks are joined, or, where a task has several training sizes, those of a size.
-        several_sizes = len({task.task for task in tasks}) < len(tasks)
-        for size in dict.fromkeys(task.train_size if several_sizes else None for task in tasks):
-            together = [one for one in tasks if not several_sizes or one.train_size == size]
-            kept = [task for task in together if task.task not in exclude_tasks]
-            left_out = [task.task for task in together if task.task in exclude_tasks]
+        for together in _joined(tasks):
+            kept = [answer for answer in together if answer.task not in exclude_tasks]
+            left_out = [answer.task for answer in together if answer.task in exclude_tasks]
             if len(together) > 1 and kept:
                 answers.append(_advised(joint_answer(kept, left_out)))
     return answers
 
 
+def _check_excluded(exclude_tasks: Sequence[str], tasks: Collection[str]) -> None:
+    """Raise UnknownNameError for a task that is not there, UsageError where none is left."""
+    for name in exclude_tasks:
+        if name not in tasks:
+            raise UnknownNameError.among("task", name, tasks)
+    if tasks and set(tasks) <= set(exclude_tasks):
+        raise UsageError("every task is excluded; leave at least one in")
+
+
+def _joined(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Return which of a model's answers are joined.
+
+    All tasks are, or, where a task has several training sizes, those of a size.
+    """
+    names = {answer.task for answer in answers}
+    if len(names) == len(answers):
+        return [list(answers)] if answers else []
+    by_size: dict[int | None, list[Answer]] = {}
+    for answer in answers:
+        by_size.setdefault(answer.train_size, []).append(answer)
+    return list(by_size.values())
+
+
 def answer_rows(
     rows: Iterable[ResultRow], target: float = DEFAULT_TARGET, evidence: Evidence | None = None
 ) -> list[Answer]:
-    """Rows to answers in one step; errors as in `freeze_curves` and `answer_curves`."""
+    """Answer rows in one step; errors as in `freeze_curves` and `answer_curves`."""
     return answer_curves(freeze_curves(rows, evidence), target)
 
 
@@ -104,7 +121,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
 
 
 def _advised(answer: Answer) -> Answer:
-    """The complete answer: with what it recommends, and that in words."""
+    """Return the complete answer: with what it recommends, and that in words."""
     advised = replace(answer, recommendation=recommend(answer))
     return replace(advised, first_lines=first_lines(advised))
 
@@ -119,7 +136,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         operating_point=raw,
         corrected_operating_point=smallest(answer.measured, corrected),
-        failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
+        failing_above=failing_above(answer.measured, passes, raw.depth),
         within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
@@ -127,26 +144,30 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else answer.reason,
     )
 
 
 def _within_given(answer: Answer) -> CurvePoint | None:
-    """The same question of the given rates alone, where some depth went beyond them."""
-    given, full = answer.given_rates, answer.full
+    """Answer the same question from the given rates alone, if some depth went beyond them."""
+    given = answer.given_rates
+    full = answer.full
     if given is None or full is None:
         return None
     rates = [p.learning_rate for p in answer.measured if p.learning_rate is not None]
     full_quality = full.tried.quality_within_given
     if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
         return None
-    found = [
-        CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
-        for point in answer.measured
-        if (quality := point.tried.quality_within_given) is not None
-        and reaches(quality, full_quality, answer.target)
-    ]
-    return found[-1] if found else None
+    cheapest: CurvePoint | None = None
+    for point in answer.measured:
+        quality = point.tried.quality_within_given
+        if quality is None:
+            continue
+        if reaches(quality, full_quality, answer.target, policy=answer.policy):
+            cheapest = CurvePoint(
+                depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality
+            )
+    return cheapest
 
 
 def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:

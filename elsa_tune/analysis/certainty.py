@@ -8,31 +8,37 @@ an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
 
 # An expected bound just above 0 is missed half the time. For four times out of five it must lie
 # above by .84 standard errors, where the bound itself lies 1.64 below the value.
+# So many that only the examples limit what is known.
+ENDLESS_SEEDS = 10**6
 POWER_MARGIN = 0.84 / 1.64
-
-# A second look that would reject in fewer cases is never taken.
-NO_PROMISE = 0.02
 
 PROCEDURE = "fixed-sequence testing from the full model down"
 
 
 def certify(
-    points: Sequence[CurvePoint], contrasts: Contrasts, *, learnt: bool, basis: str
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    *,
+    learnt: bool,
+    basis: str,
+    policy: Policy,
 ) -> tuple[Certified | None, Reason | None]:
     """Test the points: the full model, then those with frozen layers in the order of testing.
 
@@ -49,20 +55,22 @@ def certify(
         contrast = contrasts.get(point.depth)
         if contrast is None and passed is full:
             return None, Reason.TOO_FEW_SEEDS
-        if contrast is None or contrast.lower <= ROUNDING:
+        if contrast is None or contrast.lower <= policy.rounding:
             break
         passed = point
     certified = Certified(
         depth=passed.depth,
         fine_tuned_layers=passed.fine_tuned_layers,
-        confidence=uncertainty.CONFIDENCE,
+        confidence=policy.confidence,
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return certified, None
 
 
-def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, ...] | None:
-    """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
+def plausible(
+    points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
+) -> tuple[Candidate, ...] | None:
+    """Which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
@@ -70,25 +78,27 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, 
     if any(point.depth not in contrasts for point in points):
         return None
     full, *frozen = points
-    largest = full.fine_tuned_layers
+    deepest = full.depth
     for point in frozen:
-        if contrasts[point.depth].low <= ROUNDING:
+        if contrasts[point.depth].low <= policy.rounding:
             break
-        largest = point.fine_tuned_layers
-    numbers = {
-        point.fine_tuned_layers
+        deepest = point.depth
+    possible = [
+        point.depth
         for point in points
-        if point is full or contrasts[point.depth].high >= -ROUNDING
-    }
-    return tuple(sorted(number for number in numbers if number <= largest))
+        if point is full or contrasts[point.depth].high >= -policy.rounding
+    ]
+    return tuple(sorted((depth for depth in possible if depth.rank >= deepest.rank), reverse=True))
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
     """Whether the full model learnt; None where it was not measured."""
-    full, known = curve.full, curve.uncertainty
+    full = curve.full
+    known = curve.uncertainty
     if full is None or full.quality is None:
         return None
-    spread, variance = None, known.example_variance(full.depth)
+    spread = None
+    variance = known.example_variance(full.depth)
     if full.seeds > 1 and full.depth in known.runs:
         spread = known.spread(full.depth)
     elif full.seeds > 1 and full.std is not None:
@@ -98,52 +108,77 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
         variance = full.quality * (1 - full.quality) / curve.examples
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
-        full.quality, chance=curve.chance, spread=spread, example_variance=variance
+        full.quality,
+        chance=curve.chance,
+        spread=spread,
+        example_variance=variance,
+        policy=curve.policy,
     )
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
-    """An answer with an operating point, and how sure it is; `reason`: why nothing is certified.
+    """Return the answer with how sure it is; `reason` says why nothing is certified.
 
-    learnt: the full model was found above chance at 95 %.
+    answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
-    full, basis = answer.full, answer.uncertainty.basis
-    assert full is not None
-    measured = {point.depth: point for point in answer.measured}
-    # In the order of testing; the frozen ones not at all where they were planned for other results.
-    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
-    points = [full, *(measured[depth] for depth in order)]
+    points = _points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.of
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
-    raw, corrected = (
-        {
-            point.depth: found
-            for point in points
-            if (found := contrast_of(answer, point.depth, answer.target, corrected=how)) is not None
-        }
-        for how in (False, True)
-    )
+    raw = _contrasts(answer, points, corrected=False)
+    corrected = _contrasts(answer, points, corrected=True)
     answer = replace(
         answer,
-        contrasts={depth: one for depth, one in raw.items() if depth != full.depth},
-        corrected_contrasts={depth: one for depth, one in corrected.items() if depth != full.depth},
+        contrasts=_of_frozen(raw),
+        corrected_contrasts=_of_frozen(corrected),
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
-    certified, reason = certify(points, raw, learnt=learnt, basis=basis)
+    basis = answer.uncertainty.basis
+    policy = answer.policy
+    certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
+    for_chance, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
     answer = replace(
         answer,
         certified=certified,
-        corrected_certified=certify(points, corrected, learnt=learnt, basis=basis)[0],
-        plausible=plausible(points, raw) if learnt else None,
+        corrected_certified=for_chance,
+        plausible_depths=plausible(points, raw, policy) if learnt else None,
         reason=reason,
         open_look=_open_look(answer, points),
     )
     return _with_what_settles(answer, points) if learnt else answer
+
+
+def _points_tested(answer: Answer) -> list[CurvePoint]:
+    """Return the full model's point and those that are tested, in the order of testing.
+
+    The latter are none where they were planned for other results than these.
+    """
+    full = answer.full
+    assert full is not None  # an answer with an operating point has one
+    measured = {point.depth: point for point in answer.measured}
+    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
+    return [full, *(measured[depth] for depth in order)]
+
+
+def _contrasts(
+    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+) -> dict[Candidate, Interval]:
+    """Return the contrast of each point that has seeds enough for one."""
+    contrasts: dict[Candidate, Interval] = {}
+    for point in points:
+        contrast = contrast_of(answer, point.depth, answer.target, corrected=corrected)
+        if contrast is not None:
+            contrasts[point.depth] = contrast
+    return contrasts
+
+
+def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Interval]:
+    """Return the contrasts less that of the full model with itself."""
+    return {depth: contrast for depth, contrast in contrasts.items() if not depth.is_reference}
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
@@ -152,88 +187,117 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
         contrast = answer.contrasts.get(point.depth)
         if answer.looks is None or not answer.looks.is_own_target:
             break
-        if contrast is not None and contrast.lower > ROUNDING:
+        if contrast is not None and contrast.lower > answer.policy.rounding:
             continue
         if contrast is None:
             return len(answer.looks.of[point.depth].counts) > 1
-        return second_look_promises(answer, point.depth, answer.target) >= NO_PROMISE
+        return second_look_promises(answer, point.depth, answer.target) >= answer.policy.no_promise
     return False
 
 
 def contrast_of(
     curve: FreezeCurve,
-    depth: FreezeDepth,
+    depth: Candidate,
     target: float,
     *,
     corrected: bool = False,
     tasks: int = 1,
 ) -> Interval | None:
-    """D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target; None with too
-    few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
+    """Return D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target.
+
+    None with too few seeds. b: 0, or chance where corrected. tasks: how many are asked about
+    together.
     """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
-    if curve.looks is not None and not depth.is_full_model:
+    if curve.looks is not None and not depth.is_reference:
         looks = curve.looks.taken(depth)
-    contrast, (low, _, lower) = None, uncertainty.ENDS
+    contrast = None
+    half, _, level = curve.policy.ends
     for look, seen in looks:
-        half, level = (low, lower) if look is None else (look.half, look.level)
+        if look is not None:
+            half = look.half
+            level = look.level
         ends = (half, 1 - half / tasks, level)
-        found = seen.contrast(depth, target, corrected=corrected, ends=ends)
-        if found is None:
+        seen_then = seen.contrast(depth, target, corrected=corrected, ends=ends)
+        if seen_then is None:
             continue  # so few seeds say nothing of their spread; the next look has more
-        contrast = replace(found, look=look)
-        if contrast.lower > ROUNDING:
+        contrast = replace(seen_then, look=look)
+        if contrast.lower > curve.policy.rounding:
             break  # what a later look would say cannot take it back
     return contrast
 
 
-def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
-    """The probability that the second look would reject, from the contrast now; 0 without one."""
+def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) -> float:
+    """Return the probability that the second look would reject, from the contrast now."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
-    of, [(_, seen)] = curve.looks.of[depth], taken
-    level = levels(of.counts, of.error)[1]
+    of = curve.looks.of[depth]
+    [(_, seen)] = taken
+    level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
     ends = (level / 2, 1 - level / 2, level)
     expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:
         return 0.0
-    now, then = (
-        seen.spread(depth, here).variance + target**2 * seen.spread(FULL_MODEL, there).variance
-        for here, there in of.counts
-    )
+    variances: list[float] = []
+    for here, there in of.counts:
+        of_full = target**2 * seen.spread(REFERENCE, there).variance
+        variances.append(seen.spread(depth, here).variance + of_full)
+    now, then = variances
     return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """With the seeds that would probably certify the operating point, unless examples forbid it."""
-    full, chosen = points[0], answer.operating_point
+    """Add the seeds that would probably certify the operating point, unless examples forbid it."""
+    full = points[0]
+    chosen = answer.operating_point
     assert chosen is not None
-    steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]
     if answer.certified is not None and answer.certified.depth == chosen.depth:
         return answer
+    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
     # Too few seeds, or means, say nothing of how seeds spread.
     if not steps or any(point.depth not in answer.contrasts for point in steps):
         return answer
+    fewest = _fewest_seeds(answer, [full, *steps], steps)
+    if fewest is not None:
+        return replace(answer, seeds_to_settle=fewest)
+    endless = _expected(answer, steps, ENDLESS_SEEDS)
+    would_be_above = all(contrast.value - contrast.allowance > 0 for contrast in endless)
+    examples_forbid = would_be_above and any(contrast.lower <= 0 for contrast in endless)
+    return replace(answer, examples_forbid=examples_forbid)
 
-    def expected(seeds: int) -> list[Interval]:
-        known, target = answer.uncertainty, answer.target
-        found = (known.contrast(point.depth, target, as_if_seeds=(seeds, seeds)) for point in steps)
-        return [one for one in found if one is not None]
+
+def _fewest_seeds(
+    answer: Answer, measured: Sequence[CurvePoint], steps: Sequence[CurvePoint]
+) -> int | None:
+    """Return the seeds a depth that would probably certify every step, more than any has now.
+
+    None where MOST_SEEDS would not.
+    """
 
     def certifies(seeds: int) -> bool:
-        return all(
-            one.lower - POWER_MARGIN * (one.value - one.allowance - one.lower) > 0
-            for one in expected(seeds)
-        )
+        return all(map(_is_probably_above, _expected(answer, steps, seeds)))
 
-    choices = range(1 + min(point.seeds for point in [full, *steps]), MOST_SEEDS + 1)
-    if choices and certifies(MOST_SEEDS):
-        # More seeds never hurt, so that the fewest are found by bisection.
-        fewest = choices[bisect.bisect_left(choices, True, key=certifies)]
-        return replace(answer, seeds_to_settle=fewest)
-    endless = expected(10**6)
-    examples_alone = all(one.value - one.allowance > 0 for one in endless)
-    return replace(
-        answer, examples_forbid=examples_alone and any(one.lower <= 0 for one in endless)
-    )
+    choices = range(1 + min(point.seeds for point in measured), MOST_SEEDS + 1)
+    if not choices or not certifies(MOST_SEEDS):
+        return None
+    # More seeds never hurt, so that the fewest are found by bisection.
+    return choices[bisect.bisect_left(choices, True, key=certifies)]
+
+
+def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[Interval]:
+    """Return the points' contrasts as this number of seeds of each would probably give them."""
+    contrasts: list[Interval] = []
+    for point in points:
+        contrast = answer.uncertainty.contrast(
+            point.depth, answer.target, as_if_seeds=(seeds, seeds)
+        )
+        if contrast is not None:
+            contrasts.append(contrast)
+    return contrasts
+
+
+def _is_probably_above(contrast: Interval) -> bool:
+    """Whether a lower end would lie above 0 with a margin for the luck of the seeds."""
+    half_width = contrast.value - contrast.allowance - contrast.lower
+    return contrast.lower - POWER_MARGIN * half_width > 0

@@ -20,17 +20,12 @@ from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, sco
 from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 
 NORMAL = statistics.NormalDist()
-
-# The first look's share of the error: with most of the information there already, it has most.
-FIRST_SHARE = 0.6
-
-# A quality recomputed from predictions may differ from the recorded one by rounding.
-SAME_SCORE = 1e-5
 
 # Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
@@ -43,148 +38,203 @@ Taken = Sequence[tuple[Look, Uncertainty]]
 def curve_uncertainty(
     group: ResultGroup, measured: Runs, evidence: Evidence | None, warnings: list[AnswerWarning]
 ) -> Uncertainty:
-    """The spread of a group's depths whose runs are known one by one.
+    """Return the spread of a group's depths whose runs are known one by one.
 
     By predictions only where every run that counts has them; a warning says where they cannot be
     used. Else by the number of examples, where the metric is accuracy; else by seeds alone.
     """
-    runs = {
-        depth: DepthRuns(
+    runs: dict[Candidate, DepthRuns] = {}
+    for depth, here in measured.items():
+        runs[depth] = DepthRuns(
             depth=depth,
-            qualities=tuple(run.quality for run in several),
-            failed=tuple(run.is_failed(group.chance) for run in several),
+            qualities=tuple(run.quality for run in here),
+            failed=tuple(run.is_failed(group.chance, group.policy) for run in here),
         )
-        for depth, several in measured.items()
-    }
-    draws, metric = None, group.first.metric
-    several = tuple((depth, tuple(measured[depth])) for depth in sorted(measured))
-    trials = {run.row.trial for _, runs in several for run in runs if not run.is_diverged}
-    if evidence is not None and metric is not None and trials and None not in trials:
-        try:
-            draws = _example_draws(evidence, metric, several)
-        except ResultsError as error:
-            text = f"predictions were not used: {error}"
-            warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
-    if draws is None and metric == "accuracy" and group.examples is not None:
-        means = {depth: one.mean for depth, one in runs.items()}
+    draws = _draws(group, measured, evidence, warnings)
+    if draws is None and group.first.metric == "accuracy" and group.examples is not None:
+        means = {depth: depth_runs.mean for depth, depth_runs in runs.items()}
         draws = ExampleDraws.counted(means, group.examples)
-    return Uncertainty(runs=runs, chance=group.chance, examples=draws)
+    return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
+
+
+def _draws(
+    group: ResultGroup, measured: Runs, evidence: Evidence | None, warnings: list[AnswerWarning]
+) -> ExampleDraws | None:
+    """Return how far predictions say that examples move each depth; None without them."""
+    metric = group.first.metric
+    if evidence is None or metric is None:
+        return None
+    in_order = tuple((depth, tuple(measured[depth])) for depth in sorted(measured))
+    trials: set[str | None] = set()
+    for _, runs in in_order:
+        trials.update(run.row.trial for run in runs if not run.is_diverged)
+    if not trials or None in trials:
+        return None
+    try:
+        return _example_draws(evidence, metric, in_order, group.policy.same_score)
+    except ResultsError as error:
+        text = f"predictions were not used: {error}"
+        warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
+        return None
 
 
 @functools.lru_cache(DRAWS_KEPT)
 def _example_draws(
     evidence: Evidence,
     metric: str,
-    measured: tuple[tuple[FreezeDepth, tuple[MeasuredRun, ...]], ...],
+    measured: tuple[tuple[Candidate, tuple[MeasuredRun, ...]], ...],
+    same_score: float,
 ) -> ExampleDraws:
-    """Raises ResultsError, which says why, where predictions cannot be used; never kept."""
-    columns: dict[FreezeDepth, list[int | None]] = {depth: [] for depth, _ in measured}
-    found: list[Predictions] = []
+    """Return the draws of these runs' predictions.
+
+    Raises ResultsError, which says why, where predictions cannot be used; that is never kept.
+    """
+    # Where each depth's runs stand among the predictions; None for a run that has none.
+    columns: dict[Candidate, list[int | None]] = {}
+    predictions: list[Predictions] = []
     doubtful = 0
-    for depth, run in ((depth, run) for depth, runs in measured for run in runs):
-        columns[depth].append(None if run.is_diverged else len(found))
-        if run.is_diverged:
-            continue
-        answered = evidence(run.row)
-        if answered is None:
-            # One is enough: looking for more may cost a server's time each.
-            raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-        doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
-        found.append(answered)
+    for depth, runs in measured:
+        columns[depth] = []
+        for run in runs:
+            if run.is_diverged:
+                columns[depth].append(None)
+                continue
+            answered = evidence(run.row)
+            if answered is None:
+                # One is enough: looking for more may cost a server's time each.
+                raise ResultsError(f"those of {run.row.trial} are lost or damaged")
+            doubtful += abs(score(answered, metric) - run.quality) > same_score
+            columns[depth].append(len(predictions))
+            predictions.append(answered)
     if doubtful:
-        raise ResultsError(f"{doubtful} of {len(found)} give another quality than the one recorded")
-    return ExampleDraws.of(resample(found, metric), columns)
+        raise ResultsError(
+            f"{doubtful} of {len(predictions)} give another quality than the one recorded"
+        )
+    return ExampleDraws.of(resample(predictions, metric), columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLooks:
-    """of: the looks of each measured depth; empty where they were planned for other results than
-    these. taken: of one of them the looks whose seeds are all there, each with what it sees.
-    is_own_target: of the answer that is asked for; a search takes no further look for another.
-    """
+    """When the depths of a curve are tested, and what each test sees."""
 
-    of: Mapping[FreezeDepth, Looks]
+    # The looks of each measured depth; empty where they were planned for other results than these.
+    of: Mapping[Candidate, Looks]
+    # Whether the target is the search's own; it takes no further look for another.
     is_own_target: bool = True
-    taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
+    # Returns a depth's looks whose seeds are all there, each with what it sees.
+    taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
 
     @property
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
-    def order(self) -> list[FreezeDepth]:
-        """The depths in the order of testing: each follows the one it was planned to follow."""
+    def order(self) -> list[Candidate]:
+        """Return the depths as they are tested: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
-        found: list[FreezeDepth] = []
-        place = FULL_MODEL.frozen_layers
-        while place in follower and follower[place] not in found:
-            found.append(follower[place])
-            place = found[-1].frozen_layers
-        return found
+        order: list[Candidate] = []
+        key = REFERENCE.key
+        while key in follower and follower[key] not in order:
+            order.append(follower[key])
+            key = order[-1].key
+        return order
 
 
 def planned_looks(
     group: ResultGroup, measured: Runs, evidence: Evidence | None
 ) -> PlannedLooks | None:
-    """The looks of measured depths; None where no plan says when to look.
+    """Return the looks of measured depths; None where no plan says when to look.
 
     A look sees its own seeds and other depths' first looks, so that no later seed can change it.
     """
-    rows = [run.row for runs in measured.values() for run in runs]
+    rows: list[ResultRow] = []
+    for runs in measured.values():
+        rows += [run.row for run in runs]
     if all(row.looks is None for row in rows):
         return None
-    of: dict[FreezeDepth, Looks] = {}
-    for depth, runs in measured.items():
-        planned = {run.row.looks for run in runs} - {None}
-        one = planned.pop() if planned else None
-        if planned or one is None or len({row.search for row in rows}) > 1:
-            return PlannedLooks(of={}, taken=lambda depth: ())
-        if not depth.is_full_model and not depth.is_embeddings_only:
-            of[depth] = one
-
-    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
-        """The runs of these planned seeds; none where one is missing."""
-        seeds = range(first, first + count)
-        runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
-        return runs if len(runs) == count else ()
+    searches = {row.search for row in rows}
+    of = _looks_by_depth(measured) if len(searches) == 1 else None
+    if of is None:
+        return PlannedLooks(of={}, taken=lambda depth: ())
 
     @functools.cache
-    def taken(depth: FreezeDepth) -> Taken:
-        if depth not in of:
-            return ()
-        found, looks = [], of[depth]
-        spent = levels(looks.counts, looks.error), levels(looks.counts, looks.error / 2)
-        planned = zip(looks.counts, *spent, strict=True)
-        for number, ((here, full), level, half) in enumerate(planned, 1):
-            used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
-            used[depth] = first_seeds(depth, looks.first_seed, here)
-            used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
-            if not used[depth] or not used[FULL_MODEL]:
-                break
-            look = Look(
-                number=number,
-                planned=len(looks.counts),
-                seeds=here,
-                full_seeds=full,
-                level=level,
-                half=half,
-            )
-            seen = {d: used[d] for d in measured if used.get(d)}
-            found.append((look, curve_uncertainty(group, seen, evidence, [])))
-        return tuple(found)
+    def taken(depth: Candidate) -> Taken:
+        return _taken(group, measured, evidence, of, depth) if depth in of else ()
 
     return PlannedLooks(of=of, taken=taken)
 
 
-def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
+def _looks_by_depth(measured: Runs) -> dict[Candidate, Looks] | None:
+    """Return each tested depth's looks; None where its rows do not agree, or one has none."""
+    of: dict[Candidate, Looks] = {}
+    for depth, runs in measured.items():
+        planned = {run.row.looks for run in runs if run.row.looks is not None}
+        if len(planned) != 1:
+            return None
+        if depth.is_tested and not depth.is_reference:
+            of[depth] = planned.pop()
+    return of
+
+
+def _taken(
+    group: ResultGroup,
+    measured: Runs,
+    evidence: Evidence | None,
+    of: Mapping[Candidate, Looks],
+    depth: Candidate,
+) -> Taken:
+    """Return a depth's looks whose seeds are all there, each with what it sees."""
+    looks = of[depth]
+    share = group.policy.first_look_share
+    both = zip(
+        levels(looks.counts, looks.error, share),
+        levels(looks.counts, looks.error / 2, share),
+        strict=True,
+    )
+    first_looks: dict[Candidate, Sequence[MeasuredRun]] = {}
+    for other, planned in of.items():
+        first_looks[other] = _first_seeds(measured, other, planned, planned.counts[0][0])
+    taken: list[tuple[Look, Uncertainty]] = []
+    for (here, full), (level, half) in zip(looks.counts, both, strict=True):
+        used = {
+            **first_looks,
+            depth: _first_seeds(measured, depth, looks, here),
+            REFERENCE: _first_seeds(measured, REFERENCE, looks, full),
+        }
+        if not used[depth] or not used[REFERENCE]:
+            break
+        look = Look(
+            number=len(taken) + 1,
+            planned=len(looks.counts),
+            seeds=here,
+            full_seeds=full,
+            level=level,
+            half=half,
+        )
+        seen = {other: used[other] for other in measured if used.get(other)}
+        taken.append((look, curve_uncertainty(group, seen, evidence, [])))
+    return tuple(taken)
+
+
+def _first_seeds(
+    measured: Runs, depth: Candidate, looks: Looks, count: int
+) -> Sequence[MeasuredRun]:
+    """Return a depth's runs of the first planned seeds; none where one is missing."""
+    seeds = range(looks.first_seed, looks.first_seed + count)
+    runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
+    return runs if len(runs) == count else ()
+
+
+def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tuple[float, ...]:
     """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    share: of the error, that the first of two looks has.
     """
     if len(counts) == 1:
         return (error,)
     (s1, r1), (s2, r2) = counts
-    first = FIRST_SHARE * error
+    first = share * error
     return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
 
 
@@ -196,7 +246,8 @@ def second_level(error: float, first: float, correlation: float) -> float:
 
     if correlation >= 1:
         return error  # the same seeds once more: the same test
-    z1, scale = -NORMAL.inv_cdf(first), math.sqrt(1 - correlation**2)
+    z1 = -NORMAL.inv_cdf(first)
+    scale = math.sqrt(1 - correlation**2)
 
     def density(z: float, z2: float) -> float:
         return NORMAL.pdf(z) * NORMAL.cdf((z2 - correlation * z) / scale)

@@ -1,10 +1,12 @@
 """Which results may be pooled: rows are divided into groups within which everything agrees."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import LISTED, ResultsError, shortlist
+from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
@@ -17,26 +19,25 @@ CHANCE_TOLERANCE = 1e-4
 ZERO_CHANCE_METRICS = frozenset(metric.value for metric in Metric if metric.lowest < 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultGroup:
-    """Rows of one model, task and training size that agree in everything that matters.
+    """Rows of one model, task and training size that agree in everything that matters."""
 
-    searches: names of the searches they come from, () for imported tables that name none.
-    chance: of the group, None where no row knows it and the metric does not imply it.
-    examples: evaluation examples E, None where not known. rows: of trials; probe: that of a linear
-    probe on the frozen model, None where there is none.
-    """
-
-    searches: tuple[str, ...]
-    chance: float | None
-    examples: int | None
-    rows: tuple[ResultRow, ...]
-    probe: ResultRow | None = None
+    searches: tuple[str, ...]  # whose rows these are; () for imported tables that name none
+    chance: float | None  # None where no row knows it and the metric does not imply it
+    examples: int | None  # evaluation examples E; None where not known
+    rows: tuple[ResultRow, ...]  # of trials
+    probe: ResultRow | None = None  # that of a linear probe on the frozen model
 
     @property
     def first(self) -> ResultRow:
         """A row, for what all of them have in common."""
         return self.rows[0]
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """The policy they are answered by: their searches' own; this version's for tables."""
+        return common_policy(row.policy or Policy() for row in self.rows)
 
 
 def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
@@ -80,10 +81,16 @@ def require_one_each(
         row = group.first
         key = (row.model, row.task, row.train_size if train_sizes_apart else None)
         rivals.setdefault(key, []).append(group)
-    several = next((found for found in rivals.values() if len(found) > 1), None)
-    if several is None:
-        return
-    # A line each: what tells it from the others, and what it says alone.
+    for several in rivals.values():
+        if len(several) > 1:
+            raise _rivals(several, in_short)
+
+
+def _rivals(several: Sequence[ResultGroup], in_short: Callable[[ResultGroup], str]) -> ResultsError:
+    """Return the error for groups that would be one curve.
+
+    It has a line for each: what tells it from the others, and what it says alone.
+    """
     first = several[0].first
     common = set.intersection(*(set(_traits(group.first)) for group in several))
     lines = []
@@ -100,10 +107,10 @@ def require_one_each(
     ways = ["`search` NAME"] if all(group.searches for group in several) else []
     if len({group.first.train_size for group in several}) == len(several):
         ways.append("`train_size`")
-    remedy = (
-        f"choose one with {' or '.join(ways)}" if ways else "keep only one of them in the table"
-    )
-    raise ResultsError(
+    remedy = "keep only one of them in the table"
+    if ways:
+        remedy = f"choose one with {' or '.join(ways)}"
+    return ResultsError(
         f"{len(several)} sets of results that must not be averaged match {first.model} on "
         f"{first.task}; {remedy}:",
         *lines,
@@ -111,32 +118,46 @@ def require_one_each(
 
 
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
+    """Return the group of these rows. Raises ResultsError where they contradict one another."""
     rows = [row for row in members if row.phase is not Phase.PROBE]
-    probes = (row for row in members if row.phase is Phase.PROBE and row.quality is not None)
-    first = rows[0]
-    where = f"{first.model} on {first.task}"
+    # Like searches probe alike: one stands for all.
+    probes = [row for row in members if row.phase is Phase.PROBE and row.quality is not None]
+    examples = [row.examples for row in rows if row.examples is not None]
+    searches = [row.search for row in rows if row.search is not None]
+    _check_layers(rows)
+    return ResultGroup(
+        searches=tuple(dict.fromkeys(searches)),
+        chance=_chance(rows),
+        examples=min(examples, default=None),
+        rows=tuple(rows),
+        probe=probes[0] if probes else None,
+    )
+
+
+def _check_layers(rows: Sequence[ResultRow]) -> None:
     layers = sorted({row.layers for row in rows})
     if len(layers) > 1:
         raise ResultsError(
-            f"{where}: the rows say {layers[0]} and {layers[1]} layers; one model has one number "
-            "of layers, so give different models different names"
+            f"{_where(rows)}: the rows say {layers[0]} and {layers[1]} layers; one model has one "
+            "number of layers, so give different models different names"
         )
+
+
+def _chance(rows: Sequence[ResultRow]) -> float | None:
+    """Return the quality of a constant answer, as the rows or their metric know it."""
     known = sorted({row.chance for row in rows if row.chance is not None})
     if known and known[-1] - known[0] > CHANCE_TOLERANCE:
         raise ResultsError(
-            f"{where}: the rows say chance is {known[0]:g} and {known[-1]:g}; they were scored on "
-            "different evaluation sets or by different metrics, so keep them apart"
+            f"{_where(rows)}: the rows say chance is {known[0]:g} and {known[-1]:g}; they were "
+            "scored on different evaluation sets or by different metrics, so keep them apart"
         )
-    if not known and first.metric in ZERO_CHANCE_METRICS:
-        known = [0.0]
-    return ResultGroup(
-        searches=tuple(dict.fromkeys(row.search for row in rows if row.search is not None)),
-        chance=known[0] if known else None,
-        examples=min((row.examples for row in rows if row.examples is not None), default=None),
-        rows=tuple(rows),
-        # Like searches probe alike: one stands for all.
-        probe=next(probes, None),
-    )
+    if known:
+        return known[0]
+    return 0.0 if rows[0].metric in ZERO_CHANCE_METRICS else None
+
+
+def _where(rows: Sequence[ResultRow]) -> str:
+    return f"{rows[0].model} on {rows[0].task}"
 
 
 def _traits(row: ResultRow) -> list[str]:
@@ -145,4 +166,4 @@ def _traits(row: ResultRow) -> list[str]:
         f"metric {row.metric or 'not named'}",
         f"selection {row.selection or 'not named'}",
     ]
-    return traits + [text for text in re.split(r"[;,\n]\s*", row.comparison) if text]
+    return traits + [text for text in re.split(r"[;,\n]\s*", str(row.comparison)) if text]

@@ -21,17 +21,21 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.words import (
+    capitalized,
     depths_text,
-    last_layers,
+    is_part_plural,
+    last_text,
     layers_text,
     listed,
-    of_layers,
+    number_or_name,
+    part_text,
     percent,
     target_text,
 )
@@ -42,21 +46,56 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 
     Raises ResultsError where the curves disagree on the number of layers.
     """
-    first = tasks[0]
+    _check_layers(tasks)
+    common = _common_points(tasks)
+    answer = _without_decision(tasks, common, excluded)
+    without = [task for task in tasks if not task.is_answered]
+    if without:
+        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
+        return replace(
+            answer,
+            reason=without[0].reason,
+            sentence=f"No joint answer. {reasons}",
+            decided_by=tuple(task.task for task in without),
+        )
+    if all(point.depth.is_reference for point in common):
+        return replace(
+            answer,
+            reason=Reason.NO_COMMON_DEPTH,
+            sentence="No joint answer: no depth with frozen layers was measured for every task.",
+            decided_by=tuple(task.task for task in tasks),
+        )
+    answer = _decided(answer, tasks)
+    raw = answer.operating_point
+    assert raw is not None  # just decided
+    return replace(
+        answer,
+        warnings=(*answer.warnings, *_on_answer(tasks, answer, raw)),
+        sentence=" ".join(_sentences(tasks, answer, raw)),
+        certainty=" ".join(_certainty(tasks, answer)),
+    )
+
+
+def _check_layers(tasks: Sequence[Answer]) -> None:
     counts = {task.layers for task in tasks}
     if len(counts) > 1:
         raise ResultsError(
-            f"{first.model} has {listed(str(count) for count in sorted(counts))} layers in "
+            f"{tasks[0].model} has {listed(str(count) for count in sorted(counts))} layers in "
             "different tasks; one model has one number of layers, so give different models "
             "different names"
         )
-    without = [task for task in tasks if not task.is_answered]
-    common = _common_points(tasks)
+
+
+def _without_decision(
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
+) -> Answer:
+    """Return the joint answer before anything is decided."""
+    first = tasks[0]
     shared: dict[str, Any] = {}  # None where tasks differ
     for name in ("train_size", "search", "metric", "selection"):
         values = {getattr(task, name) for task in tasks}
         shared[name] = values.pop() if len(values) == 1 else None
-    answer = Answer(
+    return Answer(
         model=first.model,
         task=ALL_TASKS,
         **shared,
@@ -66,61 +105,57 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         examples=None,
         points=tuple(common),
         warnings=tuple(_on_tasks(tasks, common, excluded)),
+        uncertainty=Uncertainty(runs={}, policy=common_policy(task.policy for task in tasks)),
     )
-    if without or all(point.depth.is_full_model for point in common):
-        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
-        none = "no depth with frozen layers was measured for every task."
-        return replace(
-            answer,
-            reason=without[0].reason if without else Reason.NO_COMMON_DEPTH,
-            sentence=f"No joint answer. {reasons}" if without else f"No joint answer: {none}",
-            decided_by=tuple(task.task for task in (without or tasks)),
-        )
-    common = [replace(point, saves=saves(common[0], point)) for point in common]
+
+
+def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
+    """Return the answer with its operating points, and how sure they are."""
+    full = answer.points[0]
+    common = [replace(point, saves=saves(full, point)) for point in answer.points]
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, numbers = _sure(tasks, common, corrected=False)
-    # Both None where the chance of a task is not known.
-    corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-    for_chance = _sure(tasks, common, corrected=True)[0]
+    certified, reason, depths = _sure(tasks, common, answer.policy, corrected=False)
     if certified is None and reason is None:
-        reason = next((task.reason for task in tasks if task.certified is None), None)
-    # Those that fail at the next smaller k; none where there is none to fail at.
-    below = [point for point in common if point.fine_tuned_layers < raw.fine_tuned_layers][:1]
-    answer = replace(
+        reasons = [task.reason for task in tasks if task.certified is None]
+        reason = reasons[0] if reasons else None
+    for_chance, _, _ = _sure(tasks, common, answer.policy, corrected=True)
+    return replace(
         answer,
         points=tuple(common),
         operating_point=raw,
-        corrected_operating_point=corrected,
-        failing_above=failing_above(common, passes, raw.fine_tuned_layers),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else reason,
-        decided_by=tuple(
-            task.task
-            for task in tasks
-            for point in below
-            if point.depth not in passing(task, task.target)
-        ),
+        # As `for_chance` None where the chance of a task is not known.
+        corrected_operating_point=smallest(common, _pass_everywhere(tasks, corrected=True)),
+        failing_above=failing_above(common, passes, raw.depth),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else reason,
+        decided_by=_deciding(tasks, common, raw),
         certified=certified,
         corrected_certified=for_chance,
-        plausible=numbers,
-        hardly_learnt=tuple(
-            task.task
-            for task in tasks
-            if any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in task.warnings)
-        ),
+        plausible_depths=depths,
+        hardly_learnt=tuple(task.task for task in tasks if _is_kept_by_a_constant(task)),
     )
-    return replace(
-        answer,
-        warnings=(*answer.warnings, *_on_answer(tasks, answer, raw)),
-        sentence=" ".join(_sentences(tasks, answer, raw)),
-        certainty=" ".join(_certainty(tasks, answer)),
-    )
+
+
+def _deciding(
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], raw: CurvePoint
+) -> tuple[str, ...]:
+    """Return the tasks that fail at the next cheaper depth; none where there is none to fail at."""
+    cheaper = [point.depth for point in common if point.depth.rank > raw.depth.rank]
+    if not cheaper:
+        return ()
+    return tuple(task.task for task in tasks if cheaper[0] not in passing(task, task.target))
+
+
+def _is_kept_by_a_constant(task: Answer) -> bool:
+    """Whether a constant answer reaches the target on a task."""
+    codes = [warning.code for warning in task.warnings]
+    return WarningCode.CONSTANT_REACHES_TARGET in codes
 
 
 def _sure(
-    tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
-) -> tuple[Certified | None, Reason | None, tuple[int, ...] | None]:
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
+) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
     """What is certified (where the test of every task rejects), why not, the plausible numbers.
 
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
@@ -141,44 +176,45 @@ def _sure(
             least[depth] = Interval(value=value, low=low, high=high, lower=lower)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
-    certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
-    return certified, reason, plausible(common, least) if learnt else None
+    basis = " or ".join(sorted(bases))
+    certified, reason = certify(common, least, learnt=learnt, basis=basis, policy=policy)
+    return certified, reason, plausible(common, least, policy) if learnt else None
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
-    """The depths measured for every task; retentions are those of the task that keeps least."""
-    shared = set.intersection(*({p.depth for p in task.measured} for task in tasks))
-    common = []
-    for depth in sorted(shared):
-        points = [next(p for p in task.measured if p.depth == depth) for task in tasks]
-        common.append(
-            CurvePoint(
-                depth=depth,
-                fine_tuned_layers=points[0].fine_tuned_layers,
-                seeds=min(point.seeds for point in points),
-                failed_seeds=sum(point.failed_seeds for point in points),
-                retention=_of_all(min, [point.retention for point in points]),
-                corrected_retention=_of_all(min, [point.corrected_retention for point in points]),
-                explored=sum(point.explored for point in points),
-                stopped_early=sum(point.stopped_early for point in points),
-                # Parameters and seconds add up over tasks; memory must be there for the hungriest.
-                trainable_parameters=_of_all(math.fsum, [p.trainable_parameters for p in points]),
-                train_seconds=_of_all(math.fsum, [p.train_seconds for p in points]),
-                peak_memory_mb=_of_all(max, [p.peak_memory_mb for p in points]),
-            )
-        )
-    return common
+    """Return the depths measured for every task, as `_joined` makes them of the tasks' points."""
+    of_tasks = [{point.depth: point for point in task.measured} for task in tasks]
+    shared = set.intersection(*(set(points) for points in of_tasks))
+    return [_joined([points[depth] for points in of_tasks]) for depth in sorted(shared)]
+
+
+def _joined(points: Sequence[CurvePoint]) -> CurvePoint:
+    """Return one depth of several tasks; retentions are those of the task that keeps least."""
+    return CurvePoint(
+        depth=points[0].depth,
+        fine_tuned_layers=points[0].fine_tuned_layers,
+        seeds=min(point.seeds for point in points),
+        failed_seeds=sum(point.failed_seeds for point in points),
+        retention=_of_all(min, [point.retention for point in points]),
+        corrected_retention=_of_all(min, [point.corrected_retention for point in points]),
+        explored=sum(point.explored for point in points),
+        stopped_early=sum(point.stopped_early for point in points),
+        # Parameters and seconds add up over tasks; memory must be there for the hungriest.
+        trainable_parameters=_of_all(math.fsum, [point.trainable_parameters for point in points]),
+        train_seconds=_of_all(math.fsum, [point.train_seconds for point in points]),
+        peak_memory_mb=_of_all(max, [point.peak_memory_mb for point in points]),
+    )
 
 
 def _of_all(
     reduce: Callable[[Sequence[float]], float], values: Sequence[float | None]
 ) -> float | None:
-    """None where one of the values is not known."""
+    """Reduce the values to one; None where one of them is not known."""
     known = [value for value in values if value is not None]
     return reduce(known) if len(known) == len(values) else None
 
 
-def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[FreezeDepth]:
+def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[Candidate]:
     passes = (passing(task, task.target, corrected=corrected) for task in tasks)
     return frozenset.intersection(*passes)
 
@@ -211,10 +247,10 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             "raw and corrected answers disagree: fine-tuning "
-            f"{last_layers(raw.fine_tuned_layers)} keeps {percent(raw.retention)} or more of the "
+            f"{last_text(raw.depth, joint.layers)} keeps {percent(raw.retention)} or more of the "
             f"raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
             "full model gains over a constant answer; corrected, "
-            f"{of_layers(corrected.fine_tuned_layers, joint.layers)}",
+            f"{part_text(corrected.depth, joint.layers)}",
         )
     if joint.hardly_learnt:
         text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
@@ -232,37 +268,40 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
-    if raw.depth.is_full_model:
+    if raw.depth.is_reference:
         keep = f"keep {target_text(joint.target)} {each}"
         yield f"{all_layers.capitalize()} must be fine-tuned to {keep}."
     else:
-        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        number = of_layers(raw.fine_tuned_layers, joint.layers)
-        yield f"{number} {verb} {percent(raw.retention)} or more {each}."
+        verb = "keep" if is_part_plural(raw.depth, joint.layers) else "keeps"
+        part = capitalized(part_text(raw.depth, joint.layers))
+        yield f"{part} {verb} {percent(raw.retention)} or more {each}."
     if joint.decided_by:
         yield f"With fewer layers {listed(joint.decided_by)} would fall below."
     if corrected is not None and corrected.depth == raw.depth:
         yield "Corrected for chance the answer is the same."
     elif corrected is not None:
-        needed = of_layers(corrected.fine_tuned_layers, joint.layers)
-        needed = all_layers if corrected.depth.is_full_model else needed
+        needed = part_text(corrected.depth, joint.layers)
+        needed = all_layers if corrected.depth.is_reference else needed
         yield f"Corrected for chance {needed} are needed."
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
-    certified, corrected = joint.certified, joint.corrected_certified
+    certified = joint.certified
+    corrected = joint.corrected_certified
     if certified is None:
         why = [task.task for task in tasks if task.certified is None]
         alone = f": {listed(why)} alone have nothing certified" if why else ""
         yield f"Nothing is certified for all tasks together{alone}."
-    elif certified.depth.is_full_model:
+    elif certified.depth.is_reference:
         yield "No depth with frozen layers is certain for all tasks together."
     else:
-        text = of_layers(certified.fine_tuned_layers, joint.layers)
+        text = part_text(certified.depth, joint.layers)
         if corrected is not None and corrected.depth != certified.depth:
-            fewest = "none" if corrected.depth.is_full_model else corrected.fine_tuned_layers
+            fewest = number_or_name(corrected.depth, joint.layers)
+            if corrected.depth.is_reference:
+                fewest = "none"
             text = f"{text}; corrected for chance {fewest}"
         yield f"Certified for all tasks together: {text}."
         yield "That holds on the conditions named with each task."
-    if joint.plausible is not None:
-        yield plausible_text(joint.plausible, measured=len(joint.points))
+    if joint.plausible_depths is not None:
+        yield plausible_text(joint, measured=len(joint.points))

@@ -5,11 +5,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import points, rate_text
@@ -27,33 +27,31 @@ class MeasuredRun:
         """Whether its quality is chance because it has none of its own."""
         return self.row.status is TrialStatus.DIVERGED
 
-    def is_failed(self, chance: float | None) -> bool:
+    def is_failed(self, chance: float | None, policy: Policy) -> bool:
         """Whether it diverged or ended no better than the best constant answer."""
         if self.is_diverged:
             return True
         # A mean of several runs hides how many of them failed.
-        return self.row.runs == 1 and chance is not None and self.quality <= chance + AT_CHANCE
+        at_chance = chance is not None and self.quality <= chance + policy.at_chance
+        return self.row.runs == 1 and at_chance
 
 
 # The measuring runs of each depth.
-Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
+Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthRates:
-    """What is known of a depth's learning rates.
+    """What is known of a depth's learning rates."""
 
-    means: (rate, mean quality) of its completed trials, exploring and measuring, by rising rate.
-    at_border: of all that were tried, where they are known. quality_within_given: the measured
-    quality where its rate is one of those given, else that of the best completed exploring run
-    among them (one run, looked at to choose); None where there is neither. tries_within_given:
-    exploring trials of the given rates.
-    """
-
+    # Rate and mean quality of its completed trials, exploring and measuring, by rising rate.
     means: tuple[tuple[float, float], ...] = ()
+    # Where the chosen rate lies among all that were tried; None where they are not known.
     at_border: Border | None = None
+    # The measured quality where its rate is one of those given, else that of the best completed
+    # exploring run among them (one run, looked at to choose); None where there is neither.
     quality_within_given: float | None = None
-    tries_within_given: int = 0
+    tries_within_given: int = 0  # exploring trials of the given rates
 
 
 def depth_rates(
@@ -61,28 +59,41 @@ def depth_rates(
     measured: Mapping[float, float],
     chosen: float | None,
     chance: float | None,
+    policy: Policy,
 ) -> DepthRates:
-    """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
+    """Return what the rows of one depth tell of its rates.
+
+    measured: mean quality by rate. chosen: the rate that counts, None where none does.
+    """
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
-    means = _means(exploring)
-    rates = [row.learning_rate for row in exploring if row.learning_rate is not None]
-    tried = {rate: means.get(rate) for rate in rates}
+    tried = _tried(exploring)
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
     within = [row for row in exploring if _is_given(row)]
     quality = max((quality for _, quality in _completed(within)), default=None)
-    if chosen is not None and all(_is_given(row) for row in rows if row.learning_rate == chosen):
+    at_chosen = [row for row in rows if row.learning_rate == chosen]
+    if chosen is not None and all(map(_is_given, at_chosen)):
         quality = measured.get(chosen)
     return DepthRates(
         means=tuple(sorted(_means(rows).items())),
-        at_border=border(tried, chance) if chosen in tried else None,
+        at_border=border(tried, chance, policy.noise) if chosen in tried else None,
         quality_within_given=quality,
         tries_within_given=sum(row.runs for row in within),
     )
 
 
+def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
+    """Return the mean quality of each rate that was explored, None where no trial completed."""
+    means = _means(exploring)
+    tried: dict[float, float | None] = {}
+    for row in exploring:
+        if row.learning_rate is not None:
+            tried[row.learning_rate] = means.get(row.learning_rate)
+    return tried
+
+
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
-    """Mean quality of the completed trials by rate, where that is named."""
+    """Return the mean quality of the completed trials by rate, where that is named."""
     runs: dict[float, list[tuple[float, int]]] = {}
     for row, quality in _completed(rows):
         if row.learning_rate:
@@ -91,9 +102,13 @@ def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
 
 
 def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:
-    """The rows that ran to their end, with their qualities."""
-    done = ((row, row.quality) for row in rows if row.status is TrialStatus.COMPLETED)
-    return [(row, one) for row, one in done if one is not None and math.isfinite(one)]
+    """Return the rows that ran to their end, with their qualities."""
+    completed: list[tuple[ResultRow, float]] = []
+    for row in rows:
+        has_quality = row.quality is not None and math.isfinite(row.quality)
+        if row.status is TrialStatus.COMPLETED and has_quality and row.quality is not None:
+            completed.append((row, row.quality))
+    return completed
 
 
 def _is_given(row: ResultRow) -> bool:
@@ -107,8 +122,9 @@ def _is_given(row: ResultRow) -> bool:
 def failure_text(
     failed: Sequence[MeasuredRun], runs: Sequence[MeasuredRun], chance: float | None
 ) -> str:
-    """How many of a depth's runs failed, and how."""
-    count, seeds = (sum(run.row.runs for run in several) for several in (failed, runs))
+    """Write how many of a depth's runs failed, and how."""
+    count = sum(run.row.runs for run in failed)
+    seeds = sum(run.row.runs for run in runs)
     diverged = sum(run.row.runs for run in failed if run.is_diverged)
     ways = {
         f"{diverged} diverged, counted as chance": diverged,
@@ -148,7 +164,7 @@ def _outcome(row: ResultRow) -> str:
 def usable_runs(
     measuring: Sequence[ResultRow], chance: float | None, name: str, warnings: list[AnswerWarning]
 ) -> list[MeasuredRun]:
-    """The rows that count; a warning says how many do not, and why."""
+    """Return the rows that count; a warning says how many do not, and why."""
     usable = [MeasuredRun(row, quality) for row, quality in _completed(measuring)]
     if chance is not None:
         diverged = [row for row in measuring if row.status is TrialStatus.DIVERGED]
@@ -156,12 +172,8 @@ def usable_runs(
     counted = {id(run.row) for run in usable}
     why: dict[str, int] = {}
     for row in measuring:
-        text = row.status.value.replace("_", " ")
-        if row.status is TrialStatus.DIVERGED:
-            text = "diverged, and as chance is not known there is no quality to count them as"
-        elif row.status is TrialStatus.COMPLETED:
-            text = "completed without a quality"
         if id(row) not in counted:
+            text = _why_not_counted(row)
             why[text] = why.get(text, 0) + row.runs
     if why:
         total = sum(why.values())
@@ -170,3 +182,11 @@ def usable_runs(
         text = f"{name}: {total} measuring {trials} not counted ({reasons})"
         warnings.append(AnswerWarning(WarningCode.NOT_COUNTED, text))
     return usable
+
+
+def _why_not_counted(row: ResultRow) -> str:
+    if row.status is TrialStatus.DIVERGED:
+        return "diverged, and as chance is not known there is no quality to count them as"
+    if row.status is TrialStatus.COMPLETED:
+        return "completed without a quality"
+    return row.status.value.replace("_", " ")

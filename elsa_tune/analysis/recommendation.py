@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt, Recommendation, reaches
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 
 # Of the evaluation rows: so many that are known by heart move a quality by up to two points.
@@ -37,34 +38,32 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     if raw is None:
         return None
     sure = answer.corrected_certified
-    if sure is not None and not sure.depth.is_full_model:
-        return _measured(answer, sure.fine_tuned_layers), Basis.CORRECTED_CERTIFIED
+    if sure is not None and not sure.depth.is_reference:
+        return _measured(answer, sure.depth), Basis.CORRECTED_CERTIFIED
     measured = answer.corrected_operating_point or raw
-    if measured.depth.is_full_model:
+    if measured.depth.is_reference:
         return measured, Basis.FULL_MODEL
     sure = answer.certified
     # Where guessing reaches the target, that a depth does so says nothing.
-    if sure is None or sure.depth.is_full_model or _constant_reaches_target(answer):
+    if sure is None or sure.depth.is_reference or _constant_reaches_target(answer):
         return measured, Basis.MEASURED
-    larger = max(measured.fine_tuned_layers, sure.fine_tuned_layers)
+    larger = min(measured.depth, sure.depth)
     return _measured(answer, larger), Basis.RAW_CERTIFIED
 
 
-def _measured(answer: Answer, fine_tuned_layers: int) -> CurvePoint:
-    """The point of that number of layers; in a joint answer none has a quality."""
-    return next(
-        point
-        for point in answer.points
-        if point.fine_tuned_layers == fine_tuned_layers and not point.depth.is_embeddings_only
-    )
+def _measured(answer: Answer, depth: Candidate) -> CurvePoint:
+    """The point of that depth; in a joint answer none has a quality."""
+    return next(point for point in answer.points if point.depth == depth)
 
 
 def _linear_model_is_enough(answer: Answer) -> bool:
     """Whether one on the frozen features reaches the target, corrected where chance is known."""
-    full, probe = answer.full, answer.probe
+    full = answer.full
+    probe = answer.probe
     if probe is None or full is None or full.quality is None:
         return False
-    return reaches(probe.quality, full.quality, answer.target, answer.chance or 0.0)
+    base = answer.chance or 0.0
+    return reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
 
 
 def leaked_rows(answer: Answer) -> RowFinding | None:
@@ -82,7 +81,8 @@ def _constant_reaches_target(answer: Answer) -> bool:
 
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
-    full, probe = answer.full, answer.probe
+    full = answer.full
+    probe = answer.probe
     if any(warning.code is WarningCode.INCOMPLETE for warning in answer.warnings):
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:
@@ -92,12 +92,14 @@ def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt
     if full is None or full.quality is None:
         return
     learnt = full.quality - (answer.chance or 0.0)
-    widths = [
-        one.ci_high - one.ci_low
-        for one in (full, point)
-        if one.ci_low is not None and one.ci_high is not None
-    ]
-    if action is Action.FINE_TUNE and max(widths, default=0.0) >= learnt:
+    if action is Action.FINE_TUNE and max(_width(full), _width(point)) >= learnt:
         yield Doubt.INTERVAL_TOO_WIDE
     if action is Action.LINEAR_MODEL and probe is not None and probe.quality > full.quality:
         yield Doubt.FULL_MODEL_BELOW_PROBE
+
+
+def _width(point: CurvePoint) -> float:
+    """Return how wide a point's interval is; 0 where none is known."""
+    if point.ci_low is None or point.ci_high is None:
+        return 0.0
+    return point.ci_high - point.ci_low

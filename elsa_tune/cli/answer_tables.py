@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,15 +11,15 @@ from rich.table import Table
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
-from elsa_tune.analysis.warning import AnswerWarning
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.answer import probe_sentence
 from elsa_tune.analysis.wording.certainty import recorded_search
-from elsa_tune.analysis.wording.tables import point_cells
+from elsa_tune.analysis.wording.tables import answer_cells, point_cells
+from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
-from elsa_tune.searching.fitted_table import fitted_table
-from elsa_tune.searching.saying import unfiltered
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
+from elsa_tune.searching.output import unfiltered
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
 
 CHOSEN_MARK = "▶"
 CHOSEN = "recommended"
@@ -60,8 +60,8 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
             grid.add_row(*line)
         console.print(grid)
     else:
-        for told in str(first).splitlines()[1:]:
-            console.print(told)
+        for line_text in str(first).splitlines()[1:]:
+            console.print(line_text)
     if details:
         _statement(console, answer)
     if answer.points:
@@ -82,13 +82,16 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
 
 
 def _gravest(warnings: Sequence[AnswerWarning]) -> list[AnswerWarning]:
-    """The first of each code that may change a decision."""
-    first = {one.code: one for one in reversed(warnings) if one.code not in WARNING_DETAILS}
-    return [one for one in warnings if one is first.get(one.code)]
+    """Return the first of each code that may change a decision."""
+    gravest: dict[WarningCode, AnswerWarning] = {}
+    for warning in warnings:
+        if warning.code not in WARNING_DETAILS:
+            gravest.setdefault(warning.code, warning)
+    return list(gravest.values())
 
 
 def _statement(console: Console, answer: Answer) -> None:
-    """The operating point raw and corrected, and how sure it is, in full."""
+    """Print the operating point raw and corrected, and how sure it is, in full."""
     sentence = "" if answer.sentence == answer.first_lines.headline else answer.sentence
     for text in filter(None, (sentence, answer.certainty)):
         console.print()
@@ -107,7 +110,7 @@ def _curve(console: Console, curve: FreezeCurve) -> None:
 
 
 def stdout_console() -> Console:
-    """A console that wraps words at the terminal's width; without one it breaks no line."""
+    """Return a console that wraps words at the terminal's width; without one it breaks no line."""
     stream = unfiltered(sys.stdout)
     if isinstance(stream, io.TextIOWrapper):
         # A terminal that cannot show a sign shows a question mark rather than a traceback.
@@ -121,72 +124,99 @@ def stdout_console() -> Console:
 
 
 def _heading(console: Console, curve: FreezeCurve) -> None:
-    rows = {
-        "training": number_text(curve.train_size, "{:,}"),
-        "evaluation": number_text(curve.examples, "{:,}"),
-    }
-    counted = " and ".join(f"{number} {what}" for what, number in rows.items() if number)
-    details = [
-        "" if curve.metric is None else f"{metric_text(curve.metric)} x 100",
-        f"{counted} rows" if counted else "",
-        "" if curve.search is None else f"search '{curve.search}'",
-    ]
-    told = "; ".join(detail for detail in details if detail)
-    is_joint = curve.task == ALL_TASKS
-    about = f"{curve.model}, " + ("all tasks together" if is_joint else f"task {curve.task}")
-    console.print(f"{about} ({told})" if told else about, style="dim")
+    """Print `minilm, task rte (accuracy x 100; 2,490 training rows; search 'first')`."""
+    counts = []
+    if curve.train_size:
+        counts.append(f"{curve.train_size:,} training")
+    if curve.examples:
+        counts.append(f"{curve.examples:,} evaluation")
+    details = []
+    if curve.metric is not None:
+        details.append(f"{metric_text(curve.metric)} x 100")
+    if counts:
+        details.append(f"{' and '.join(counts)} rows")
+    if curve.search is not None:
+        details.append(f"search '{curve.search}'")
+    about = "all tasks together" if curve.task == ALL_TASKS else f"task {curve.task}"
+    heading = f"{curve.model}, {about}"
+    if details:
+        heading += f" ({'; '.join(details)})"
+    console.print(heading, style="dim")
 
 
-def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
-    """The marks beside a depth that an answer names; a curve alone has none."""
+def _marks(curve: FreezeCurve, depth: Candidate, *, details: bool) -> str:
+    """Return the marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
         return ""
+    marks = ""
     advice = curve.recommendation
     chosen = advice.point if advice.action is Action.FINE_TUNE else None
-    mark = CHOSEN_MARK if chosen is not None and chosen.depth == depth else ""
+    if chosen is not None and chosen.depth == depth:
+        marks = CHOSEN_MARK
     if not details:
-        return mark
-    certified = None if depth.is_full_model else curve.certified
+        return marks
+    certified = None if depth.is_reference else curve.certified
     named = (curve.operating_point, curve.corrected_operating_point, certified)
-    pairs = zip(DETAILED_MARKS, named, strict=True)
-    return mark + "".join(one for one, point in pairs if point and point.depth == depth)
+    for mark, point in zip(DETAILED_MARKS, named, strict=True):
+        if point is not None and point.depth == depth:
+            marks += mark
+    return marks
 
 
 def _depths(console: Console, curve: FreezeCurve, *, details: bool) -> None:
-    """One line per depth, without empty columns and what a narrow window can best spare."""
-    joint = curve.task == ALL_TASKS
+    """Print one line per depth, without empty columns and what a narrow window can best spare."""
     marks = [_marks(curve, point.depth, details=details) for point in curve.points]
-    cells = [{"": mark, **point_cells(one)} for mark, one in zip(marks, curve.points, strict=True)]
-    hidden = set() if details else {*DETAILED, *({"failed"} if joint else ())}
-    columns = {
-        "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
-        for name in cells[0]
-        if name not in hidden
-    }
+    columns = {"": marks, **_columns(curve, details=details)}
     bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
-    there = {column.header for column in table.columns}
-    spared = [
-        name for name in SPARED if set(columns.get(name, ())) - {"", "-"} and name not in there
-    ]
+    shown = {column.header for column in table.columns}
     console.print(table)
-    console.print("  ".join(_legend(curve, marks, there)), style="dim")
+    console.print("  ".join(_legend(curve, marks, shown)), style="dim")
+    spared = [name for name in SPARED if name not in shown and _has_cells(columns, name)]
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
 
 
+def _columns(curve: FreezeCurve, *, details: bool) -> dict[str, list[str]]:
+    """Return the cells of each column by its heading."""
+    is_joint = curve.task == ALL_TASKS
+    columns: dict[str, list[str]] = {}
+    for point in curve.points:
+        cells = point_cells(point)
+        if isinstance(curve, Answer):
+            cells = answer_cells(curve, point)
+        for name, cell in cells.items():
+            columns.setdefault(name, []).append(cell)
+    if not details:
+        hidden = (*DETAILED, "failed") if is_joint else DETAILED
+        for name in hidden:
+            del columns[name]
+    if not is_joint:
+        return columns
+    return {"least kept" if name == "kept" else name: cells for name, cells in columns.items()}
+
+
+def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
+    """Whether a column is there and says anything."""
+    return any(cell not in ("", "-") for cell in columns.get(name, ()))
+
+
 def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:
-    """What the marks and columns that are there mean."""
+    """Return what the marks and columns that are shown mean."""
+    used = "".join(marks)
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
-    told = [f"{mark} {what}" for mark, what in meanings.items() if mark in "".join(marks)]
-    borders = {point.tried.at_border for point in curve.points} if "rate" in columns else set()
-    told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
+    legend = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in used]
+    if "rate" in columns:
+        borders = {point.tried.at_border for point in curve.points}
+        for border, meaning in BORDER_WORDS.items():
+            if border in borders:
+                legend.append(f"{BORDER_ARROWS[border]} {meaning}")
     if "quality" in columns:
-        told.append("±: spread of seeds")
+        legend.append("±: spread of seeds")
     if "95 %" in columns:
-        told.append("95 %: interval of the mean")
+        legend.append("95 %: interval of the mean")
     if "kept" in columns or "least kept" in columns:
-        told.append("kept: of the full model's score")
+        legend.append("kept: of the full model's score")
     if "gain kept" in columns:
-        told.append("gain kept: of its gain over guessing (the best constant answer)")
-    return told
+        legend.append("gain kept: of its gain over guessing (the best constant answer)")
+    return legend

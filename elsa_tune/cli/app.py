@@ -16,14 +16,16 @@ from elsa_tune.cli.commands import (
     export,
     machine,
     predict,
-    record,
     reproduce,
     search,
+    searches,
+    ui,
 )
 from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.searching.saying import heard, printing, say
+from elsa_tune.searching.output import printing, say
+from elsa_tune.searching.signals import handling_signals
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
@@ -37,13 +39,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# By the headings of `elsa-tune --help`.
+# The commands by the headings of `elsa-tune --help`.
 COMMANDS = {
-    "Search": (demo.demo, search.search, search.resume, record.searches),
+    "Search": (demo.demo, search.search, search.resume, searches.searches),
     "Ask": (answer.answer, answer.curve, answer.report),
     "Take the model": (export.export, predict.predict, export.bundle),
     "Look up": (catalogue.models, catalogue.tasks, catalogue.spaces),
-    "This machine": (machine.doctor, record.ui),
+    "This machine": (machine.doctor, ui.ui),
     "More": (reproduce.reproduce, search.trial),
 }
 for panel, commands in COMMANDS.items():
@@ -75,8 +77,8 @@ def _options(
 
 
 def entry() -> None:
-    """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
-    # Of these the driver may die without a word.
+    """Run `main`, for a search in a child of this process, which outlives it."""
+    # The driver of these may die without a word.
     if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"], ["demo"]):
         from elsa_tune.searching.supervision import supervise
 
@@ -88,8 +90,11 @@ def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
     interrupted = InterruptedSearchError.exit_status
     try:
-        # SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them.
-        with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), printing():
+        # SIGTERM and a closed terminal end a command as Ctrl-C does, unless it takes them itself.
+        with (
+            handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
+            printing(),
+        ):
             app()
     except ElsaTuneError as error:
         say(f"elsa-tune: {hidden(with_options(str(error)))}")

@@ -1,5 +1,6 @@
-"""`--help` in plain text, with what is listed under headings by subject."""
+"""`--help` in plain text, with options and commands listed under headings by subject."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -13,13 +14,17 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
-        if sum(one.param_type_name == "option" for one in parameters) <= _FEW:
+        options = [item for item in parameters if item.param_type_name == "option"]
+        if len(options) <= _FEW:
             super().format_options(ctx, formatter)
             return
         panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
-        for one in parameters:
-            panels.setdefault(_panel(one), []).append(one.get_help_record(ctx))
-        _write({name: list(filter(None, records)) for name, records in panels.items()}, formatter)
+        for parameter in parameters:
+            panel = panels.setdefault(_panel(parameter), [])
+            record = parameter.get_help_record(ctx)
+            if record is not None:  # of a hidden one
+                panel.append(record)
+        _write(panels, formatter)
 
 
 class Group(TyperGroup):
@@ -30,21 +35,26 @@ class Group(TyperGroup):
         for name in self.list_commands(ctx):
             panel = getattr(self.commands[name], "rich_help_panel", None) or "Commands"
             panels.setdefault(panel, []).append(name)
-        listed = {}
+        records: dict[str, list[tuple[str, str]]] = {}
         for panel, names in panels.items():
-            room = formatter.width - 6 - max(map(len, names))
-            listed[panel] = [(name, self.commands[name].get_short_help_str(room)) for name in names]
-        _write(listed, formatter)
+            width = formatter.width - 6 - max(map(len, names))
+            records[panel] = []
+            for name in names:
+                short_help = self.commands[name].get_short_help_str(width)
+                records[panel].append((name, short_help))
+        _write(records, formatter)
 
 
 def _panel(parameter: Any) -> str:
+    """Return the heading that a parameter stands below."""
     if parameter.name == "help":
         return "Help"
     usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
     return getattr(parameter, "rich_help_panel", None) or usual
 
 
-def _write(panels: dict[str, list[Any]], formatter: Any) -> None:
+def _write(panels: Mapping[str, Sequence[Any]], formatter: Any) -> None:
+    """Write records (what is typed, its help) below their headings."""
     for name, records in panels.items():
         if records:
             with formatter.section(name):

@@ -11,14 +11,20 @@ import typer
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 # The headings of `--help`.
-WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"
-RECORD, MACHINES, PLAN = "The record", "Machines", "Before it starts"
-WHICH, TABLE, ANSWER = "Which results", "Other results than the record's", "The answer"
+WHAT = "What is searched"
+HOW = "How it is searched"
+HOW_MUCH = "How much"
+RECORD = "The record"
+MACHINES = "Machines"
+PLAN = "Before it starts"
+WHICH = "Which results"
+TABLE = "Other results than the record's"
+ANSWER = "The answer"
 
-# Of a search, in the order of its help; those of them that other commands share follow.
+# The options of a search, in the order of its help. Those that other commands share follow.
 SEARCH_OPTIONS = {
     "model": typer.Option(
         rich_help_panel=WHAT, help="bert_base, ..., minilm; a local folder; or a hub id owner/name."
@@ -72,7 +78,8 @@ SEARCH_OPTIONS = {
     ),
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,
-        help="In a hunt: take second looks that certify in 2 % of cases or more.",
+        help="In a hunt: go on while a certificate for fewer layers still has a 2 % chance "
+        "(without it, 20 %).",
     ),
     "name": typer.Option(
         rich_help_panel=RECORD, help="The search's name. Default: model, task and time."
@@ -112,7 +119,7 @@ Label = Annotated[str | None, SEARCH_OPTIONS["label"]]
 Text = Annotated[list[str] | None, SEARCH_OPTIONS["text"]]
 TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
 StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
-# Of commands that ask what is recorded.
+# The store, as commands that ask what is recorded take it.
 AskedUri = Annotated[
     str | None,
     typer.Option(
@@ -143,26 +150,31 @@ SearchOption = Annotated[
 
 
 def named_search(name: str | None, option: str | None) -> str | None:
-    """The search that is named, as an argument or as an option; None where neither is given."""
+    """Return the search that an argument or an option names; None where neither is given.
+
+    Raises UsageError where they name two.
+    """
     if name is not None and option is not None and name != option:
         raise UsageError(f"search '{name}' and --search {option} are two; name one")
     return option if name is None else name
 
 
 def latest_search(storage: Path) -> str | None:
-    """The search that began last, which is said; None where none is recorded."""
-    from elsa_tune.tracking.journal import latest_search as find
+    """Return the search that began last, and print which; None where none is recorded."""
+    from elsa_tune.tracking.journal import latest_search as latest_paths
 
-    if (found := find(storage)) is None:
+    paths = latest_paths(storage)
+    if paths is None:
         return None
-    say(f"search '{found.name}', the latest in {storage}")
-    return found.name
+    say(f"search '{paths.name}', the latest in {storage}")
+    return paths.name
 
 
 def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
-    """The search that is named, else the latest. Raises UsageError where there is none."""
-    if found := named_search(name, option) or latest_search(storage):
-        return found
+    """Return the search that is named, else the latest. Raises UsageError where there is none."""
+    chosen = named_search(name, option) or latest_search(storage)
+    if chosen:
+        return chosen
     raise UsageError(
         f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "
         "another place"
@@ -170,22 +182,27 @@ def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: a parameter that is a dataclass stands for its fields."""
-    own = _options(command)
-    groups: dict[str, Any] = {
-        one.name: one.annotation for one in own if is_dataclass(one.annotation)
-    }
-    options = [
-        option
-        for one in own
-        for option in (_options(one.annotation) if one.name in groups else [one])
-    ]
+    """Make a command that typer takes of one whose parameters may be dataclasses.
+
+    Each field of such a dataclass becomes an option of the command line.
+    """
+    options: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}  # dataclasses by the command's parameter
+    for parameter in _parameters(command):
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            options += _fields(parameter.annotation)
+        else:
+            options.append(parameter)
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            there = [one.name for one in _options(group) if one.name in given]
-            given[name] = group(**{each: given.pop(each) for each in there})
+            values = {}
+            for field in _fields(group):
+                if field.name in given:  # else the field's default
+                    values[field.name] = given.pop(field.name)
+            given[name] = group(**values)
         command(**given)
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # inspect's
@@ -193,25 +210,35 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _options(of: Any) -> list[inspect.Parameter]:
-    """Its parameters, to be given by name; those of a search as SEARCH_OPTIONS has them."""
+def _parameters(of: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function or a dataclass, to be given by name."""
     hints = get_type_hints(of, include_extras=True)
-    found = [
-        one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
-        for one in inspect.signature(of).parameters.values()
-    ]
-    if not (isinstance(of, type) and issubclass(of, Places)):
-        return found
-    there = {one.name: one for one in found}
-    return [
-        there[name].replace(annotation=Annotated[there[name].annotation, option])
-        for name, option in SEARCH_OPTIONS.items()
-        if name in there
-    ]
+    parameters = []
+    for parameter in inspect.signature(of).parameters.values():
+        annotation = hints[parameter.name]
+        parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=annotation))
+    return parameters
+
+
+def _fields(group: Any) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass as options.
+
+    Those of a search's get what SEARCH_OPTIONS says of them, in its order.
+    """
+    fields = _parameters(group)
+    if not (isinstance(group, type) and issubclass(group, Places)):
+        return fields
+    by_name = {field.name: field for field in fields}
+    options = []
+    for name, option in SEARCH_OPTIONS.items():
+        if name in by_name:
+            field = by_name[name]
+            options.append(field.replace(annotation=Annotated[field.annotation, option]))
+    return options
 
 
 def out_folder(text: str) -> Path:
-    """The folder of an `--out` option; '' would silently be the working directory."""
+    """Return the folder of an `--out` option; '' would silently be the working directory."""
     if not text.strip():
         raise UsageError("--out is empty; name a folder, '.' for the one you are in")
     return Path(text)

@@ -15,8 +15,9 @@ FormatOption = Annotated[Literal["table", "json"], typer.Option("--format", help
 
 
 def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> None:
-    """Print JSON-ready values: rows as a table of these columns, without any of all; fields line by
-    line; or either as JSON.
+    """Print JSON-ready values, or write them as JSON.
+
+    Rows become a table of these columns, by default of all; fields stand line by line.
     """
     # Made visible here: click would drop some of what is not seen, without a word.
     if format == "json":
@@ -29,56 +30,93 @@ def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> Non
 
 def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for name, value in fields.items():
-        # Below a name stand those of a user's classes.
+        # What is indented may be the name of a user's class, and is written as it is.
         label = indent + visible_cell(name) if indent else name.replace("_", " ")
         if isinstance(value, Mapping):
             yield label
             yield from _lines(value, indent + "  ")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            table = _table(value, list(value[0])).splitlines()
-            yield "\n  ".join([label, *table])
+            table = _table(value, list(value[0]))
+            yield "\n  ".join([label, *table.splitlines()])
         elif name == "notes" and value:
             # Sentences: each on its own line.
-            yield from (
-                f"{label if not place else '':<20} {one}" for place, one in enumerate(value)
-            )
+            for note in value:
+                yield f"{label:<20} {note}"
+                label = ""
         else:
             yield f"{label:<20} {_cell(name, value)}"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     header = [name.replace("_", " ") for name in columns]
-    cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
-    right = [place for place, name in enumerate(columns) if type(rows[0][name]) in (int, float)]
-    return aligned([header, *cells], right=right)
+    lines = [header]
+    for row in rows:
+        lines.append([_cell(name, row.get(name)) for name in columns])
+    numbers = [place for place, name in enumerate(columns) if _is_number(rows[0][name])]
+    return aligned(lines, right=numbers)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(name: str, value: Any) -> str:
-    """Chances and shares x 100, as in every table; `-` for what is not there."""
+    """Write a value for people: chances and shares x 100, and `-` for what is missing."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return points(value) if name == "chance" or name.endswith("share") else f"{value:g}"
+        is_share = name == "chance" or name.endswith("share")
+        return points(value) if is_share else f"{value:g}"
     if isinstance(value, list):
-        return ", ".join(_cell(name, one) for one in value) or "-"
-    return f"{value:,}" if isinstance(value, int) else visible_cell(str(value or "-"))
+        return ", ".join(_cell(name, item) for item in value) or "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return visible_cell(str(value or "-"))
 
 
 def local_time(seconds: float) -> str | None:
-    """In ISO form, of seconds since the epoch; None for 0, where nothing was recorded."""
+    """Write seconds since the epoch in ISO form; None for 0, where nothing was recorded."""
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds")
 
 
-# What the code calls `storage_path` is typed as --storage-path.
-_SETTINGS = re.compile(
-    r"`(address|cpus_per_trial|data_dir|format|gpu_hours|gpus_per_trial|input_format|label|layers|"
-    r"map|max_time|model|name|onnx|out|overwrite|push|scale|search|seeds|set|space|storage_path|task|"
-    r"text|tracking_uri|train_size|trials|until)`"
+# What messages call `storage_path` is typed as --storage-path. A field of a search space, such as
+# `learning_rate`, has no option: it is not among them.
+SETTINGS = (
+    "address",
+    "cpus_per_trial",
+    "data_dir",
+    "format",
+    "gpu_hours",
+    "gpus_per_trial",
+    "input_format",
+    "label",
+    "layers",
+    "map",
+    "max_time",
+    "model",
+    "name",
+    "onnx",
+    "out",
+    "overwrite",
+    "push",
+    "scale",
+    "search",
+    "seeds",
+    "set",
+    "space",
+    "storage_path",
+    "task",
+    "text",
+    "tracking_uri",
+    "train_size",
+    "trials",
+    "until",
 )
+_QUOTED_SETTING = re.compile(f"`({'|'.join(SETTINGS)})`")
 
 
 def with_options(message: str) -> str:
-    """An error's message with its settings as they are typed."""
-    return _SETTINGS.sub(lambda found: "--" + found[1].replace("_", "-"), message)
+    """Return an error's message with its settings as they are typed."""
+    return _QUOTED_SETTING.sub(lambda match: "--" + match[1].replace("_", "-"), message)

@@ -13,14 +13,14 @@ import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
 from elsa_tune.exporting.folder import aside, check_out
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow_writer import write_pyfunc
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import ABOUT, Bundle, Member, Text
 from elsa_tune.training.data.preparation import tokenizer_identity
 from elsa_tune.training.saved import digest
-from elsa_tune.words import listed, of_layers
+from elsa_tune.words import listed, part_text
 
 # Of a logit beside the model alone; where logits are larger than 1, a share of the largest.
 LIMIT = 1e-5
@@ -69,8 +69,8 @@ def bundle(
         write_pyfunc(folder, __name__, runs.tasks)
     for name, off in differences.items():
         layers = members[name].model.config.num_hidden_layers
-        tuned = of_layers(members[name].depth.fine_tuned_layers(layers), layers)
-        say(f"{name}: {tuned} of its own; logits differ by {off:.1e} from the model's alone")
+        own = part_text(members[name].candidate, layers)
+        say(f"{name}: {own} of its own; logits differ by {off:.1e} from the model's alone")
     for how, cost in about["measured"]["cost"].items():
         one, many = (f"{cost['milliseconds'][str(size)]:.2f} ms" for size in BATCHES)
         at_once = f"{many} with {BATCHES[1]} at once"
@@ -104,12 +104,13 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member
 
 def _check(members: Models) -> None:
     """Raise UsageError unless two share frozen layers, ModelError unless those are the same."""
-    if sum(not member.depth.is_full_model for member in members.values()) < 2:
+    if sum(member.has_prefix for member in members.values()) < 2:
         raise UsageError(
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    [(first, known), *_], base = members.items(), bundled.deepest(members)
+    [(first, known), *_] = members.items()
+    base = bundled.deepest(members)
     for name, member in members.items():
         for what, of in _SAME.items():
             if (theirs := of(known)) != (ours := of(member)):
@@ -132,15 +133,18 @@ def _check(members: Models) -> None:
 
 def _texts(member: Member, count: int) -> list[str]:
     """Made of the vocabulary, the same each time: from 2 tokens to more than the model reads."""
-    size, special = len(member.tokenizer), set(member.tokenizer.all_special_ids)
-    words, draw = sorted(set(range(size)) - special), np.random.default_rng(0)
+    size = len(member.tokenizer)
+    special = set(member.tokenizer.all_special_ids)
+    words = sorted(set(range(size)) - special)
+    draw = np.random.default_rng(0)
     lengths = draw.permutation(np.geomspace(2, 1.2 * member.facts["max_length"], count))
     return [member.tokenizer.decode(draw.choice(words, int(length))) for length in lengths]
 
 
 def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     """The bundle as it runs fastest, and by task its largest difference; ModelError above LIMIT."""
-    texts, half = _texts(bundled.deepest(members), 3 * ROWS // 2), ROWS // 2
+    texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
+    half = ROWS // 2
     pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
     parts: list[Sequence[Text]] = [texts[:half], pairs]
     alone = {
@@ -150,7 +154,8 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     doubts = []
     for packed in (True, False):
         try:
-            runs, off = Bundle(bundled.read_members(folder), packed), dict[str, float]()
+            runs = Bundle(bundled.read_members(folder), packed)
+            off = dict[str, float]()
             found = [runs.predict(part) for part in parts]
             for name, logits in alone.items():
                 together = np.concatenate([one[name].logits for one in found])

@@ -13,9 +13,20 @@ from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
-from elsa_tune.words import interval, layers_text, metric_text, percent, points, target_text
+from elsa_tune.words import (
+    depths_text,
+    interval,
+    layers_text,
+    metric_text,
+    part_text,
+    percent,
+    points,
+    target_text,
+)
 
 FIGURE = "freeze_curve.png"
 # What the hub calls models whose weights a package brings.
@@ -45,17 +56,18 @@ class Choice:
     @property
     def in_words(self) -> str:
         """`2 of 6 layers (certified)`."""
-        layers = layers_text(self.answer.layers)
-        if self.point.depth.is_full_model:
+        if self.point.depth.is_reference:
+            layers = layers_text(self.answer.layers)
             return f"all {layers}, so that none stays frozen ({self.why})"
-        return f"{self.point.fine_tuned_layers} of {layers} ({self.why})"
+        return f"{part_text(self.point.depth, self.answer.layers)} ({self.why})"
 
     def judged(self, quality: float) -> str:
         metric = metric_text(self.answer.metric)
         said = f"The exported model has {points(quality)} {metric}"
         if self.promised is None:
             return f"{said}; by one measured seed the search promised no interval."
-        low, high = self.promised.low, self.promised.high
+        low = self.promised.low
+        high = self.promised.high
         place = "below" if quality < low else "above" if quality > high else "within"
         among = "of a fresh seed by those that the search measured"
         return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
@@ -69,25 +81,24 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     if len(answers) != 1 or not answers[0].points:
         raise NoAnswerError("the search has no answer yet, so that there is nothing to export")
     [answer] = answers
-    measured = {
-        point.fine_tuned_layers: point
-        for point in answer.measured
-        if point.learning_rate is not None
-    }
-    wanted, why = layers, "as asked for"
-    if wanted is None:
-        advice = answer.recommendation
-        if advice.point is None or advice.basis is None:
-            raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
-        wanted = advice.point.fine_tuned_layers
-        why = _WHY[advice.basis].format(target=target_text(answer.target))
-    if wanted not in measured:
+    measured = [point for point in answer.measured if point.learning_rate is not None]
+    if layers is None:
+        point, why = _recommended(answer)
+    else:
+        why = "as asked for"
+        numbers = {point.fine_tuned_layers: point for point in measured}
+        if layers not in numbers:
+            known = [number for number in numbers if number is not None]
+            raise UsageError(
+                f"`layers` is {layers}, but no model with that many fine-tuned layers was "
+                f"measured, so that its learning rate is not known; measured: {shortlist(known)}"
+            )
+        point = numbers[layers]
+    if point.learning_rate is None:
         raise UsageError(
-            f"`layers` is {wanted}, but no model with that many fine-tuned layers was measured, so "
-            f"that its learning rate is not known; measured: {shortlist(measured)}"
+            f"the learning rate of {depths_text([point.depth], answer.layers)} is not known; "
+            "give `layers` K to export another depth"
         )
-    point = measured[wanted]
-    assert point.learning_rate is not None
     promised = answer.uncertainty.next_run(point.depth)
     if promised is not None:
         lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
@@ -97,12 +108,22 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
 
 
+def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
+    """What an answer recommends to fine-tune, and why."""
+    advice = answer.recommendation
+    if advice.point is None or advice.basis is None:
+        raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
+    return advice.point, _WHY[advice.basis].format(target=target_text(answer.target))
+
+
 def model_card(
     choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
     """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
-    name, quality = f"{Path(model.name).name}-{task.name}", exported["quality"]
-    base, metric = model.location, task.metric.value
+    name = f"{Path(model.name).name}-{task.name}"
+    quality = exported["quality"]
+    base = model.location
+    metric = task.metric.value
     data = _of_the_hub(task)
     rows: dict[str, Any] = {"dataset_type": task.name}
     if data is not None:
@@ -115,7 +136,7 @@ def model_card(
         base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
         datasets=None if data is None else [data.location],
         metrics=[metric],
-        tags=["elsa-tune", f"frozen-layers:{choice.point.depth.frozen_layers}"],
+        tags=["elsa-tune", _tag(choice.point.depth)],
         model_name=name,
         eval_results=[
             EvalResult(
@@ -176,6 +197,11 @@ print(classify({example}))
 The frozen layers are the base model's, bit for bit: models exported from one base can share them.
 `elsa-tune.json` has the answer in full.
 """
+
+
+def _tag(depth: Candidate) -> str:
+    """How the hub finds models that were adapted alike."""
+    return f"frozen-layers:{depth.label}" if is_depth(depth) else f"adaptation:{depth.label}"
 
 
 def _without_next(answer: Answer) -> Answer:

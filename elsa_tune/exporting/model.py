@@ -25,13 +25,15 @@ from elsa_tune.exporting.progress import Progress
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification
+from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
+from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -43,14 +45,14 @@ from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
 from elsa_tune.words import duration, points, rate_text
 
 ABOUT = "elsa-tune.json"
 # Seconds that a trained model waits for room on a disk, and between two tries.
-PATIENCE, AGAIN = 600.0, 5.0
+PATIENCE = 600.0
+AGAIN = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,8 @@ def export(request: ExportRequest, say: Say) -> float:
         except Exception as error:  # of memory, transformers or the machine
             failed.append(f"{request.check} was not scored ({first_line(error)})")
     try:
-        run_id, row = store.run_id(record.state().search), example_row(spec.task)
+        run_id = store.run_id(record.state().search)
+        row = example_row(spec.task)
         with quiet():
             uri = log_model(store, run_id, saved.classifier(out), row, _packages(used))
         say(f"In MLflow: {uri}")
@@ -227,7 +230,8 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
         return spec, data
     recipe = dataclasses.replace(spec.recipe, train_size=None)
     data = prepare(spec.model, spec.task, recipe)
-    rows, held_out = len(data.train), len(data.holdout) if data.holdout else 0
+    rows = len(data.train)
+    held_out = len(data.holdout) if data.holdout else 0
     say(f"the learning rate was chosen on {subset:,} rows; this model trains on {rows:,}")
     fingerprints["data"] = data.fingerprint
     spec = dataclasses.replace(spec, recipe=recipe, fingerprints=fingerprints)
@@ -240,11 +244,16 @@ def _write_figure(folder: Path, choice: Choice) -> None:
 
 
 def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
-    choice, trial, spec = final.choice, final.trial, final.spec
+    choice = final.choice
+    trial = final.trial
+    spec = final.spec
     promised = choice.promised
+    told = candidate_fields(trial.depth)
+    named = {name: told[name] for name in told.keys() - set(DEPTH_FIELDS)}
     exported = {
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
+        **named,
         "chosen": choice.why,
         "promised": None if promised is None else [promised.low, promised.high],
         "seeds_measured": choice.point.seeds,
@@ -273,7 +282,8 @@ def train_final(
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
     """
     weights: dict[str, Tensor] = {}
-    progress, epochs = Progress(say), trial.recipe.epochs
+    progress = Progress(say)
+    epochs = trial.recipe.epochs
 
     def on_step(done: int, planned: int) -> None:
         epoch = math.ceil(done * epochs / planned)
@@ -284,7 +294,9 @@ def train_final(
 
     say(f"training: {epochs} epochs of {len(data.train):,} rows")
     record.begin(trial, spec)
-    status, message, artifact = TrialStatus.INTERRUPTED, "", None
+    status = TrialStatus.INTERRUPTED
+    message = ""
+    artifact = None
     try:
         for result in train(trial, data, keep=keep, on_step=on_step):
             record.report(trial.key, dataclasses.asdict(result), {})

@@ -11,9 +11,9 @@ from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.files import write_aside
-from elsa_tune.searching.saying import Say, Unfailing, unfiltered
-from elsa_tune.tables.row_files import STDIN, Chunk, RowFile, Written, input_format
-from elsa_tune.tables.table_file import check_readable, format_of
+from elsa_tune.searching.output import PipeSafe, Say, unfiltered
+from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, Written, input_format
+from elsa_tune.tasks.table_file import check_readable, format_of
 from elsa_tune.words import duration
 
 
@@ -62,7 +62,8 @@ def predict_file(request: PredictRequest, say: Say) -> int:
     try:
         _write_to(request.out, format, write)
     except OSError as error:
-        where, why = request.out or "stdout", error.strerror or error
+        where = request.out or "stdout"
+        why = error.strerror or error
         raise StorageError(f"the rows cannot be written to {where}: {why}") from error
     spent = f"{duration(scoring.progress.seconds)} ({scoring.rate:,.0f} rows a second)"
     say(f"predict: {scoring.rows:,} rows in {spent}")
@@ -72,33 +73,43 @@ def predict_file(request: PredictRequest, say: Say) -> int:
 
 
 def _formats(request: PredictRequest) -> str:
-    """The format to write. Raises UsageError for what cannot be written, before anything is."""
+    """Return the format to write.
+
+    Raises UsageError for what cannot be written, before anything is.
+    """
     if request.rows != STDIN:
         check_readable(Path(request.rows))
-    out, here = request.out, input_format(request.rows, request.input_format)
-    format = request.format or (None if out is None else format_of(out)) or here
-    if format == "parquet" and out is None:
+    out = request.out
+    read = input_format(request.rows, request.input_format)
+    by_name = None if out is None else format_of(out)
+    format = request.format or by_name or read
+    if out is not None:
+        _check_out(out, request)
+    elif format == "parquet":
         raise UsageError(
             "Parquet is not written to stdout: name a file with `out`, or choose a `format`"
         )
-    if out is None:
-        return format
-    if out.exists() and not out.is_file():
-        raise UsageError(f"`out` {out} is not a file; name one")
-    if request.rows != STDIN and out.exists() and out.samefile(request.rows):
-        raise UsageError(f"`out` {out} is the file with the rows; name another")
-    if out.exists() and not request.overwrite:
-        raise UsageError(f"{out} is there already; name another file, or give `overwrite`")
+    return format
+
+
+def _check_out(out: Path, request: PredictRequest) -> None:
+    """Raise UsageError where the file to write cannot be, or must not be, written."""
+    if out.exists():
+        if not out.is_file():
+            raise UsageError(f"`out` {out} is not a file; name one")
+        if request.rows != STDIN and out.samefile(request.rows):
+            raise UsageError(f"`out` {out} is the file with the rows; name another")
+        if not request.overwrite:
+            raise UsageError(f"{out} is there already; name another file, or give `overwrite`")
     if not out.parent.is_dir():
         raise UsageError(f"`out` {out}: there is no folder {out.parent}; create it first")
-    return format
 
 
 def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> None:
     if out is None:
         stdout = unfiltered(sys.stdout)
         # A terminal is told nothing by the data; a pipe gets them as a file would.
-        write(sys.stdout if stdout.isatty() else Unfailing(stdout, BrokenPipeError))
+        write(sys.stdout if stdout.isatty() else PipeSafe(stdout, BrokenPipeError))
         return
 
     def to_file(file: BinaryIO) -> None:
@@ -117,8 +128,10 @@ class _Scoring:
     """A file's chunks on their way through a model. rows: those that are through."""
 
     def __init__(self, source: RowFile, predictor: Predictor, say: Say) -> None:
-        self._source, self._predictor = source, predictor
-        self.progress, self.rows = Progress(say), 0
+        self._source = source
+        self._predictor = predictor
+        self.progress = Progress(say)
+        self.rows = 0
 
     def chunks(self, target: Any) -> Iterator[Chunk]:
         """Every chunk with its predictions, until nobody reads them from the target any more."""

@@ -9,8 +9,8 @@ import pandas as pd
 from elsa_tune.errors import DataError
 from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
-from elsa_tune.searching.saying import Say
-from elsa_tune.tables.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
+from elsa_tune.searching.output import Say
+from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
 from elsa_tune.words import listed
 
 _DTYPES = {str: "str", float: "float64"}

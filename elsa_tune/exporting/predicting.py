@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.exporting.bundle import LIMIT
-from elsa_tune.tables.row_files import Chunk
+from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import Bundle, Member, Prediction, Text
 from elsa_tune.training.forward.equality import twin
@@ -36,7 +36,8 @@ class Predictor:
         probabilities: bool = False,
     ) -> None:
         """Raises UsageErrors for a folder, tasks or columns that do not go together."""
-        self._folder, self._probabilities = folder, probabilities
+        self._folder = folder
+        self._probabilities = probabilities
         self.empty = 0
         if not folder.is_dir():
             raise UsageError(
@@ -94,7 +95,8 @@ class Predictor:
         return added
 
     def _added(self, task: str) -> dict[str, type]:
-        labels, before = self._bundle.labels(task), self._before(task)
+        labels = self._bundle.labels(task)
+        before = self._before(task)
         if not labels:
             return {f"{before}prediction": float}
         added: dict[str, type] = {f"{before}prediction": str, f"{before}confidence": float}
@@ -127,7 +129,8 @@ class Predictor:
         }
 
     def _cells(self, task: str, found: Prediction) -> dict[str, list[Any]]:
-        labels, before = self._bundle.labels(task), self._before(task)
+        labels = self._bundle.labels(task)
+        before = self._before(task)
         if not labels:
             return {f"{before}prediction": _numbers(found.scores)}
         probabilities = softmax(found.logits)
@@ -142,7 +145,8 @@ class Predictor:
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
         """Once: on packed tokens, if these give what the model gives by transformers' own code."""
-        member, self._member = self._member, None
+        member = self._member
+        self._member = None
         assert member is not None
         if self._bundle.how != "packed":
             return

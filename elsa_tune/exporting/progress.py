@@ -2,7 +2,7 @@
 
 import time
 
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.words import duration
 
 EVERY = 10.0  # seconds between two lines; whoever waits less than that needs none

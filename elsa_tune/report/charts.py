@@ -7,21 +7,23 @@ from typing import Any
 
 from elsa_tune.analysis.answer import Action, Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.words import metric_text, of_layers, rate_text, target_text
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.words import metric_text, number_of, part_text, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK, GROUND = "#3d4451", "#ffffff"
+INK = "#3d4451"
+GROUND = "#ffffff"
 
 TUNED_TITLE = "layers fine-tuned"
-EMBEDDINGS_TICK = "emb."
 
 # Of two runs Student's t makes an interval as wide as the figure.
 FEWEST_RUNS = 3
 
 # More ticks run into one another in a panel.
-MOST_TICKS, MOST_RATE_TICKS = 13, 6
+MOST_TICKS = 13
+MOST_RATE_TICKS = 6
 
 Look = Mapping[str, Any]
 Ticks = tuple[tuple[float, str], ...]
@@ -71,23 +73,19 @@ LINES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points under one name of the legend; the same name in several panels is one entry.
-
-    x, y: as long as each other. low, high: the ends of a bar through y, None where a point has
-    none.
-    """
+    """Points under one name of the legend; the same name in several panels is one entry."""
 
     name: str
     look: Look
     x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
+    y: tuple[float, ...]  # as long as x
+    low: tuple[float | None, ...] = ()  # the end of a bar through y, None where a point has none
+    high: tuple[float | None, ...] = ()  # its other end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """What the figure is about: a few words that point to one place of it."""
+    """A few words that point to one place of a figure: what it is about."""
 
     text: str
     x: float
@@ -96,33 +94,33 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis."""
+    """One pair of axes."""
 
     title: str
     x_title: str
     y_title: str
     series: tuple[Series, ...]
-    ticks: Ticks
+    ticks: Ticks  # (position, text) on the x axis
     arrow: Arrow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure with its panels. key: its name in file names. caption: how to read it."""
+    """A figure with its panels."""
 
-    key: str
+    key: str  # its name in file names
     title: str
-    caption: str
+    caption: str  # how to read it
     panels: tuple[Panel, ...]
 
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
-    """Every figure of a report for which there is something to draw."""
+    """Return every figure of a report for which there is something to draw."""
     return [chart for chart in (freeze_curve(named), learning_rates(named)) if chart.panels]
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
-    """Each named curve with its single runs, the target, the floors, and what was decided."""
+    """Draw each named curve with its single runs, the target, the floors and what was decided."""
     panels = []
     for name, answer in named.items():
         if answer.with_quality:
@@ -132,7 +130,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
                     x_title=TUNED_TITLE,
                     y_title=_quality_title(answer),
                     series=tuple(_curve_series(answer)),
-                    ticks=depth_ticks(map(place, answer.with_quality)),
+                    ticks=_answer_ticks(answer),
                     arrow=_arrow(answer),
                 )
             )
@@ -146,9 +144,11 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
-    """Mean quality of the completed trials over the learning rate, a line a depth."""
-    points = {point for answer in named.values() for point in map(_depth_name, answer.points)}
-    names = [name for _, name in sorted(points, reverse=True)]
+    """Draw the completed trials' mean quality over the learning rate, a line a depth."""
+    lines: set[tuple[float, str]] = set()
+    for answer in named.values():
+        lines |= {_depth_name(answer, point) for point in answer.points}
+    names = [name for _, name in sorted(lines, reverse=True)]
     panels = []
     for name, answer in named.items():
         rates = sorted({math.log10(rate) for p in answer.points for rate, _ in p.tried.means})
@@ -177,55 +177,99 @@ def _quality_title(answer: Answer) -> str:
     return f"{metric_text(answer.metric)} × 100"
 
 
-def place(point: CurvePoint) -> float:
-    """Where a depth stands on the x axis: its fine-tuned layers, half a layer less where only the
-    embeddings are frozen.
+def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
+    """Return where depths stand on the x axis: at their number of fine-tuned layers.
+
+    What is only drawn stands half a layer before its number. What has no number stands between its
+    neighbours by rank, or one beyond the last of them.
     """
-    return point.fine_tuned_layers - 0.5 * point.depth.is_embeddings_only
+    places: dict[Candidate, float] = {}
+    unplaced: list[Candidate] = []  # those without a number since the last one with
+    last: float | None = None  # where that one stands
+    for point in sorted(points, key=lambda point: point.depth):
+        number = point.fine_tuned_layers
+        if number is None:
+            unplaced.append(point.depth)
+            continue
+        place = number if point.depth.is_tested else number - 0.5
+        begin = place + len(unplaced) + 1 if last is None else last
+        step = (begin - place) / (len(unplaced) + 1)
+        for count, depth in enumerate(unplaced, 1):
+            places[depth] = begin - count * step
+        unplaced = []
+        places[point.depth] = place
+        last = place
+    for count, depth in enumerate(unplaced, 1):
+        places[depth] = (last or 0.0) - count
+    return places
 
 
-def depth_ticks(places: Iterable[float]) -> Ticks:
-    """A tick at each measured depth that has room for one, the fewest layers among them."""
-    rising = sorted(set(places))
-    whole = [one for one in rising if one.is_integer()]
-    halves = [one for one in rising if not one.is_integer()]
-    if not whole:
-        return tuple((one, EMBEDDINGS_TICK) for one in halves)
+def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = ()) -> Ticks:
+    """Return a tick at each depth that has room for one, the fewest layers among them.
+
+    numbers: of fine-tuned layers, where they stand. names: places of what has none, with a text.
+    """
+    rising = sorted(set(numbers))
+    if not rising:
+        return tuple(sorted(names))
     # Counted from the deep end, where the answer lies.
-    ticks = [(-one, f"{-one:g}") for one in _spaced([-one for one in whole[::-1]], MOST_TICKS)]
-    if whole[-1] - whole[0] <= MOST_TICKS / 2:
-        ticks += [(one, EMBEDDINGS_TICK) for one in halves]
+    spaced = _spaced([-number for number in reversed(rising)], MOST_TICKS)
+    ticks = [(-number, f"{-number:g}") for number in spaced]
+    if rising[-1] - rising[0] <= MOST_TICKS / 2:
+        ticks += names
     return tuple(sorted(ticks))
 
 
+def _answer_ticks(answer: Answer) -> Ticks:
+    numbers: list[float] = []
+    names: list[tuple[float, str]] = []
+    for depth, place in places(answer.with_quality).items():
+        if number_of(depth, answer.layers) is None:
+            names.append((place, depth.short))
+        else:
+            numbers.append(place)
+    return depth_ticks(numbers, names)
+
+
 def _spaced(places: Sequence[float], most: int) -> list[float]:
-    """Rising places on an axis that have room; the last is among them."""
+    """Return rising places on an axis that have room; the last is among them."""
+    least = (places[-1] - places[0]) / most
     kept = [places[-1]]
-    for one in places[-2::-1]:
-        if kept[-1] - one >= (places[-1] - places[0]) / most:
-            kept.append(one)
-    return kept[::-1]
+    for place in reversed(places[:-1]):
+        if kept[-1] - place >= least:
+            kept.append(place)
+    kept.reverse()
+    return kept
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
-    found = sorted(answer.with_quality, key=place)
-    yield from _levels(answer, place(found[0]), place(found[-1]))
-    runs = [(place(point), 100 * one) for point in found for one in point.qualities]
-    if runs:
-        x, y = zip(*runs, strict=True)
-        yield Series(name="single runs", look=SEEDS, x=x, y=y)
-    ends = [
-        (None, None) if point.seeds < FEWEST_RUNS else (point.ci_low, point.ci_high)
-        for point in found
-    ]
+    """Yield what is compared with, the single runs, their means, and what was decided."""
+    place = places(answer.with_quality)
+    points = sorted(answer.with_quality, key=lambda point: place[point.depth])
+    yield from _levels(answer, place[points[0].depth], place[points[-1].depth])
+    runs_x = []
+    runs_y = []
+    for point in points:
+        for quality in point.qualities:
+            runs_x.append(place[point.depth])
+            runs_y.append(100 * quality)
+    if runs_x:
+        yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
     yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(map(place, found)),
-        y=tuple(100 * (point.quality or 0.0) for point in found),
-        low=tuple(None if low is None else 100 * low for low, _ in ends),
-        high=tuple(None if high is None else 100 * high for _, high in ends),
+        x=tuple(place[point.depth] for point in points),
+        y=tuple(_height(point) for point in points),
+        low=tuple(_bar_end(point, point.ci_low) for point in points),
+        high=tuple(_bar_end(point, point.ci_high) for point in points),
     )
+    yield from _decided_series(answer, points, place)
+
+
+def _decided_series(
+    answer: Answer, points: Sequence[CurvePoint], place: Mapping[Candidate, float]
+) -> Iterator[Series]:
+    """Yield a mark at each depth that was decided on; the arrow points to the answer itself."""
     decided = [
         ("certified", CERTIFIED, answer.certified),
         ("operating point", OPERATING, answer.operating_point),
@@ -233,64 +277,78 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
     chosen = answer.recommendation.point
-    there = {point.depth: point for point in found if chosen is None or point != chosen}
-    for name, how, one in decided:
-        # The arrow says all of the answer itself.
-        if one is not None and (point := there.get(one.depth)) is not None:
-            yield Series(name=name, look=how, x=(place(point),), y=(100 * (point.quality or 0.0),))
+    drawn = {point.depth: point for point in points if chosen is None or point != chosen}
+    for name, mark, decision in decided:
+        if decision is not None and decision.depth in drawn:
+            point = drawn[decision.depth]
+            yield Series(name=name, look=mark, x=(place[point.depth],), y=(_height(point),))
+
+
+def _height(point: CurvePoint) -> float:
+    return 100 * (point.quality or 0.0)
+
+
+def _bar_end(point: CurvePoint, end: float | None) -> float | None:
+    """Return the end of a depth's interval as it is drawn, None where too few runs tell of it."""
+    if end is None or point.seeds < FEWEST_RUNS:
+        return None
+    return 100 * end
 
 
 def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
-    """What a depth is compared with, as lines from the first depth to the last."""
+    """Yield what a depth is compared with, as lines from the first depth to the last."""
     margin = max(0.3, 0.03 * (last - first))
     ends = (first - margin, last + margin)
-    full, probe = answer.full, answer.probe
-    levels: list[tuple[str, Look, float | None]] = [
-        (
-            f"target: {target_text(answer.target)} of the full model's",
-            TARGET,
-            None if full is None or full.quality is None else answer.target * full.quality,
-        ),
-        ("linear probe, nothing fine-tuned", PROBE, None if probe is None else probe.quality),
-        ("constant answer", CHANCE, answer.chance),
-    ]
-    for name, how, level in levels:
-        if level is not None:
-            yield Series(name=name, look=how, x=ends, y=(100 * level, 100 * level))
+
+    def level(name: str, how: Look, quality: float) -> Series:
+        return Series(name=name, look=how, x=ends, y=(100 * quality, 100 * quality))
+
+    if answer.full is not None and answer.full.quality is not None:
+        name = f"target: {target_text(answer.target)} of the full model's"
+        yield level(name, TARGET, answer.target * answer.full.quality)
+    if answer.probe is not None:
+        yield level("linear probe, nothing fine-tuned", PROBE, answer.probe.quality)
+    if answer.chance is not None:
+        yield level("constant answer", CHANCE, answer.chance)
 
 
 def _arrow(answer: Answer) -> Arrow | None:
-    """To what the answer recommends."""
-    advice, probe = answer.recommendation, answer.probe
+    """Return the arrow to what the answer recommends."""
+    advice = answer.recommendation
+    probe = answer.probe
+    place = places(answer.with_quality)
     if advice.action is Action.LINEAR_MODEL and probe is not None:
         # Toward the line's right end, below which no curve lies that rises, and between its depths.
-        places = [place(point) for point in answer.with_quality]
-        at = min(places) + 0.8 * (max(places) - min(places))
+        first = min(place.values())
+        last = max(place.values())
+        at = first + 0.8 * (last - first)
         return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
     point = advice.point
     if point is None or point.quality is None:
         return None
-    text = f"answer: {of_layers(point.fine_tuned_layers, answer.layers)}"
-    return Arrow(text=text, x=place(point), y=100 * point.quality)
+    text = f"answer: {part_text(point.depth, answer.layers)}"
+    return Arrow(text=text, x=place[point.depth], y=100 * point.quality)
 
 
-def _depth_name(point: CurvePoint) -> tuple[float, str]:
-    """How a line is called, and a number that grows with the layers it fine-tunes."""
-    if point.depth.is_full_model:
+def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
+    """Return a number that grows with the layers a line fine-tunes, and what it is called."""
+    if point.depth.is_reference:
         return math.inf, "all layers"
-    if point.depth.is_embeddings_only:
-        return 1e9, "all, embeddings frozen"
-    count = point.fine_tuned_layers
-    return count, f"last {count}" if count else "head alone"
+    number = number_of(point.depth, answer.layers)
+    if number is None:
+        return answer.layers - point.depth.rank, point.depth.name(answer.layers)
+    return number, f"last {number}" if number else "head alone"
 
 
 def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
-    """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
+    """Yield a line for each of the figure's depths, and its measured rate.
+
+    x: the rate's logarithm. names: of all lines of the figure.
+    """
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
-        _, name = _depth_name(point)
+        _, name = _depth_name(answer, point)
         number = names.index(name)
-        means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(
             name=name,
             look=look(
@@ -299,11 +357,12 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
                 line=LINES[number // len(MARKERS) % len(LINES)],
                 width=1.6,
             ),
-            x=tuple(map(math.log10, means)),
-            y=tuple(means.values()),
+            x=tuple(math.log10(rate) for rate, _ in point.tried.means),
+            y=tuple(100 * mean for _, mean in point.tried.means),
         )
     for point in tried:
         rate = point.learning_rate or 0.0
+        mean = dict(point.tried.means).get(rate)
         # Without a mean all runs at that rate diverged.
-        if (mean := dict(point.tried.means).get(rate)) is not None:
+        if mean is not None:
             yield Series(name="measured", look=CHOSEN, x=(math.log10(rate),), y=(100 * mean,))

@@ -34,11 +34,16 @@ VARIABLES = {
 PNG_DPI = 160
 MOST_COLUMNS = 3
 # Of a pair of axes, in points: alone, as on the page, and beside others.
-ALONE, BESIDE = (430.0, 250.0), (300.0, 217.0)
-LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 28.0  # around it
+ALONE = (430.0, 250.0)
+BESIDE = (300.0, 217.0)
+LEFT = 52.0  # around it
+RIGHT = 8.0
+BOTTOM = 38.0
+TOP = 28.0
 LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
-NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
+NAME_WIDTH = 6.0  # of a character, and of what stands before a name
+HANDLE_WIDTH = 50.0
 WIDEST_BAR = 0.25  # how far beyond all points the axis goes for a bar, in parts of their range
 
 STYLE = Path(__file__).parent / "assets" / "figures.mplstyle"
@@ -164,7 +169,8 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
     """The words stand to the right of their place and below it, where a curve that rises leaves
     room; above, where there is none. levels: of lines across the axes, which they leave clear.
     """
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    (left, right) = axes.get_xlim()
+    (bottom, top) = axes.get_ylim()
     a_point = (top - bottom) / (72 * axes.bbox.height / axes.figure.dpi)
     is_left = arrow.x - left < 0.6 * (right - left)
     down = arrow.y - bottom > 90 * a_point

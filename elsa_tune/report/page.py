@@ -5,56 +5,34 @@ written aside and renamed, the page last: a reader never meets half of one.
 """
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Action, Answer, FirstLines
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
-from elsa_tune.analysis.wording.certainty import recorded_search
-from elsa_tune.analysis.wording.tables import point_cells
+from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
+from elsa_tune.report.tables import Table, cost_table, curve_table, overview
+from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
-from elsa_tune.tables.results_csv import write_results
 from elsa_tune.visible import visible
-from elsa_tune.words import listed, number_text, percent, points, target_text
+from elsa_tune.words import listed, number_text, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
-OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
 # In the head of every page that was ever written here.
 _GENERATOR = b'<meta name="generator" content="elsa-tune">'
 # What an earlier report may have left among the figures: beside this page it would mislead.
 _OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Columns by name, each row's cells in their order, and the number of the row to point out.
-
-    links: for each row the key of the section it leads to, or "".
-    """
-
-    caption: str
-    names: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    chosen: int | None = None
-    links: tuple[str, ...] = ()
-
-    @property
-    def is_number(self) -> tuple[bool, ...]:
-        """Of each column, whether it is set to the right."""
-        columns = zip(*self.rows, strict=True)
-        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +46,17 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One answer on the page.
+    """One answer on the page."""
 
-    figures: its drawings by the key of their chart. remarks: the warnings that change no decision.
-    """
-
-    key: str
+    key: str  # what a link to it names
     name: str
     card: FirstLines
-    figures: Mapping[str, Drawing]
+    figures: Mapping[str, Drawing]  # by the key of their chart
     table: Table
     costs: Table
     in_full: str
     warnings: tuple[str, ...]
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...]  # the warnings that change no decision
 
 
 def check_folder(folder: Path) -> None:
@@ -103,18 +78,18 @@ def write_report(
     command: str = "",
     origins: Mapping[str, Origin] | None = None,
 ) -> list[Path]:
-    """Write the report of these answers and the rows they came from; returns its files, page first.
+    """Write the report of these answers and the rows they came from.
 
-    command, origins: as in `page_html`. Raises StorageError where the folder cannot be written.
+    Returns its files, the page first. command, origins: as in `page_html`. Raises StorageError
+    where the folder cannot be written.
     """
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
-    written = {
-        folder / FIGURES / f"{chart.key}.{kind}": drawn
-        for chart in charts
-        for kind, drawn in draw(chart).items()
-    }
+    written: dict[Path, bytes] = {}
+    for chart in charts:
+        for kind, drawn in draw(chart).items():
+            written[folder / FIGURES / f"{chart.key}.{kind}"] = drawn
     texts = {
         "curve.csv": curves_csv(named.values()),
         "answers.csv": answers_csv(answers),
@@ -139,14 +114,17 @@ def write_report(
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
-    """Answers of one task each: `minilm on rte`, with the training size where there are several."""
+    """Name answers of one task each: `minilm on rte`, with the training size if there are several.
+
+    Joint answers are left out.
+    """
     single = [answer for answer in answers if answer.decided_by is None]
     sizes_differ = len({answer.train_size for answer in single}) > 1
-    found = {}
+    named = {}
     for answer in single:
         size = number_text(answer.train_size, " ({:,} examples)", " (all examples)")
-        found[f"{answer.model} on {answer.task}{size if sizes_differ else ''}"] = answer
-    return found
+        named[f"{answer.model} on {answer.task}{size if sizes_differ else ''}"] = answer
+    return named
 
 
 def page_html(
@@ -156,10 +134,11 @@ def page_html(
     command: str = "",
     origins: Mapping[str, Origin] | None = None,
 ) -> str:
-    """The complete file. Every name in it is text: the template escapes all but our own drawings.
+    """Return the complete file.
 
-    rows: of the trials that the answers came from. command: what made this report, for the reader
-    to repeat. origins: of each search by its name.
+    Every name in it is text: the template escapes all but our own drawings. rows: of the trials
+    that the answers came from. command: what made this report, for the reader to repeat. origins:
+    of each search by its name.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -170,18 +149,48 @@ def page_html(
         undefined=StrictUndefined,
     )
     named = by_name(answers)
+    sections = _sections(named, _figures(charts))
+    keys = {id(named[section.name]): section.key for section in sections}
     target = answers[0].target if answers else DEFAULT_TARGET
-    models, tasks = ({getattr(one, what) for one in named.values()} for what in ("model", "task"))
-    about = models.pop() if len(models) == 1 else f"{len(models)} models"
-    about += f" on {tasks.pop() if len(tasks) == 1 else f'{len(tasks)} tasks'}"
-    figures = _figures(charts)
-    of_searches = {} if origins is None else origins
+    heading = f"How many layers must be fine-tuned to keep {target_text(target)}: {_about(named)}"
+    procedures = [answer.certified.procedure for answer in answers if answer.certified]
+    origins = origins or {}
     return environment.get_template("page.html.jinja").render(
-        heading=f"How many layers must be fine-tuned to keep {target_text(target)}: {about}",
+        heading=heading,
         summary=summary(answers),
-        facts=facts(rows, of_searches),
-        overview=None if len(answers) == 1 else _overview(answers, named),
-        sections=[
+        facts=facts(rows, origins),
+        overview=None if len(answers) == 1 else overview(answers, keys),
+        sections=sections,
+        joint=_joint(answers),
+        target=target_text(target),
+        procedures=_distinct(procedures),
+        probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
+        searches=_distinct(origin.command for origin in origins.values()),
+        exports=_distinct(export_command(answer) for answer in named.values()),
+        command=command,
+        again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
+        # What a table cannot hold, and what a certificate may rest on.
+        has_more=any(row.predictions or row.looks for row in rows),
+    )
+
+
+def _about(named: Mapping[str, Answer]) -> str:
+    """Return `minilm on rte`, or how many models and tasks there are."""
+    models = {answer.model for answer in named.values()}
+    tasks = {answer.task for answer in named.values()}
+    model = models.pop() if len(models) == 1 else f"{len(models)} models"
+    task = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"{model} on {task}"
+
+
+def _sections(
+    named: Mapping[str, Answer], figures: Mapping[str, Mapping[str, Drawing]]
+) -> list[Section]:
+    sections = []
+    for number, (name, answer) in enumerate(named.items(), 1):
+        warnings = [warning.text for warning in answer.warnings if warning.code not in DETAILS]
+        remarks = [warning.text for warning in answer.warnings if warning.code in DETAILS]
+        sections.append(
             Section(
                 key=f"answer-{number}",
                 name=name,
@@ -190,160 +199,82 @@ def page_html(
                 table=curve_table(name, answer),
                 costs=cost_table(name, answer),
                 in_full=in_full(answer),
-                warnings=tuple(one.text for one in answer.warnings if one.code not in DETAILS),
-                remarks=tuple(one.text for one in answer.warnings if one.code in DETAILS),
+                warnings=tuple(warnings),
+                remarks=tuple(remarks),
             )
-            for number, (name, answer) in enumerate(named.items(), 1)
-        ],
-        joint=[
-            (f"{one.model}, all tasks together", one.first_lines, in_full(one))
-            for one in answers
-            if one.decided_by is not None
-        ],
-        target=target_text(target),
-        procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
-        probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
-        searches=list(dict.fromkeys(one.command for one in of_searches.values() if one.command)),
-        exports=list(dict.fromkeys(filter(None, map(_export_command, named.values())))),
-        command=command,
-        again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
-    )
+        )
+    return sections
+
+
+def _joint(answers: Sequence[Answer]) -> list[tuple[str, FirstLines, str]]:
+    """Return each joint answer's name, first lines and complete text."""
+    joint = []
+    for answer in answers:
+        if answer.decided_by is not None:
+            name = f"{answer.model}, all tasks together"
+            joint.append((name, answer.first_lines, in_full(answer)))
+    return joint
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    """Return texts in their order, each once, without empty ones."""
+    return [text for text in dict.fromkeys(texts) if text]
 
 
 def _shown(value: object) -> object:
-    """A value as the page has it, our own drawings as they are."""
+    """Return a value as the page has it, our own drawings as they are."""
     is_ours = hasattr(value, "__html__")
     return value if is_ours or not isinstance(value, str) else visible(value)
 
 
 def _figures(charts: Sequence[Chart]) -> dict[str, dict[str, Drawing]]:
-    """The drawings by the name of their answer and the key of their chart."""
-    found: dict[str, dict[str, Drawing]] = {}
+    """Return the drawings by the name of their answer and the key of their chart."""
+    figures: dict[str, dict[str, Drawing]] = {}
     for chart in charts:
         for panel, svg in zip(chart.panels, page_svgs(chart), strict=True):
             drawing = Drawing(title=chart.title, caption=chart.caption, svg=svg)
-            found.setdefault(panel.title, {})[chart.key] = drawing
-    return found
+            figures.setdefault(panel.title, {})[chart.key] = drawing
+    return figures
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """How many of several questions have an answer; "" for one, whose card says all."""
+    """Say how many of several questions have an answer; "" for one, whose card says all."""
     named = by_name(answers)
     if len(named) == 1:
         return ""
     missing = [name for name, answer in named.items() if not answer.is_answered]
-    told = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
+    text = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
-        told += f"; there is none for {names}, and the reason stands with each"
-    return f"{told}."
+        text += f"; there is none for {names}, and the reason stands with each"
+    return f"{text}."
 
 
 def in_full(answer: Answer) -> str:
-    """All that is said of an answer: raw, corrected, how sure, what it saves, and the floor."""
-    saves, floor = saves_sentence(answer.operating_point), probe_sentence(answer.probe)
+    """Return all that is said of an answer: raw, corrected, what it saves, how sure, the floor."""
+    saves = saves_sentence(answer.operating_point)
+    floor = probe_sentence(answer.probe)
     return " ".join(filter(None, (answer.sentence, saves, answer.certainty, floor)))
 
 
-def _export_command(answer: Answer) -> str:
-    """The command that trains and saves the model of an answer from one recorded search."""
-    name = recorded_search(answer)
-    if name is None or not answer.is_answered:
-        return ""
-    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
-
-
 def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
-    """Searches and data, as far as they are known."""
-    searches = {row.search: origins.get(row.search, Origin()) for row in rows if row.search}
-    named = [", ".join(filter(None, (name, one.place))) for name, one in searches.items()]
-    found = {"Search": named, "Data": map(_data, rows)}
-    told = {name: [text for text in dict.fromkeys(texts) if text] for name, texts in found.items()}
-    return {name: texts for name, texts in told.items() if texts}
+    """Return searches and data, as far as they are known."""
+    searches = []
+    data = []
+    for row in rows:
+        data.append(_data(row))
+        if row.search:
+            place = origins.get(row.search, Origin()).place
+            searches.append(", ".join(filter(None, (row.search, place))))
+    known = {"Search": _distinct(searches), "Data": _distinct(data)}
+    return {name: texts for name, texts in known.items() if texts}
 
 
 def _data(row: ResultRow) -> str:
-    """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
-    fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
+    """Return a task's rows and their fingerprint, as far as known; "" where nothing is."""
     known = [
         number_text(row.train_size, "{:,} training rows"),
         number_text(row.examples, "{:,} evaluation rows"),
-        "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
+        "" if row.comparison.data is None else f"fingerprint {row.comparison.data}",
     ]
     return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
-
-
-def curve_table(name: str, answer: Answer) -> Table:
-    """One row a depth, what it scores and how that was measured; the answer is pointed out."""
-    cells = [_of_curve(point_cells(point)) for point in answer.points]
-    caption = f"{name}: quality × 100 by fine-tuned layers, all of them first."
-    return _table(caption, cells, _chosen(answer))
-
-
-def cost_table(name: str, answer: Answer) -> Table:
-    """One row a depth, what a trial costs and how many were run."""
-    cells = [
-        {
-            "tuned": str(point.fine_tuned_layers),
-            "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
-            "seconds": number_text(point.train_seconds, "{:,.1f}"),
-            "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
-            "tries": str(point.explored or ""),
-            "stopped": str(point.stopped_early or ""),
-        }
-        for point in answer.points
-    ]
-    caption = f"{name}: what a measuring trial took, and how many exploring trials were run."
-    table = _table(caption, cells, _chosen(answer))
-    return table if len(table.names) > 1 else replace(table, rows=())
-
-
-# Of the curve's cells, those that say what was found; the rest says what it took.
-_FOUND = (*("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds", "failed"),)
-
-
-def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
-    return {name: cells[name] for name in _FOUND}
-
-
-def _chosen(answer: Answer) -> int | None:
-    """The row of the depth to fine-tune; None where a linear model is enough."""
-    advice, depths = answer.recommendation, [one.depth for one in answer.points]
-    if advice.point is None or advice.action is Action.LINEAR_MODEL:
-        return None
-    return depths.index(advice.point.depth)
-
-
-def _overview(answers: Sequence[Answer], named: Mapping[str, Answer]) -> Table:
-    """A row for each answer, which leads to its section; a joint one has none."""
-    table = _table(OVERVIEW, map(_answer_cells, answers))
-    keys = {id(answer): f"answer-{number}" for number, answer in enumerate(named.values(), 1)}
-    return replace(table, links=tuple(keys.get(id(answer), "") for answer in answers))
-
-
-def _answer_cells(answer: Answer) -> dict[str, str]:
-    point, corrected = answer.operating_point, answer.corrected_operating_point
-    sure = answer.certified
-    return {
-        "model": answer.model,
-        "task": "all together" if answer.task == ALL_TASKS else answer.task,
-        "examples": number_text(answer.train_size, "{:,}"),
-        "layers": f"{answer.layers}",
-        "k": number_text(None if point is None else point.fine_tuned_layers),
-        "kept": percent(None if point is None else point.retention),
-        "kept, corrected": percent(None if point is None else point.corrected_retention),
-        "k, corrected": number_text(None if corrected is None else corrected.fine_tuned_layers),
-        "k, certified": number_text(None if sure is None else sure.fine_tuned_layers),
-        "k, plausible": ", ".join(map(str, answer.plausible or ())),
-        "full model": points(None if answer.full is None else answer.full.quality),
-        "constant answer": points(answer.chance),
-        "remark": (answer.reason or "").replace("_", " "),
-    }
-
-
-def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None = None) -> Table:
-    """A column in which no cell holds anything is left out."""
-    told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
-    kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
-    cells = tuple(tuple(row[name] for name in kept) for row in told)
-    return Table(caption=caption, names=tuple(kept), rows=cells, chosen=chosen)

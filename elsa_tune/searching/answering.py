@@ -1,4 +1,4 @@
-"""What a search has found, computed and drawn from its record; nothing here needs Ray."""
+"""The answer of a search, computed and drawn from its record; nothing here needs Ray."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ElsaTuneError, TrackingError
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -22,23 +22,21 @@ from elsa_tune.tracking.state import SearchState
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks.
-    why_unsent: what it said last, and what to do; "" for nothing.
-    unwritten: what the journal lacks for want of room, and where it is, in a sentence; mostly "".
-    """
+    """How a session of a search ended, and with which answers."""
 
     spec: SearchSpec
-    paths: SearchPaths
+    paths: SearchPaths  # where its record lies
     status: SearchStatus
-    message: str
+    message: str  # why it ended so
     answers: tuple[Answer, ...]
-    unsent: int = 0
-    why_unsent: str = ""
+    unsent: int = 0  # records that MLflow lacks
+    why_unsent: str = ""  # what MLflow said last, and what to do; "" for nothing
+    # What the journal lacks for want of room, and where it is, in a sentence; mostly "".
     unwritten: str = ""
 
     @property
     def unsent_words(self) -> str:
-        """How much MLflow lacks, and why; "" for nothing."""
+        """Write how much MLflow lacks, and why; "" for nothing."""
         if not self.unsent:
             return ""
         why = f", which {self.why_unsent}" if self.why_unsent else ""
@@ -51,45 +49,53 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
-        answers_us = True
+        is_store_up = True
         try:
             if is_lost(store.uri, spec.search_id):
                 paths.forwarded.unlink(missing_ok=True)
         except TrackingError as error:
-            answers_us = False
+            is_store_up = False
             say(f"{error}; this answer is the journal's")
         forwarder = Forwarder(paths, store, journal.earlier)
-        is_there = REPORT in state.decisions and paths.report.is_dir()
-        if not is_there and has_drawn(state, paths, answers, say):
+        has_report = REPORT in state.decisions and paths.report.is_dir()
+        if not has_report and has_drawn(state, paths, answers, say):
             record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
             try:
                 forwarder.offer(journal.append(record))
             except ElsaTuneError as error:  # a full disk must not cost the answer
                 say(str(error))
         unsent = forwarder.lag
-        if unsent and answers_us:
+        if unsent and is_store_up:
             say(f"sending {unsent} records to MLflow")
             unsent = forwarder.start().finish()
-    message = "it is complete: nothing is left to do"
-    status, why = SearchStatus.COMPLETED, forwarder.trouble
-    return Finished(spec, paths, status, message, tuple(answers), unsent, why)
+    return Finished(
+        spec,
+        paths,
+        status=SearchStatus.COMPLETED,
+        message="it is complete: nothing is left to do",
+        answers=tuple(answers),
+        unsent=unsent,
+        why_unsent=forwarder.trouble,
+    )
 
 
 def answers_of(
     spec: SearchSpec, state: SearchState, paths: SearchPaths, status: SearchStatus, say: Say
 ) -> list[Answer]:
-    """The answer so far; that results cannot be answered is said, and costs no record.
+    """Return the answer so far; where there can be none, say why, and lose no record.
 
     status: how the session ends.
     """
     try:
-        curves = freeze_curves(rows_of(state, paths.folder), KeptPredictions(), target=spec.target)
-        known = [replace(one, search_arguments=paths.arguments) for one in curves]
-        if status is not SearchStatus.COMPLETED:
-            text = f"search '{spec.name}' is not complete; `{paths.resume}` goes on"
-            warning = AnswerWarning(WarningCode.INCOMPLETE, text)
-            known = [replace(one, warnings=(warning, *one.warnings)) for one in known]
-        return answer_curves(known, spec.target)
+        rows = rows_of(state, paths.folder)
+        curves = []
+        for curve in freeze_curves(rows, KeptPredictions(), target=spec.target):
+            warnings = curve.warnings
+            if status is not SearchStatus.COMPLETED:
+                text = f"search '{spec.name}' is not complete; `{paths.resume}` goes on"
+                warnings = (AnswerWarning(WarningCode.INCOMPLETE, text), *warnings)
+            curves.append(replace(curve, search_arguments=paths.arguments, warnings=warnings))
+        return answer_curves(curves, spec.target)
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end
@@ -98,7 +104,7 @@ def answers_of(
 
 
 def has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
-    """Write the page and figures; whether that went well."""
+    """Write the report's page and figures, and return whether that went well."""
     from elsa_tune.report.page import write_report
 
     command = f"elsa-tune report {paths.arguments} --out DIR"

@@ -20,12 +20,12 @@ from rich.padding import Padding
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
-from elsa_tune.searching.fitted_table import fitted_table
-from elsa_tune.searching.pace import time_range
+from elsa_tune.searching.eta import time_range
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.visible import visible
@@ -66,7 +66,7 @@ class DepthLine:
     holdout`). measured: the mean over completed measuring trials.
     """
 
-    depth: FreezeDepth
+    depth: Candidate
     counts: Counter[str]
     best: KnownTrial | None
     measured: float | None
@@ -298,7 +298,7 @@ class Board:
         best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
         measured = f"measured {spec.task.metric.value}"
         columns = {
-            "frozen": ["emb." if e.depth.is_embeddings_only else e.depth.label for e in lines],
+            "frozen": [e.depth.short for e in lines],
             "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
             **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
             best: [points(each.best.score) if each.best else "-" for each in lines],

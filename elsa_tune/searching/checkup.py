@@ -1,6 +1,6 @@
-"""Whether store, Ray and data would serve a search, each tried in a process of its own.
+"""Checks whether store, Ray and data would serve a search, each in a process of its own.
 
-One that hangs is killed, and one that breaks breaks nothing else.
+A check that hangs is killed, and one that breaks breaks nothing else.
 """
 
 import multiprocessing
@@ -12,71 +12,79 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from elsa_tune.errors import DataError, ElsaTuneError, first_line
-from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.known import GLUE_TASKS
 
 # A cold machine reads torch, Ray and MLflow from a shared disk.
 SECONDS = 90.0
 
-# What is tried and with which arguments; it returns what it found in a few words.
+# A function and its arguments; it returns what works, in a few words.
 Check = tuple[Callable[..., str], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a check. text: what was found, or what is wrong and its remedy."""
+    """What came of a check."""
 
-    name: str
-    text: str
+    name: str  # of the check
+    text: str  # what works, or what is wrong and its remedy
     is_well: bool
 
 
 def examine(checks: Mapping[str, Check], seconds: float = SECONDS) -> Iterator[Finding]:
-    """All checks at once, told in their order. seconds: for all of them together."""
+    """Run all checks at once and yield what came of them, in their order.
+
+    seconds: for all of them together.
+    """
     context = multiprocessing.get_context("spawn")
-    begun = {}
+    processes = []
+    answers = {}
     until = time.monotonic() + seconds
     try:
-        for name, (check, given) in checks.items():
-            ours, theirs = context.Pipe(duplex=False)
-            begun[name] = context.Process(target=_tell, args=(theirs, check, given)), ours
-            begun[name][0].start()
-            theirs.close()
-        for name, (_, ours) in begun.items():
-            if not ours.poll(max(0.0, until - time.monotonic())):
+        for name, (check, arguments) in checks.items():
+            answers[name], sender = context.Pipe(duplex=False)
+            process = context.Process(target=_send_finding, args=(sender, name, check, arguments))
+            process.start()
+            processes.append(process)
+            sender.close()
+        for name, answer in answers.items():
+            if not answer.poll(max(0.0, until - time.monotonic())):
                 yield Finding(name, f"nothing came within {seconds:g} s", False)
                 continue
             try:
-                yield Finding(name, *ours.recv())
+                yield answer.recv()
             except EOFError:
                 yield Finding(name, "the process that tried it was killed: is memory short?", False)
     finally:
-        for process, _ in begun.values():
+        for process in processes:
             process.kill()
             process.join()
 
 
-def _tell(end: Connection, check: Callable[..., str], given: Sequence[Any]) -> None:
-    """In the process of a check: try it, and send what was found and whether that is well."""
+def _send_finding(
+    sender: Connection, name: str, check: Callable[..., str], arguments: Sequence[Any]
+) -> None:
+    """Run a check in its own process, and send what came of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this one
     try:
-        end.send((check(*given), True))
+        finding = Finding(name, check(*arguments), True)
     except ElsaTuneError as error:
-        end.send((str(error), False))
+        finding = Finding(name, str(error), False)
     except Exception as error:  # what a library raises here a search would meet too
-        end.send((f"{type(error).__name__}: {first_line(error)}", False))
+        finding = Finding(name, f"{type(error).__name__}: {first_line(error)}", False)
+    sender.send(finding)
 
 
 def store(tracking_uri: str) -> str:
-    """Whether MLflow can be reached and written."""
+    """Check that MLflow can be reached and written."""
     from elsa_tune.tracking.store_check import look_at_store
 
     return look_at_store(tracking_uri)
 
 
 def ray(address: str | None) -> str:
-    """Whether Ray starts here, or the cluster answers, and a task runs on it."""
+    """Check that Ray starts here, or the cluster answers, and that a task runs on it."""
     from elsa_tune.searching.tune.cluster import ANSWER_SECONDS, ray_session
 
     began = time.monotonic()
@@ -88,16 +96,17 @@ def ray(address: str | None) -> str:
         answer = ray.remote(num_cpus=0)(lambda: True).remote()
         ray.get(answer, timeout=ANSWER_SECONDS)
         seconds = time.monotonic() - began
-    gpus = f", {capacity.gpus:g} GPUs" if capacity.gpus else ""
-    has = f"{capacity.cpus:g} CPUs{gpus}"
+    resources = f"{capacity.cpus:g} CPUs"
+    if capacity.gpus:
+        resources += f", {capacity.gpus:g} GPUs"
     if address is None:
-        return f"starts here and runs a task, in {seconds:.0f} s: {has}"
+        return f"starts here and runs a task, in {seconds:.0f} s: {resources}"
     nodes = "1 node" if capacity.nodes == 1 else f"{capacity.nodes} nodes"
-    return f"the cluster at {address} runs a task: {nodes}, {has}"
+    return f"the cluster at {address} runs a task: {nodes}, {resources}"
 
 
 def task_rows(task: TaskSpec) -> str:
-    """Whether its rows can be read; from the hub they are fetched."""
+    """Check that a task's rows can be read; from the hub they are fetched."""
     from elsa_tune.training.data.preparation import read_splits
 
     splits = read_splits(task, Recipe())
@@ -106,26 +115,29 @@ def task_rows(task: TaskSpec) -> str:
 
 
 def glue_rows(data_dir: str) -> str:
-    """Which of GLUE's tasks can be read in a folder. Raises DataError where none can."""
+    """List GLUE's tasks that can be read in a folder. Raises DataError where none can."""
     from elsa_tune.training.data.texts import read_texts
 
     readable = []
     for name, task in GLUE_TASKS.items():
         assert isinstance(task.source, GlueSource)
+        source = replace(task.source, data_dir=data_dir)
         try:
-            read_texts(replace(task, source=replace(task.source, data_dir=data_dir)))
-            readable.append(name)
+            read_texts(replace(task, source=source))
         except DataError as error:
-            wrong = error
+            last_error = error
+        else:
+            readable.append(name)
     if not readable:
-        raise wrong
+        raise last_error
     return f"{len(readable)} of GLUE's {len(GLUE_TASKS)} tasks can be read: {', '.join(readable)}"
 
 
 def cached_glue() -> str:
-    """Which of GLUE's tasks need no download."""
+    """List GLUE's tasks that need no download."""
     from elsa_tune.training.data.texts import cached_tasks
 
-    if cached := cached_tasks():
+    cached = cached_tasks()
+    if cached:
         return f"in the hub's cache: {', '.join(cached)}; `stdlib` needs no data"
     return "no GLUE in the hub's cache: `data_dir` names a folder, `stdlib` needs no data"

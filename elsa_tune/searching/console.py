@@ -7,19 +7,19 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from elsa_tune.searching.saying import Unfailing, unfiltered
+from elsa_tune.searching.output import PipeSafe, unfiltered
 from elsa_tune.visible import visible
 
 
 class SafeConsole(Console):
-    """Writes out every character of a text that is not seen, whoever made the text.
+    """A console that writes out every character of a text that is not seen, whoever made the text.
 
     What rich is to fit (a `Text`, a table's cell) should be `visible` before it is measured.
     """
 
     def __init__(self, stream: IO[str], error: type[OSError] = OSError, **how: Any) -> None:
         # What rich writes for itself must come through as it is.
-        super().__init__(file=cast(IO[str], Unfailing(unfiltered(stream), error)), **how)
+        super().__init__(file=cast(IO[str], PipeSafe(unfiltered(stream), error)), **how)
 
     def render_str(self, text: str, **how: Any) -> Text:
         # rich would drop some of what is not seen, without a word.
@@ -29,5 +29,7 @@ class SafeConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            is_ours = segment.control is not None
-            yield segment if is_ours else Segment(visible(segment.text), segment.style)
+            is_rich_s_own = segment.control is not None
+            if not is_rich_s_own:
+                segment = Segment(visible(segment.text), segment.style)
+            yield segment

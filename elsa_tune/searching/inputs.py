@@ -2,23 +2,18 @@
 
 import re
 import shlex
-import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
-from elsa_tune.files import slug
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.known_tasks import GLUE_TASKS
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.tables.task_draft import GUESSED, Columns
-from elsa_tune.tables.task_file import has_columns, resolve_task
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tasks.draft import GUESSED, Columns
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.uris import shown_uri
 
 if TYPE_CHECKING:
@@ -44,7 +39,7 @@ class Inputs:
     recipe: Recipe
 
     def trial(
-        self, depth: FreezeDepth = FULL_MODEL, learning_rate: float = 2e-5, seed: int = 1
+        self, depth: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
         """One trial of it; raises SpaceError for a depth that the model does not have."""
         return TrialSpec(
@@ -75,7 +70,7 @@ def read_inputs(
     task_spec = resolve_task(task, data_dir, metric, columns)
 
     from elsa_tune.training.model.encoder import facts
-    from elsa_tune.training.model.parts import check_pooling
+    from elsa_tune.training.model.pooling import check_pooling
     from elsa_tune.training.model.refusals import check_complete
 
     known = facts(model_spec)
@@ -132,31 +127,6 @@ class SearchOptions(Places):
     settings: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Inputs):
-    """A search as it was asked for, each part checked by itself.
-
-    trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
-    max_time: seconds. gpu_hours: hours of a GPU, in all. cpus_per_trial and gpus_per_trial: None
-    lets the machine decide. whole_ladder: of a hunt, whose depths others are to have too. command:
-    what is typed to ask the same again, "" where that is not known.
-    """
-
-    name: str
-    storage: Path
-    tracking_uri: str
-    trials: int | None = None
-    seeds: int | None = None
-    max_time: float | None = None
-    gpu_hours: float | None = None
-    until_certified: bool = False
-    address: str | None = None
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
-    whole_ladder: bool = False
-    command: str = ""
-
-
 def search_command(options: SearchOptions) -> str:
     """The command line that starts such a search, which is called by the time of its start.
 
@@ -175,92 +145,20 @@ def search_command(options: SearchOptions) -> str:
     return shlex.join(map(shown_uri, words))
 
 
-def read_requests(options: SearchOptions) -> list[Request]:
-    """A search for each task, in their order; of several each is called by the name and its task.
-
-    Errors as in `read_inputs`; UsageError where two would share a name.
-    """
-    tasks = [name for given in options.task for name in _listed(given)]
-    if len(tasks) == 1:
-        return [read_request(options, tasks[0])]
-    if (options.max_time, options.gpu_hours) != (None, None):
-        raise UsageError(
-            "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
-        )
-    found = [read_request(_options_of(task, options, tasks), task) for task in tasks]
-    name = options.name or slug(f"{Path(found[0].model.name).name}-{time.strftime(_STAMP)}")
-    names = [slug(f"{name}-{one.task.name}") for one in found]
-    for one, count in Counter(names).items():
-        if count > 1:
-            raise UsageError(f"{count} of the tasks would share the search name '{one}'")
-    command = search_command(options)
-    pairs = zip(found, names, strict=True)
-    return [replace(one, name=name, whole_ladder=True, command=command) for one, name in pairs]
-
-
-def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:
-    """Those for one of the tasks: a folder of GLUE tasks and a table's columns are not for tasks
-    of other kinds that stand beside such ones.
-    """
-    if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
-        options = replace(options, data_dir=None)
-    if not has_columns(task) and any(map(has_columns, tasks)):
-        options = replace(options, label=None, text=None)
-    return options
-
-
-def _listed(given: str) -> list[str]:
-    """The tasks that a text file lists, one a line; any other name is one itself."""
-    if not given.endswith(".txt"):
-        return [given]
-    try:
-        lines = Path(given).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"`task` {given} cannot be read as a list of tasks: {error}") from error
-    if not (names := list(filter(None, map(str.strip, lines)))):
-        raise UsageError(f"`task` {given} lists no task; write one on each line")
-    return names
-
-
-def read_request(options: SearchOptions, name: str) -> Request:
-    """The search on the task of this name; errors as in `read_inputs`."""
-    if name == "all":
-        raise UsageError("`task` all: name each of the tasks")
+def asked_inputs(options: SearchOptions, task: str) -> Inputs:
+    """Return what the options ask for on one task; errors as in `read_inputs`."""
     overrides = list(options.settings or ())
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
     if options.metric is not None:
         overrides.append(f"metric={options.metric}")
-    seconds = None if options.max_time is None else read_duration(options.max_time)
-    places = StorePaths(Path.cwd())
-    storage = places.storage_at(options.storage_path)
-    uri = places.tracking_uri(options.tracking_uri)
-    if options.name is not None:
-        SearchPaths(storage, options.name)  # raises for a name that is no name
-    inputs = read_inputs(
+    return read_inputs(
         options.model,
-        name,
+        task,
         space=options.space,
         overrides=overrides,
         data_dir=options.data_dir,
         columns=Columns(options.label, tuple(options.text or ())),
-    )
-    # Readable, sortable, and free unless two start in one second.
-    default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
-    return Request(
-        **{field.name: getattr(inputs, field.name) for field in fields(inputs)},
-        name=options.name or slug(f"{default}-{time.strftime(_STAMP)}"),
-        storage=storage,
-        tracking_uri=uri,
-        trials=options.trials,
-        seeds=options.seeds,
-        max_time=seconds,
-        gpu_hours=options.gpu_hours,
-        until_certified=read_until(options.until),
-        address=options.address,
-        cpus_per_trial=options.cpus_per_trial,
-        gpus_per_trial=options.gpus_per_trial,
-        command=search_command(options),
     )
 
 

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, doubts
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,
     replace_specification,
     save_specification,
-    settled,
-    specify,
     until_certain,
 )
 from elsa_tune.specs.row_findings import finding_lines
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import Journal, is_held, running
@@ -58,13 +56,13 @@ PUBLISHED_SIZES = {
 
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> SearchSpec:
-    """The search as it would be carried out; nothing is touched.
+    """Return the search as it would be carried out; nothing is touched.
 
     train_examples: those in use, from which a holdout is taken here.
     """
     from elsa_tune.training.loop import evaluation_steps
 
-    spec = specify(request)
+    spec = request.spec
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
     evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
     return dataclasses.replace(
@@ -96,65 +94,75 @@ def start(request: Request, say: Say) -> Finished:
 
     Raises UsageErrors before any work starts, RunError when nothing works.
     """
-    paths = SearchPaths(request.storage, request.name)
-    check_same(request)
+    paths = request.paths
+    spec = request.spec
+    check_same(spec, paths)
     if paths.exists:
         say(f"search '{request.name}' is recorded with the same options: continuing it")
         return resume(
             paths,
             say,
             more=until_certain if request.until_certified else None,
-            max_time=request.max_time,
+            max_time=spec.max_time,
             tracking_uri=request.tracking_uri,
-            address=request.address,
+            address=spec.address,
         )
-    from elsa_tune.training.loop import evaluation_steps
-    from elsa_tune.training.model.model_files import pinned
-
-    draft = specify(request)
     from elsa_tune.searching.tune.cluster import Capacity, prepare_ray, ray_session
 
-    prepare_ray(request.address)
+    prepare_ray(spec.address)
     import ray
 
-    from elsa_tune.searching.tune.shares import share
+    from elsa_tune.searching.tune.shares import settled_recipe, share
 
-    if request.address is None and not ray.is_initialized():
+    if spec.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.
         here = Capacity.of_this_machine()
-        time_limit(request, dataclasses.replace(draft, resources=share(request, here)), here)
+        time_limit(request, share(request, here), here)
     paths.check_writable()
     try:
-        with ray_session(request.address) as session:
+        with ray_session(spec.address) as session:
             store = _open_store(request.tracking_uri, say)
-            draft = dataclasses.replace(draft, model=pinned(draft.model))
-            data, fingerprints = inputs_of(draft)
-            evaluation_steps(draft.recipe, len(data.train))  # raises where an epoch has fewer steps
-            draft = dataclasses.replace(
-                draft,
-                chance=data.chance,
-                train_examples=len(data.train),
-                holdout_examples=len(data.holdout) if data.holdout else 0,
-                evaluation_examples=len(data.evaluation),
-                fingerprints=fingerprints,
-                versions=versions_here(),
-                findings=data.findings,
-            )
-            for doubt in doubts(draft):
+            spec, data = _with_data(spec)
+            for doubt in doubts(spec):
                 say(doubt)
             from elsa_tune.searching.session import run_session
 
-            _say_ready(data, say, draft.task.is_published)
+            _say_ready(data, say, spec.task.is_published)
             capacity = _with_gpus(session.ready(), request.gpus_per_trial)
-            spec = dataclasses.replace(draft, resources=share(request, capacity, say))
-            limit = time_limit(request, spec, capacity)
-            recipe = settled(spec, capacity.gpu_kinds, say)
-            spec = dataclasses.replace(spec, recipe=recipe, max_time=limit)
+            resources = share(request, capacity, say)
+            limit = time_limit(request, resources, capacity)
+            spec = dataclasses.replace(spec, resources=resources, max_time=limit)
+            recipe = settled_recipe(spec, capacity.gpu_kinds, say)
+            spec = dataclasses.replace(spec, recipe=recipe)
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, session.over)
     finally:
         with contextlib.suppress(OSError):
             paths.folder.rmdir()  # where nothing has begun the name stays free
+
+
+def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
+    """Return a new search with what its weights and data are, and the data.
+
+    Raises UsageErrors where any of them lacks, or where an epoch has fewer steps than evaluations.
+    """
+    from elsa_tune.training.loop import evaluation_steps
+    from elsa_tune.training.model.model_files import pinned
+
+    spec = dataclasses.replace(spec, model=pinned(spec.model))
+    data, fingerprints = inputs_of(spec)
+    evaluation_steps(spec.recipe, len(data.train))
+    known = dataclasses.replace(
+        spec,
+        chance=data.chance,
+        train_examples=len(data.train),
+        holdout_examples=len(data.holdout) if data.holdout else 0,
+        evaluation_examples=len(data.evaluation),
+        fingerprints=fingerprints,
+        versions=versions_here(),
+        findings=data.findings,
+    )
+    return known, data
 
 
 def resume(
@@ -190,7 +198,7 @@ def resume(
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     try:
-        # That of a complete search need not answer: what it has not got stays in the journal.
+        # The store of a complete search may be down: what it lacks stays in the journal.
         store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri, say)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
@@ -210,6 +218,7 @@ def resume(
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
     from elsa_tune.searching.tune.cluster import ray_session
+    from elsa_tune.searching.tune.shares import settled_recipe
 
     with ray_session(spec.address) as session:
         data, fingerprints = inputs_of(spec)
@@ -221,13 +230,15 @@ def resume(
         _say_ready(data, say, spec.task.is_published)
         capacity = _with_gpus(session.ready(), spec.resources.gpus)
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        settled(spec, capacity.gpu_kinds, say)
+        settled_recipe(spec, capacity.gpu_kinds, say)
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
 
 
 def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
-    """The search as this session records it; what is installed otherwise than at its start is said,
-    for it decides how trials train, which of them come next, and what is certified.
+    """Return the search as this session records it.
+
+    What is installed otherwise than at its start is said, for it decides how trials train. What
+    comes next, and what is certified, is decided by the recorded policy.
     """
     here = versions_here()
     names = [name for name, version in here.items() if spec.versions.get(name, version) != version]
@@ -237,8 +248,8 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
             for versions in (spec.versions, here)
         )
         say(
-            f"note: search '{spec.name}' was started with {before}; this session trains, chooses "
-            f"and certifies with {now}"
+            f"note: search '{spec.name}' was started with {before}; this session trains with "
+            f"{now}, and chooses and certifies by the policy that the search was started with"
         )
     return dataclasses.replace(spec, versions=here)
 
@@ -252,19 +263,19 @@ def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity"
     return dataclasses.replace(capacity, gpu_kinds=ask_gpus())
 
 
-def time_limit(request: Request, spec: SearchSpec, capacity: "Capacity") -> float | None:
+def time_limit(request: Request, resources: Resources, capacity: "Capacity") -> float | None:
     """Seconds, of both limits the nearer: GPU-hours pass on every GPU that trials may take.
 
     Raises UsageError for GPU-hours where trials train on CPUs.
     """
     if request.gpu_hours is None:
-        return spec.max_time
-    gpus = spec.resources.gpus * capacity.at_once(spec.resources)
+        return request.spec.max_time
+    gpus = resources.gpus * capacity.at_once(resources)
     if not gpus:
         raise UsageError(
             f"`gpu_hours` is {request.gpu_hours:g}, but trials train on CPUs here; give `max_time`"
         )
-    return min(spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
+    return min(request.spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
 
 
 def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
@@ -276,7 +287,7 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
 
 
 def store_of(spec: SearchSpec) -> MlflowStore:
-    """The store of a search that was saved; it need not answer."""
+    """The store that a saved search names. It is not asked whether it answers."""
     return MlflowStore(_remembered(spec.tracking_uri))
 
 

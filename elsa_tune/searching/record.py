@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import io
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,25 +17,26 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
     Report,
-    Scalar,
     SearchStarted,
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.words import duration
 
 # Once-per-trial figures: those of the last report.
@@ -43,10 +45,17 @@ _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_pa
 _PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
 # What is recorded of a search as its specification has it.
 _OF_SEARCH = (
-    *("space", "layers", "exploring_trials", "measuring_trials", "sampler", "seed", "target"),
-    *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
+    "space",
+    "layers",
+    "sampler",
+    "seed",
+    "target",
+    "train_examples",
+    "holdout_examples",
+    "evaluation_examples",
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+_POLICY = TypeAdapter(Policy)
 # How long the end of a search waits for room on a full disk.
 ROOM_SECONDS = 60.0
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
@@ -138,7 +147,7 @@ class SearchRecord:
     def rows(self) -> list[ResultRow]:
         return rows_of(self.state())
 
-    def trial(self, key: str) -> TrialState | None:
+    def trial(self, key: str) -> RecordedTrial | None:
         """What is known of one trial; None where it has not begun."""
         return self._state.trials.get(key)
 
@@ -148,7 +157,7 @@ class SearchRecord:
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,
-            params=params_of(spec, trial, self._state.decisions.get(LADDER)),
+            params=facts_of(spec, trial, self._state.decisions),
             tags=dict(spec.versions),
         )
         self.write(start)
@@ -172,7 +181,7 @@ class SearchRecord:
 
     def end(
         self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
-    ) -> TrialState:
+    ) -> RecordedTrial:
         """A trial that runs has ended; its once-per-trial figures are those of its reports."""
         trial = self._state.trials[key]
         metrics: dict[str, float] = {}
@@ -198,7 +207,7 @@ class SearchRecord:
         C, 0 for a regression. metric: its name. They give the trial's quality again.
         """
         task = self.spec.task
-        classes = task.outputs if task.kind is TaskKind.CLASSIFICATION else 0
+        classes = len(task.classes)
         dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
         if not classes:
             dtype = np.dtype(np.float32)
@@ -209,8 +218,10 @@ class SearchRecord:
             "metric": np.str_(task.metric.value),
         }
         file = self.paths.predictions / f"{key}.npz"
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **kept)
         try:
-            write_aside(file, lambda opened: np.savez_compressed(opened, **kept))
+            write_aside(file, archive.getvalue())
         except OSError as error:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None
@@ -223,45 +234,49 @@ class SearchRecord:
             self._warn(message)
 
 
-def params_of(
-    spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = None
-) -> dict[str, Scalar]:
-    """What MLflow shows of a trial as its parameters. ladder: as in `spec.looks`."""
-    recipe = {
-        name: getattr(value, "value", value)
-        for name, value in dataclasses.asdict(trial.recipe).items()
-    }
+def facts_of(
+    spec: SearchSpec, trial: TrialSpec, decisions: Mapping[str, Any] | None = None
+) -> TrialFacts:
+    """Return what is recorded of a trial that begins. decisions: the recorded ones."""
+    recipe = dataclasses.asdict(trial.recipe)
     # Without a subset the training set's own size says more than "none".
     in_use = spec.train_examples + spec.holdout_examples
-    recipe["train_size"] = recipe["train_size"] or in_use
-    looks = spec.looks(trial.depth, ladder) if trial.phase is Phase.MEASURE else None
-    return {
-        "model": trial.model.name,
-        "task": trial.task.name,
-        "phase": trial.phase.value,
-        "learning_rate": trial.learning_rate,
-        "frozen_layers": trial.depth.frozen_layers,
-        "embeddings_frozen": trial.depth.embeddings_frozen,
-        "fine_tuned_layers": trial.depth.fine_tuned_layers(spec.layers),
-        "layers": spec.layers,
-        "seed": trial.seed,
-        "metric": trial.task.metric.value,
-        "chance": spec.chance,
-        "evaluation_examples": spec.evaluation_examples,
-        "given_rates": "..".join(f"{rate:g}" for rate in spec.given_rates),
-        "looks": str(looks) if looks else "none",
-        "search": spec.name,
-        **recipe,
-        "comparison": spec.comparison,
-    }
+    looks = None
+    if trial.phase is Phase.MEASURE:
+        looks = strategy_of(spec).looks(trial.depth, decisions or {})
+    return TrialFacts(
+        model=trial.model.name,
+        task=trial.task.name,
+        phase=trial.phase,
+        candidate=trial.depth,
+        layers=spec.layers,
+        learning_rate=trial.learning_rate,
+        seed=trial.seed,
+        metric=trial.task.metric.value,
+        chance=spec.chance,
+        evaluation_examples=spec.evaluation_examples,
+        given_rates=spec.given_rates,
+        looks=looks,
+        search=spec.name,
+        selection=recipe.pop("selection"),
+        epochs=recipe.pop("epochs"),
+        train_size=recipe.pop("train_size") or in_use,
+        others=recipe,
+        comparison=spec.comparison,
+    )
 
 
 def started(spec: SearchSpec, attempt: int) -> SearchStarted:
-    """What is recorded where a driver takes the search up."""
-    asha = "off"
-    if spec.asha is not None:
-        grace = spec.asha.grace_of(spec.recipe.evaluations)
-        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}, margin {spec.asha.margin:g}"
+    """Return what is recorded where a driver takes the search up."""
+    strategy = strategy_of(spec)
+    asha = None
+    stopping = spec.early_stopping
+    if stopping is not None:
+        asha = {
+            "grace": stopping.grace_of(spec.recipe.evaluations),
+            "factor": stopping.reduction_factor,
+            "margin": stopping.margin,
+        }
     machine = [platform.node(), f"{os.cpu_count()} cores"]
     if spec.resources.gpus and torch.cuda.is_available():
         machine.append(torch.cuda.get_device_name())
@@ -272,10 +287,13 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         model=spec.model.name,
         task=spec.task.name,
         params={
-            **{name: str(getattr(spec, name)) for name in _OF_SEARCH},
-            "depths": " ".join(depth.label for depth in spec.depths),
+            **{name: getattr(spec, name) for name in _OF_SEARCH},
+            "exploring_trials": strategy.exploring_trials,
+            "measuring_trials": strategy.measuring_trials,
+            "depths": [depth.label for depth in spec.depths],
             "asha": asha,
-            "chance": f"{spec.chance:.6g}",
+            "chance": spec.chance,
+            "comparison": spec.comparison.record(),
             **({COMMAND: spec.command} if spec.command else {}),
         },
         tags={
@@ -283,6 +301,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
             MACHINE_TAG: ", ".join(machine),
             FINDINGS_TAG: _FINDINGS.dump_json(spec.findings, exclude_defaults=True).decode(),
+            POLICY_TAG: _POLICY.dump_json(spec.policy).decode(),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },

@@ -1,44 +1,40 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 import contextlib
-import math
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import optuna
 import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import RunError, shortlist
 from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
-    failed_slots,
-    is_cheap,
-    measured_rates,
-    slots_left,
-)
-from elsa_tune.searching.planning.plan import Plan, exploring_share
+from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
+from elsa_tune.searching.time_limit import TimeLimit
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
-from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
-from elsa_tune.searching.tune.trainable import Train, Work, run_trial
+from elsa_tune.searching.tune.stopper import SearchStopper
+from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.searching.tune.watching import LostNodes, Watch
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import SearchSpec, Strategy
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
@@ -47,7 +43,6 @@ from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.loop import train as train_trial
 from elsa_tune.words import depths_text, rate_text, trials_text
 
 
@@ -57,23 +52,29 @@ def run_session(
     data: TaskData,
     store: MlflowStore,
     trained: Callable[[], object] = lambda: None,
-    train: Train = train_trial,
+    train: Train = train_here,
 ) -> Finished:
-    """One session, from its lock to its last record. trained: called once it needs Ray no more."""
+    """Run one session, from its lock to its last record.
+
+    trained: called as soon as Ray is no longer needed.
+    """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths, store, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        plan = Plan(spec, record.state, paths.folder, board.phase, record.write)
+        plan = Plan(spec, record.state, paths.folder)
         attempt = record.state().search.attempt + 1
-        interruption, is_raised = Interruption(), False
-        status, message, unwritten = SearchStatus.FAILED, "", ""
+        interruption = Interruption()
+        is_raised = False
+        status = SearchStatus.FAILED
+        message = ""
         with interruption.caught(board.stopping), board:
             try:
                 record.write(started(spec, attempt))
                 outcome = SearchRun(data, record, plan, board, interruption, train).run()
-                status, message = outcome.status, outcome.message
+                status = outcome.status
+                message = outcome.message
                 trained()
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
@@ -87,17 +88,7 @@ def run_session(
                 raise
             finally:
                 interruption.closing = True
-                board.phase("answering")
-                answers = answers_of(spec, record.state(), paths, status, board.say)
-                found = [answer_object(answer) for answer in answers]
-                record.write(Decision(what=ANSWER, value=found))
-                told = "\n\n".join(answer_markdown(answer) for answer in answers)
-                record.write(Decision(what=DESCRIPTION, value=told))
-                record.write(SearchEnded(status=status, message=message))
-                if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-                    board.phase("drawing the report")
-                    if has_drawn(record.state(), paths, answers, board.say):
-                        record.write(Decision(what=REPORT, value=paths.report.name))
+                answers = _answered(record, board, status, message)
                 unsent = forwarder.close()
                 unwritten = record.settled(lambda: interruption.is_hurried)
                 if is_raised and unwritten:
@@ -106,15 +97,34 @@ def run_session(
     return Finished(spec, paths, status, message, tuple(answers), unsent, why, unwritten)
 
 
+def _answered(
+    record: SearchRecord, board: Board, status: SearchStatus, message: str
+) -> Sequence[Answer]:
+    """Answer a session's search, record that and the session's end, and draw the report."""
+    board.phase("answering")
+    answers = answers_of(record.spec, record.state(), record.paths, status, board.say)
+    objects = [answer_object(answer) for answer in answers]
+    record.write(Decision(what=ANSWER, value=objects))
+    description = "\n\n".join(answer_markdown(answer) for answer in answers)
+    record.write(Decision(what=DESCRIPTION, value=description))
+    record.write(SearchEnded(status=status, message=message))
+    if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+        board.phase("drawing the report")
+        if has_drawn(record.state(), record.paths, answers, board.say):
+            record.write(Decision(what=REPORT, value=record.paths.report.name))
+    return answers
+
+
 def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
-    """The answer so far; None while there is none."""
+    """Return the answer so far; None while there is none."""
     try:
         answers = answer_rows(rows(), target)
     except Exception:  # as in answers_of
         return None
     # What the plan has yet to measure is no reason against an answer.
-    told = (one.first_lines.headline if one.is_answered else "not yet" for one in answers)
-    return next(told, None)
+    for answer in answers:
+        return answer.first_lines.headline if answer.is_answered else "not yet"
+    return None
 
 
 class SearchRun:
@@ -129,20 +139,22 @@ class SearchRun:
         interruption: Interruption,
         train: Train,
     ) -> None:
-        self._spec = spec = record.spec
-        self._record, self._plan, self._board = record, plan, board
+        self._spec = record.spec
+        self._record = record
+        self._plan = plan
+        self._board = board
         self._interruption = interruption
-        self._started = time.monotonic()
+        self._limit = TimeLimit(record.spec.max_time)
         # A depth that an earlier session began to measure keeps its rate.
         self._rates = self._kept = measured_rates(plan.known)
         self._is_measuring = False
-        self._ran_out = False  # exploring or the whole had no more time
+        self._said = ""  # what the last step was for
         self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
-        self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._work = Work(spec=record.spec, data=data, mailbox=mailbox, train=train)
         self._probing = Probing(data, record, interruption, mailbox)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -160,26 +172,41 @@ class SearchRun:
                 ray.kill(self._work.mailbox)
 
     def _announce(self) -> None:
-        spec, known = self._spec, self._plan.known
-        slots = slots_left(spec, known, self._rates)
+        """Say what is explored first."""
+        spec = self._spec
+        known = self._plan.known
+        slots = self._plan.strategy.slots_left(known, self._rates)
         if failed := failed_slots(known):
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and set(spec.depths) - self._rates.keys():
-            beyond = ", then outward from a best rate at the border" if spec.extend else ""
+            further = self._plan.strategy.rates.further_words
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
-            self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
+            self._board.phase(f"exploring: {len(slots)} trials over {depths}{further}")
 
-    def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
+    def _decide(self, rates: Mapping[Candidate, float]) -> None:
+        """Record the candidates' learning rates."""
         if not self._is_measuring:
             self._is_measuring = True
-            if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
-                seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
-                left = self._spec.measuring_trials
-                self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
+            if self._plan.strategy.opening:
+                self._board.phase(self._plan.strategy.opening)
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what="learning_rates", value=value))
+
+    def _measuring(
+        self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]
+    ) -> Sequence[TrialSpec]:
+        """Return what is measured now; record what that decides, and say what it is for."""
+        step = self._plan.step(rates, known)
+        if step.decision is not None:
+            self._record.write(step.decision)
+            if step.note:
+                self._board.phase(f"measuring: {step.note}")
+        if step.why != self._said and not step.waits:
+            self._said = step.why
+            self._board.phase(f"measuring: {step.why}")
+        return step.trials
 
     def _fit(self) -> None:
         if self._is_over():
@@ -187,17 +214,23 @@ class SearchRun:
         spec = self._spec
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec,
+            self._plan.strategy,
             lambda: self._plan.known,
             self._rates,
             self._decide,
-            self._plan.measuring,
-            self._may_explore,
+            self._measuring,
+            self._limit,
         )
         searcher.probe = self._probing.trial
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
-        known, say = lambda: self._plan.known, self._board.say
-        self._watch = Watch(spec, known, searcher, scheduler.has_workers, say, give_up)
+        self._watch = Watch(
+            spec,
+            lambda: self._plan.known,
+            searcher,
+            scheduler.has_workers,
+            self._board.say,
+            give_up,
+        )
         try:
             with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
                 # Ray's and Optuna's own are about our use of them, not the user's.
@@ -229,7 +262,7 @@ class SearchRun:
                 name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._is_over_or_lost),
+                stop=SearchStopper(self._limit, self._interruption, self._watch),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
@@ -243,35 +276,17 @@ class SearchRun:
         score = spec.recipe.selection.score
         # A cluster's GPUs are for others while they wait.
         here = spec.address is None
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, here)
+        scheduler = PerDepthAsha(spec.early_stopping, spec.recipe.evaluations, score, exempt, here)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)
         return scheduler
 
     def _is_over(self) -> bool:
-        return self._is_late(1.0) or self._interruption.requested
-
-    def _is_over_or_lost(self) -> bool:
-        """Raises LostNodes where Ray Tune must not even try to end its trials."""
-        if self._watch.lost is not None:
-            raise LostNodes
-        return self._is_over()
-
-    def _may_explore(self) -> bool:
-        """Whether exploring, which must leave time to measure, has some of its own left."""
-        is_late = self._is_late(exploring_share(self._spec))
-        return not is_late or not best_rates(self._spec, self._plan.known)
-
-    def _is_late(self, share: float) -> bool:
-        """Whether this share of the time limit, where there is one, has passed."""
-        limit = math.inf if self._spec.max_time is None else share * self._spec.max_time
-        is_late = time.monotonic() - self._started >= limit
-        self._ran_out = self._ran_out or is_late
-        return is_late
+        return self._limit.has_passed() or self._interruption.requested
 
     def _outcome(self) -> SearchEnded:
-        """How the session ended; RunError where every trial failed."""
+        """Return how the session ended. Raises RunError where every trial failed."""
         ends = [state.end for state in self._record.state().planned_trials]
         failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
         if self._lost is not None:
@@ -282,8 +297,8 @@ class SearchRun:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        missing = self._plan.missing(self._rates, explores=self._ran_out)
-        if missing and self._ran_out:
+        missing = self._plan.missing(self._rates, explores=self._limit.ran_out)
+        if missing and self._limit.ran_out:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
             message = f"{trials_text(len(failed))} failed, with {missing}"
@@ -296,7 +311,7 @@ class SearchRun:
 
     def _say_better_rates(self) -> None:
         """A depth keeps the rate that it was measured at, whatever is found by trying again."""
-        best = best_rates(self._spec, self._plan.known)
+        best = self._plan.strategy.best_rates(self._plan.known)
         for depth, rate in self._kept.items():
             if depth in self._spec.explored and best.get(depth, rate) != rate:
                 which = depths_text([depth], self._spec.layers)

@@ -1,4 +1,4 @@
-"""Several searches one after another, in one Ray: of a study's models and sizes, or of tasks."""
+"""Several searches one after another, in one Ray: a study's models and sizes, or tasks."""
 
 import contextlib
 import dataclasses
@@ -8,92 +8,111 @@ from collections.abc import Sequence
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.saying import Say
-from elsa_tune.searching.specification import load_specification, more_of, specify
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import load_specification, more_of
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
 from elsa_tune.tracking.uris import hidden
 
 
 def standing(search: Request) -> Plan:
-    """How far it has come, from its journal; raises StorageError where that cannot be read."""
-    paths = SearchPaths(search.storage, search.name)
-    spec, state = specify(search), read_state(paths.journal)
-    with contextlib.suppress(ElsaTuneError):  # of one that has begun, what its data gave
+    """Return how far a search has come, from its journal.
+
+    Raises StorageError where the journal cannot be read.
+    """
+    paths = search.paths
+    state = read_state(paths.journal)
+    spec = search.spec
+    # A search that has begun knows more, from its data.
+    with contextlib.suppress(ElsaTuneError):
         begun = load_specification(paths)
-        examples = begun.evaluation_examples
-        spec = dataclasses.replace(spec, chance=begun.chance, evaluation_examples=examples)
+        spec = dataclasses.replace(
+            spec, chance=begun.chance, evaluation_examples=begun.evaluation_examples
+        )
     return Plan.of(spec, paths, state)
 
 
 def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
-    """Start what has not begun and go on with what is incomplete, in the plan's order; returns the
-    reason of each search that failed, by name, which does not keep the others from running.
+    """Start the searches that have not begun and continue the incomplete ones, in their order.
 
-    Raises UsageErrors before the first search starts where weights or data of any are missing,
+    Return why each search that failed did, by its name; the others run nevertheless. Raises
+    UsageErrors before the first search starts where weights or data of any are missing,
     InterruptedSearchError where the user ends it.
     """
-    from elsa_tune.searching.tune.cluster import ray_session
-
-    failed: dict[str, str] = {}
     try:
-        unfinished = list(searches)
-        for search in searches:
-            with contextlib.suppress(ElsaTuneError):  # its turn says why
-                if standing(search).is_complete:
-                    unfinished.remove(search)
+        unfinished = [search for search in searches if not _is_complete(search)]
         _check_inputs(unfinished)
-        if not unfinished:
-            return failed
-        with ray_session(searches[0].address) as session:
-            session.ready()
-            for number, search in enumerate(searches, start=1):
-                if search not in unfinished:
-                    continue
-                say(f"search {number} of {len(searches)}: {search.name}")
-                try:
-                    _go_on(search, say)
-                except InterruptedSearchError:
-                    raise
-                except ElsaTuneError as error:
-                    say(hidden(f"search '{search.name}' is incomplete: {error}"))
-                    failed[search.name] = str(error)
+        return _carry_out(searches, unfinished, say) if unfinished else {}
     except (InterruptedSearchError, KeyboardInterrupt) as error:
         # The latter between two searches, or before one of them takes signals itself.
         raise InterruptedSearchError("interrupted; the same command goes on") from error
+
+
+def _is_complete(search: Request) -> bool:
+    """Return whether nothing is left to do; no where that cannot be read: its turn says why."""
+    try:
+        return standing(search).is_complete
+    except ElsaTuneError:
+        return False
+
+
+def _carry_out(
+    searches: Sequence[Request], unfinished: Sequence[Request], say: Say
+) -> dict[str, str]:
+    """Run the unfinished ones of the searches in one Ray; return why each that failed did."""
+    from elsa_tune.searching.tune.cluster import ray_session
+
+    failed: dict[str, str] = {}
+    with ray_session(searches[0].spec.address) as session:
+        session.ready()
+        for number, search in enumerate(searches, start=1):
+            if search not in unfinished:
+                continue
+            say(f"search {number} of {len(searches)}: {search.name}")
+            try:
+                _go_on(search, say)
+            except InterruptedSearchError:
+                raise
+            except ElsaTuneError as error:
+                say(hidden(f"search '{search.name}' is incomplete: {error}"))
+                failed[search.name] = str(error)
     return failed
 
 
 def _check_inputs(searches: Sequence[Request]) -> None:
-    """What the last search lacks should not be said hours after the first one began."""
+    """Find what any search lacks now, and not hours after the first one began."""
     from elsa_tune.training.loop import evaluation_steps
     from elsa_tune.training.model.model_files import pinned
 
-    # A task's sizes are subsets of the same rows.
-    for one in {(one.model.location, one.task.name): one for one in searches}.values():
-        inputs_of(specify(dataclasses.replace(one, model=pinned(one.model))))
-    for search in searches:
-        if search.recipe.train_size is not None:
-            evaluation_steps(search.recipe, search.recipe.train_size)
+    # A task's sizes are subsets of the same rows: one of them is enough.
+    specs = [search.spec for search in searches]
+    by_inputs = {(spec.model.location, spec.task.name): spec for spec in specs}
+    for spec in by_inputs.values():
+        inputs_of(dataclasses.replace(spec, model=pinned(spec.model)))
+    for spec in specs:
+        if spec.recipe.train_size is not None:
+            evaluation_steps(spec.recipe, spec.recipe.train_size)
 
 
 def _go_on(search: Request, say: Say) -> None:
-    """Raises InterruptedSearchError where it was interrupted, RunError where it is incomplete."""
-    paths = SearchPaths(search.storage, search.name)
+    """Start a search, or continue it.
+
+    Raises InterruptedSearchError where it was interrupted, RunError where it is incomplete.
+    """
+    paths = search.paths
     if paths.exists:
-        # A limit that the search was started with was that of another session.
+        # A time limit that the search was started with was that of another session.
         finished = resume(
             paths,
             say,
             more=more_of(search.seeds, search.until_certified),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
-            address=search.address,
+            address=search.spec.address,
         )
     else:
         finished = start(search, say)
@@ -108,10 +127,9 @@ def _go_on(search: Request, say: Say) -> None:
 
 
 def curves_of(searches: Sequence[Request]) -> list[FreezeCurve]:
-    """Of those that have results; their answers together have the joint one."""
+    """Return the curves of the searches that have results."""
     rows = []
     for search in searches:
-        paths = SearchPaths(search.storage, search.name)
         with contextlib.suppress(ElsaTuneError):  # why was said when it was carried out
-            rows += rows_of(read_state(paths.journal), paths.folder)
+            rows += rows_of(read_state(search.paths.journal), search.paths.folder)
     return freeze_curves(rows, KeptPredictions())

@@ -1,6 +1,6 @@
-"""The process that a user starts: a search's driver is its child, and it has the last word where
-the driver dies without one.
+"""The process that a user starts; a search's driver is its child.
 
+Where the driver dies without a word, this process says why and closes the record.
 Ray ends its driver from C++ when its raylet or gcs_server is gone, and a system out of memory kills
 it: Python can then neither say nor record anything. While the driver lives, this process only
 passes signals on. It must stay light: it forks before anything heavy is imported.
@@ -22,7 +22,8 @@ from types import FrameType
 from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.searching.saying import STOPS, heard, say
+from elsa_tune.searching.output import say
+from elsa_tune.searching.signals import STOPS, handling_signals
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -30,7 +31,7 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 
-# What the driver tells, in memory that both processes see: whether it ended in words (one byte),
+# What the driver leaves in memory that both processes see: whether it ended in words (one byte),
 # then the search that it records, as JSON, up to a zero.
 _note: mmap.mmap | None = None
 # The exit status of a driver that ends itself because Ray hangs: Ray's own is 1.
@@ -38,18 +39,20 @@ _HANGING = 75
 
 
 def recording(paths: SearchPaths, tracking_uri: str) -> None:
-    """What to close if this process, which holds the search's lock, dies without a word."""
+    """Note which search this process records, which its supervisor closes if it dies."""
     if _note is None:
         return
     gc.enable()  # everything is imported
-    line = json.dumps([str(paths.storage.absolute()), paths.name, tracking_uri]).encode() + b"\0"
+    storage = str(paths.storage.absolute())
+    line = json.dumps([storage, paths.name, tracking_uri]).encode() + b"\0"
     if len(line) < len(_note):
         _note[1 : 1 + len(line)] = line
 
 
 def give_up() -> None:
-    """End this process at once, without a word, where Ray hangs within a call that nothing ends;
-    its supervisor has the last word. Without one nothing happens.
+    """End this process at once, without a word, where Ray hangs within a call that nothing ends.
+
+    Its supervisor says why. Without a supervisor nothing happens.
     """
     if _note is not None:
         os._exit(_HANGING)
@@ -63,6 +66,7 @@ def supervise(command: Callable[[], None]) -> NoReturn:
     """
     global _note
     _note = mmap.mmap(-1, mmap.PAGESIZE)
+    # The child reads until its end closes, which it does when this process ends.
     held_by_child, held_here = os.pipe()
     # A signal that comes before both are ready waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -74,10 +78,11 @@ def supervise(command: Callable[[], None]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         _exit_at_once(command)
     os.close(held_by_child)
-    came, status = _wait(child)
+    signals, status = _wait(child)
     if not _note[0]:
-        _last_word(came, status)
-    sys.exit(status if 0 <= status != _HANGING else RunError.exit_status)
+        _last_word(signals, status)
+    is_its_own = status >= 0 and status != _HANGING
+    sys.exit(status if is_its_own else RunError.exit_status)
 
 
 def _exit_at_once(command: Callable[[], None]) -> NoReturn:
@@ -86,6 +91,7 @@ def _exit_at_once(command: Callable[[], None]) -> NoReturn:
     try:
         command()
     except SystemExit as end:
+        # As Python does: None is 0, and a message is 1.
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
@@ -100,11 +106,11 @@ def _exit_at_once(command: Callable[[], None]) -> NoReturn:
 
 
 def _live_apart(pipe: int) -> None:
-    """In the child: a group of its own, which ends when nobody holds the pipe's other end."""
+    """Give the child a group of its own, and end it when nobody holds the pipe's other end."""
     os.setpgid(0, 0)
     # A terminal stops who writes to it from another group than the one in front, if asked to.
-    for number in (signal.SIGTTOU, signal.SIGTTIN):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    signal.signal(signal.SIGTTIN, signal.SIG_IGN)
 
     def watch() -> None:
         os.read(pipe, 1)
@@ -114,42 +120,37 @@ def _live_apart(pipe: int) -> None:
 
 
 def _wait(child: int) -> tuple[set[int], int]:
-    """Pass signals on until the child ends; those that came, and its status, below 0 if killed."""
-    came: set[int] = set()
+    """Pass signals on until the child ends.
+
+    Return the signals that came and the child's status, below 0 if it was killed.
+    """
+    received: set[int] = set()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         # `timeout` sends it to this process and to its group; only a second Ctrl-C means more.
-        if number not in came or number == signal.SIGINT:
+        if number not in received or number == signal.SIGINT:
             os.kill(child, number)
-        came.add(number)
+        received.add(number)
 
     def pause(number: int, frame: FrameType | None) -> None:
         os.killpg(child, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         os.killpg(child, signal.SIGCONT)
 
-    with heard(pass_on), heard(pause, [signal.SIGTSTP]):
+    with handling_signals(pass_on), handling_signals(pause, [signal.SIGTSTP]):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         _, status = os.waitpid(child, 0)
         # For good: nothing keeps this process from the last word.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGTSTP))
-    return came, os.waitstatus_to_exitcode(status)
+    return received, os.waitstatus_to_exitcode(status)
 
 
-def _last_word(came: set[int], status: int) -> None:
-    """Say why the child died, and close the record that it left open; raises SystemExit."""
-    if came:
-        # Whoever ended it may have ended Ray's processes too, and these took it with them.
-        end, cause = SearchStatus.INTERRUPTED, "interrupted"
-    elif status < 0:
-        name = signal.Signals(-status).name
-        why = ", as by a system without memory left" if -status == signal.SIGKILL else ""
-        end, cause = SearchStatus.KILLED, f"the search's process was killed ({name}{why})"
-    elif status == _HANGING:
-        end, cause = SearchStatus.FAILED, "Ray (its gcs_server) does not answer any more"
-    else:
-        cause = "Ray's raylet or gcs_server died, and Ray ended the search's process with it"
-        end = SearchStatus.FAILED
+def _last_word(signals: set[int], status: int) -> NoReturn:
+    """Say why the child died, close the record that it left open, and exit by SystemExit.
+
+    signals: those that came and were passed on.
+    """
+    end, cause = _end_of(signals, status)
     assert _note is not None
     line = _note[1:].partition(b"\0")[0]
     if not line:
@@ -161,11 +162,29 @@ def _last_word(came: set[int], status: int) -> None:
         # Where another driver has taken the search up meanwhile, the record is that one's.
         with contextlib.suppress(ElsaTuneError):
             _close(paths, tracking_uri, SearchEnded(status=end, message=cause))
-    sys.exit(InterruptedSearchError.exit_status if came else RunError.exit_status)
+    sys.exit(InterruptedSearchError.exit_status if signals else RunError.exit_status)
+
+
+def _end_of(signals: set[int], status: int) -> tuple[SearchStatus, str]:
+    """Return how the search ended and why, from the signals that came and the child's status."""
+    if signals:
+        # Whoever ended it may have ended Ray's processes too, and these took it with them.
+        return SearchStatus.INTERRUPTED, "interrupted"
+    if status < 0:
+        name = signal.Signals(-status).name
+        why = ", as by a system without memory left" if -status == signal.SIGKILL else ""
+        return SearchStatus.KILLED, f"the search's process was killed ({name}{why})"
+    if status == _HANGING:
+        return SearchStatus.FAILED, "Ray (its gcs_server) does not answer any more"
+    cause = "Ray's raylet or gcs_server died, and Ray ended the search's process with it"
+    return SearchStatus.FAILED, cause
 
 
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
-    """Record a missing end, and bring MLflow the rest; StorageError where another driver runs."""
+    """Record a missing end, and bring MLflow the rest.
+
+    Raises StorageError where another driver runs.
+    """
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         if not state.search.attempt:

@@ -34,13 +34,11 @@ def checked(*leave: str) -> Callable[[Function], Function]:
             hints = hints_of(function)
             given = signature.bind(*args, **kwargs).arguments
             for name, value in given.items():
-                parameter = signature.parameters[name]
-                if name in leave or name == "self" or parameter.kind is parameter.VAR_KEYWORD:
+                is_settings = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+                if name in leave or name == "self" or is_settings:
                     continue
                 if not _fits(value, hints[name]):
-                    *others, last = dict.fromkeys(_kinds(hints[name]))
-                    kinds = f"{', '.join(others)} or {last}" if others else last
-                    raise UsageError(f"`{name}` is {_what(value)}; give {kinds}")
+                    raise UsageError(f"`{name}` is {_what(value)}; give {_wanted(hints[name])}")
             return function(*args, **kwargs)
 
         return run  # type: ignore[return-value]  # the same signature
@@ -49,9 +47,20 @@ def checked(*leave: str) -> Callable[[Function], Function]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    origin, parts = get_origin(hint), get_args(hint)
+    """Return whether a value is of the kind that an annotation says."""
     if hint is Any:
         return True
+    if get_origin(hint) is not None:
+        return _fits_generic(value, get_origin(hint), get_args(hint))
+    if hint is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _fits_generic(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
+    """Return whether a value is of a kind with parts, such as `Sequence[str]` or `int | None`."""
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
@@ -63,24 +72,31 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping)
     if origin is Sequence:
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and all(_fits(one, parts[0]) for one in value)
-    if hint is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if hint is float:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return isinstance(value, hint)
+        return is_list and all(_fits(item, parts[0]) for item in value)
+    return isinstance(value, origin)
+
+
+def _wanted(hint: Any) -> str:
+    """Write what an annotation allows: `a text, a path or True or False`."""
+    *others, last = dict.fromkeys(_kinds(hint))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _kinds(hint: Any) -> list[str]:
-    """In words, what an annotation allows; None only where nothing else is."""
-    origin, parts = get_origin(hint), get_args(hint)
+    """Return the kinds that an annotation allows, in words; None is passed over."""
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin in (Union, UnionType):
-        return [word for part in parts if part is not NoneType for word in _kinds(part)]
+        words: list[str] = []
+        for part in parts:
+            if part is not NoneType:
+                words += _kinds(part)
+        return words
     if origin is Literal:
         return [f"'{part}'" for part in parts]
     if origin is Sequence:
-        inner = [word.removeprefix("a ") for word in dict.fromkeys(_kinds(parts[0]))]
-        return [f"a list of {' or '.join(f'{word}s' for word in inner)}"]
+        inner = [f"{word.removeprefix('a ')}s" for word in dict.fromkeys(_kinds(parts[0]))]
+        return [f"a list of {' or '.join(inner)}"]
     if origin is tuple:
         return [f"a tuple of {len(parts)} values"]
     if origin is Mapping:
@@ -89,7 +105,7 @@ def _kinds(hint: Any) -> list[str]:
 
 
 def _what(value: Any) -> str:
-    """A plain value as it is written, of any other its kind."""
+    """Return a plain value as it is written, and the kind of any other."""
     if value is None or isinstance(value, str | int | float | bool):
         return quoted(value)
     kind = type(value).__name__

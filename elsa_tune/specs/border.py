@@ -3,10 +3,6 @@
 import enum
 from collections.abc import Mapping
 
-# What one run of one seed scores above another by chance alone: on MiniLM's recorded tables
-# (bench/lab) single runs at neighbouring rates of a plateau differ by about so much.
-NOISE = 0.005
-
 
 class Border(enum.StrEnum):
     """Where the best rate lies among those that were tried."""
@@ -15,22 +11,25 @@ class Border(enum.StrEnum):
     HIGH = "high"  # at the highest, or nothing has learnt yet: higher ones may be better
 
 
-def plateau(scores: Mapping[float, float]) -> tuple[float, float]:
+def plateau(scores: Mapping[float, float], noise: float) -> tuple[float, float]:
     """The lowest and the highest rate whose score is the best one or lies within noise of it.
 
-    scores: of the rates that ran to their end, one or more.
+    scores: of the rates that ran to their end, one or more. noise: as in `Policy`, what
+    one run scores above another by chance alone.
     """
     best = max(scores.values())
-    alike = [rate for rate, score in scores.items() if score >= best - NOISE]
+    alike = [rate for rate, score in scores.items() if score >= best - noise]
     return min(alike), max(alike)
 
 
-def has_learnt(scores: Mapping[float, float], chance: float) -> bool:
+def has_learnt(scores: Mapping[float, float], chance: float, noise: float) -> bool:
     """Whether any rate is better than a constant answer by more than noise."""
-    return max(scores.values(), default=chance) > chance + NOISE
+    return max(scores.values(), default=chance) > chance + noise
 
 
-def border(tried: Mapping[float, float | None], chance: float | None) -> Border | None:
+def border(
+    tried: Mapping[float, float | None], chance: float | None, noise: float
+) -> Border | None:
     """Where the best rate lies; None where rates on either side were tried and gained nothing.
 
     tried: the score of each rate, None where its trial diverged or was stopped early. chance: of a
@@ -39,9 +38,9 @@ def border(tried: Mapping[float, float | None], chance: float | None) -> Border 
     scores = {rate: score for rate, score in tried.items() if score is not None}
     if not scores:
         return None
-    if chance is not None and not has_learnt(scores, chance):
+    if chance is not None and not has_learnt(scores, chance, noise):
         return Border.HIGH
-    low, high = plateau(scores)
+    low, high = plateau(scores, noise)
     if low == max(tried):
         return Border.HIGH
     return Border.LOW if high == min(tried) else None

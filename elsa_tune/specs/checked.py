@@ -17,6 +17,7 @@ MOST_CHARACTERS = 250_000
 MOST_DIGITS = 100
 # Of what is wrong, so much is put into words; the rest is counted.
 LOOKED_AT = 50
+MOST_SAID = 10  # of them in a sentence
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _TEXT = "tag:yaml.org,2002:str"
 _DATE = "tag:yaml.org,2002:timestamp"
@@ -119,55 +120,84 @@ def _check_keys(node: yaml.MappingNode) -> None:
 def problems(
     error: Exception, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
 ) -> str:
-    """Everything that is wrong, in one sentence: each field, what came and what is allowed; an
-    error that is not pydantic's says it itself.
+    """Write everything that is wrong in one sentence: each field, what came and what is allowed.
 
-    known: the names of the fields there are, by the field that holds them ("" for the outermost).
-    inlined: a field that is written as its own fields, beside the others.
+    An error that is not pydantic's says it itself. known: the names of the fields there are, by the
+    field that holds them ("" for the outermost). inlined: a field that is written as its own
+    fields, beside the others.
     """
     if not isinstance(error, ValidationError):
         return str(error)
     said: list[str] = []
+    # Fields that a misspelt one probably stands for: that they are missing need not be said.
     meant: list[str] = []
-    found = error.errors(include_url=False)
-    for problem in found[:LOOKED_AT]:
-        location = problem["loc"][problem["loc"][:1] == (inlined,) :]
-        field, kind = _path(location), problem["type"]
-        if kind == "missing":
-            said.append(f"field '{field}' is missing")
-        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            holder = f"{_path(location[:-1])}.".removeprefix(".")
-            names = sorted((known or {}).get(holder.removesuffix("."), ()))
-            near = nearest(str(location[-1]), names)
-            meant.append(f"{holder}{near}")
-            there = f": known: {', '.join(names)}"
-            hint = f": did you mean '{holder}{near}'?" if near else there
-            if hint == there and any(one.endswith(there) for one in said):
-                hint = ""  # once is enough
-            said.append(f"unknown field '{holder}{location[-1]}'{hint}")
-        elif kind in ("value_error", "json_invalid"):
-            text = str(problem["ctx"]["error"])
-            between = " " if text.startswith("must ") else ": "
-            said.append(f"field '{field}'{between}{text}" if field else text)
+    details = error.errors(include_url=False)
+    for problem in details[:LOOKED_AT]:
+        location = problem["loc"]
+        if location[:1] == (inlined,):
+            location = location[1:]
+        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            text, near = _unknown_field(location, known or {}, said)
+            said.append(text)
+            meant.append(near)
         else:
-            where = f"field '{field}'" if field else "it"
-            said.append(f"{where} must be {_allowed(problem)}")
+            said.append(_problem(_path(location), problem))
     lacking = [f"field '{field}' is missing" for field in meant]
-    said = [one for one in dict.fromkeys(said) if one not in lacking]
-    most = 10
-    more = max(0, len(said) - most) + max(0, len(found) - LOOKED_AT)
-    return "; ".join(said[:most]) + (f"; and {more:,} more" if more else "")
+    texts = [text for text in dict.fromkeys(said) if text not in lacking]
+    unsaid = max(0, len(texts) - MOST_SAID) + max(0, len(details) - LOOKED_AT)
+    more = f"; and {unsaid:,} more" if unsaid else ""
+    return "; ".join(texts[:MOST_SAID]) + more
+
+
+def _problem(field: str, problem: Mapping[str, Any]) -> str:
+    """Write what is wrong with a known field; "" names the file itself."""
+    kind = problem["type"]
+    if kind == "missing":
+        return f"field '{field}' is missing"
+    if kind in ("value_error", "json_invalid"):
+        text = str(problem["ctx"]["error"])
+        if not field:
+            return text
+        between = " " if text.startswith("must ") else ": "
+        return f"field '{field}'{between}{text}"
+    where = f"field '{field}'" if field else "it"
+    return f"{where} must be {_allowed(problem)}"
+
+
+def _unknown_field(
+    location: Sequence[int | str], known: Mapping[str, Iterable[str]], said: Sequence[str]
+) -> tuple[str, str]:
+    """Write that a field is unknown, and return the one that was probably meant.
+
+    said: what was written before; a list of the known fields is written once.
+    """
+    holder = _path(location[:-1])
+    prefix = f"{holder}." if holder else ""
+    names = sorted(known.get(holder, ()))
+    near = nearest(str(location[-1]), names)
+    if near:
+        hint = f": did you mean '{prefix}{near}'?"
+    else:
+        hint = f": known: {', '.join(names)}"
+        if any(text.endswith(hint) for text in said):
+            hint = ""
+    return f"unknown field '{prefix}{location[-1]}'{hint}", f"{prefix}{near}"
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """A field as written, `asha.grace`: without positions and the names of a union's branches."""
-    names = (part for part in location if isinstance(part, str))
-    return ".".join(name for name in names if name.isidentifier() and name.islower())
+    """Write a field as YAML has it, `asha.grace`, without positions and a union's branches."""
+    names: list[str] = []
+    for part in location:
+        if isinstance(part, str) and part.isidentifier() and part.islower():
+            names.append(part)
+    return ".".join(names)
 
 
 def _allowed(problem: Mapping[str, Any]) -> str:
-    """What a value may be, and what came."""
-    kind, value, limits = problem["type"], problem["input"], problem.get("ctx", {})
+    """Write what a value may be, and what came."""
+    kind = problem["type"]
+    value = problem["input"]
+    limits = problem.get("ctx", {})
     hint = ""
     if expected := re.findall(r"'([^']*)'", str(limits.get("expected", ""))):
         allowed = f"one of {', '.join(expected)}"

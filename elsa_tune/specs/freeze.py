@@ -1,22 +1,29 @@
-"""How deep a model is frozen: the one value that every floor uses to name a depth."""
+"""Freezing as a method of adaptation: how many of a model's first layers are not trained."""
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adaptation import Candidate
 
 EMBEDDINGS = "embeddings"
+# What sentences call that depth.
+EMBEDDINGS_ONLY = "embeddings-only"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FreezeDepth:
+@dataclass(frozen=True, slots=True)
+class FreezeDepth(Candidate):
     """Frozen layers N in 0..L, and whether the embedding side is frozen.
 
     N = 0 with trained embeddings is the full model; N = 0 with frozen embeddings is
     "embeddings-only"; N >= 1 always freezes the embeddings too.
     Ordering is by depth: full model < embeddings-only < N = 1 < ... < N = L.
     """
+
+    method: ClassVar[str] = "freeze"
 
     frozen_layers: int
     embeddings_frozen: bool
@@ -30,14 +37,31 @@ class FreezeDepth:
     @classmethod
     def of(cls, frozen_layers: int | str) -> Self:
         """Read 0, 1, ... or `embeddings`, as YAML and the command line write a depth."""
-        text = str(frozen_layers).strip().lower()
-        if text == EMBEDDINGS:
-            return cls(0, True)
-        if not re.fullmatch(r"-?[0-9]+", text):
+        depth = cls.read(str(frozen_layers).strip().lower())
+        if depth is None:
             raise SpaceError(
                 f"frozen_layers is '{frozen_layers}'; it must be a whole number or '{EMBEDDINGS}'"
             )
+        return depth
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        if text == EMBEDDINGS:
+            return cls(0, True)
+        if not re.fullmatch(r"-?[0-9]+", text):
+            return None
         return cls(int(text), int(text) > 0)
+
+    @classmethod
+    def of_record(cls, values: Mapping[str, Any]) -> Self | None:
+        if "frozen_layers" not in values and "embeddings_frozen" not in values:
+            return None
+        frozen = _whole(values.get("frozen_layers") or 0)
+        embeddings = _truth(values.get("embeddings_frozen", frozen > 0))
+        return cls(frozen, embeddings)
+
+    def record(self) -> dict[str, Any]:
+        return {"frozen_layers": self.frozen_layers, "embeddings_frozen": self.embeddings_frozen}
 
     def check(self, layers: int) -> Self:
         """Return self if the model has that many layers (L >= 1), else raise SpaceError."""
@@ -49,6 +73,10 @@ class FreezeDepth:
         return self
 
     @property
+    def is_reference(self) -> bool:
+        return not self.embeddings_frozen
+
+    @property
     def is_full_model(self) -> bool:
         return not self.embeddings_frozen
 
@@ -58,16 +86,103 @@ class FreezeDepth:
         return self.embeddings_frozen and self.frozen_layers == 0
 
     @property
+    def is_tested(self) -> bool:
+        return not self.is_embeddings_only
+
+    @property
+    def key(self) -> str:
+        return f"N{self.label}"
+
+    @property
     def label(self) -> str:
         """`0`, `3`, ... or `embeddings`: the inverse of `of`."""
         return EMBEDDINGS if self.is_embeddings_only else str(self.frozen_layers)
 
+    @property
+    def short(self) -> str:
+        """As `label`, but `emb.` for embeddings-only."""
+        return "emb." if self.is_embeddings_only else self.label
+
+    @property
+    def snippet(self) -> str:
+        return f"elsa_tune.freeze(model, {self.frozen_layers})"
+
+    @property
+    def rank(self) -> float:
+        """N; embeddings-only lies between the full model and N = 1."""
+        return 0.5 if self.is_embeddings_only else float(self.frozen_layers)
+
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        return self.frozen_layers, int(self.embeddings_frozen)
+
     def fine_tuned_layers(self, layers: int) -> int:
-        """k = L - N."""
+        """Return k = L - N."""
         return layers - self.frozen_layers
+
+    def relative_cost(self, layers: int, *, keeps_prefix: bool) -> float:
+        """Return the cost in trials of the full model.
+
+        With the frozen layers' output kept, fitted to bench/results/step.json, peer_rte.json and
+        peer_sst2.json: the last layer works for one token only. Without, a frozen layer costs its
+        forward pass, a third of a trained one.
+        """
+        frozen = self.frozen_layers
+        if frozen == 0:
+            return 1.0
+        if not keeps_prefix:
+            return (frozen / 3 + layers - frozen) / layers
+        return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
+
+    def describe(self, layers: int) -> str:
+        """Return `all 6 layers`, `the last 2 layers`, `the last layer` or `the head alone`."""
+        if self.is_embeddings_only:
+            return f"all {layers} layers on frozen embeddings"
+        fine_tuned = self.fine_tuned_layers(layers)
+        if fine_tuned == layers:
+            return f"all {layers} layers"
+        if fine_tuned == 0:
+            return "the head alone"
+        return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
+
+    def is_plural(self, layers: int) -> bool:
+        return self.fine_tuned_layers(layers) > 1
+
+    def name(self, layers: int) -> str:
+        """As `describe`, but `the full model` and `embeddings-only`."""
+        if self.is_reference:
+            return "the full model"
+        return EMBEDDINGS_ONLY if self.is_embeddings_only else self.describe(layers)
+
+    def doing(self, layers: int) -> str:
+        if self.is_embeddings_only:
+            return "freezing the embeddings alone"
+        return f"fine-tuning {self.describe(layers)}"
 
 
 FULL_MODEL = FreezeDepth(0, False)
+
+# How tables write truth, beside true and false.
+_TRUE = ("true", "t", "yes", "y", "on", "1", "1.0")
+_FALSE = ("false", "f", "no", "n", "off", "0", "0.0")
+
+
+def _whole(value: object) -> int:
+    """Return a recorded number of layers, which tables may write as `3.0`."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.nan
+    if isinstance(value, bool) or not number.is_integer() or abs(number) >= 2**31:
+        raise SpaceError(f"frozen_layers is '{value}'; it must be a whole number")
+    return int(number)
+
+
+def _truth(value: object) -> bool:
+    word = str(value).strip().lower()
+    if word not in (*_TRUE, *_FALSE):
+        raise SpaceError(f"embeddings_frozen is '{value}'; it must be true or false")
+    return word in _TRUE
 
 
 def default_depths(layers: int) -> tuple[FreezeDepth, ...]:

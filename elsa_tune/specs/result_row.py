@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.comparison import Comparison
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
@@ -18,49 +20,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRow:
-    """One trial (or, with runs > 1, the mean of so many) with its quality as a fraction in [-1, 1].
-
-    What is not known, or not there, is None. layers: L of the model. quality: there once the trial
-    reached an evaluation. chance: quality of the best constant answer. runs: how many runs the row
-    stands for; std: their standard deviation (ddof 1). comparison: a short text of everything that
-    must agree before rows are pooled (weights, data, recipe). Seconds, MiB and parameter counts as
-    in EpochResult. epochs_run counts evaluations done, epochs the planned ones. examples: E of the
-    evaluation split. trial: its key within the search. predictions: where they are kept, a file or
-    `runs:/RUN_ID/PATH` in MLflow. given_rates: the lowest and the highest learning rate that the
-    search was given, beyond which it may have gone. looks: when its depth is tested.
-    probe_examples: the rows that a linear probe learnt from. findings: what is odd about the rows
-    that were trained on and evaluated.
-    """
+    """One trial, or the mean of several runs, as answers read it; what is not known is None."""
 
     model: str
     task: str
-    layers: Count
-    depth: FreezeDepth
-    quality: float | None
+    layers: Count  # L of the model
+    depth: Candidate
+    quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
     status: TrialStatus
     phase: Phase
     metric: str | None = None
-    selection: str | None = None
-    chance: float | None = None
+    selection: str | None = None  # which evaluation's quality counts
+    chance: float | None = None  # the quality of the best constant answer
     learning_rate: float | None = None
     seed: Annotated[int, Bounds(ge=0)] | None = None
-    runs: Count = 1
-    std: Annotated[float, Bounds(ge=0)] | None = None
-    train_size: Count | None = None
-    epochs: Count | None = None
-    epochs_run: int | None = None
+    runs: Count = 1  # how many the row stands for
+    std: Annotated[float, Bounds(ge=0)] | None = None  # the runs' standard deviation (ddof 1)
+    train_size: Count | None = None  # labelled examples in use
+    epochs: Count | None = None  # planned ones
+    epochs_run: int | None = None  # evaluations done
     search: str | None = None
-    trial: str | None = None
-    comparison: str = ""
-    train_seconds: float | None = None
+    trial: str | None = None  # its key within the search
+    # What must agree before rows are pooled.
+    comparison: Comparison = field(default_factory=Comparison)
+    train_seconds: float | None = None  # as in EpochResult, like the next two
     peak_memory_mb: float | None = None
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
-    examples: Count | None = None
-    predictions: str | None = None
-    given_rates: tuple[float, float] | None = None
-    looks: Looks | None = None
-    probe_examples: int | None = None
-    findings: tuple[RowFinding, ...] = ()
+    examples: Count | None = None  # E of the evaluation split
+    predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in MLflow
+    given_rates: tuple[float, float] | None = None  # of the search, which may have gone beyond them
+    looks: Looks | None = None  # when its candidate is tested
+    policy: Policy | None = None  # of its search; None where no search of ours is known
+    probe_examples: int | None = None  # rows that a linear probe learnt from
+    findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
 
     def __post_init__(self) -> None:
         self.depth.check(self.layers)
@@ -68,22 +60,16 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """What one trial answered on the evaluation split, at the evaluation that gave its quality.
+    """What one trial answered on the evaluation split, at the evaluation that gave its quality."""
 
-    predictions, labels: [E], class ids 0..classes-1, or values where classes is 0.
-    """
-
-    predictions: NDArray[np.generic] = field(repr=False)
-    labels: NDArray[np.generic] = field(repr=False)
-    classes: int
+    predictions: NDArray[np.generic] = field(repr=False)  # [E], class ids 0..classes-1, or values
+    labels: NDArray[np.generic] = field(repr=False)  # likewise
+    classes: int  # 0 for values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a search's rows come from, "" for what is not known.
+    """Where a search's rows come from, "" for what is not known."""
 
-    place: when and on which machine it ran. command: what starts such a search.
-    """
-
-    place: str = ""
-    command: str = ""
+    place: str = ""  # when and on which machine it ran
+    command: str = ""  # what starts such a search

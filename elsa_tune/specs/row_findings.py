@@ -1,4 +1,4 @@
-"""What is odd about a task's rows: each finding as a value, and as the sentence that says it."""
+"""Findings: what is odd about a task's rows, as a value and as the sentence that says it."""
 
 import enum
 from collections.abc import Sequence
@@ -29,28 +29,22 @@ class FindingCode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFinding:
-    """How many rows something is odd about.
-
-    of: the rows (of CLASSES_*: the classes) that were looked at. where: their split, or for rows
-    that were lost their files. exact: leaked rows that are in training letter for letter; the
-    others differ in case or blanks. same_label: leaked rows that are in training with their label,
-    and so too easy; None for numbers. texts: different texts among contradicting rows. names: the
-    classes, columns or reasons concerned, some of them. named: how many there are in all.
-    """
+    """Something that is odd about a number of rows."""
 
     code: FindingCode
-    count: int
-    of: int
-    where: str = "training"
-    exact: int | None = None
+    count: int  # of rows; for CLASSES_* of classes
+    of: int  # how many were looked at
+    where: str = "training"  # their split; for rows that were lost their files
+    exact: int | None = None  # leaked rows that are in training letter for letter
+    # Leaked rows that are in training with their label, and so too easy; None for numbers.
     same_label: int | None = None
-    texts: int | None = None
-    names: tuple[str, ...] = ()
-    named: int = 0
+    texts: int | None = None  # different texts among contradicting rows
+    names: tuple[str, ...] = ()  # some of the classes, columns or reasons concerned
+    named: int = 0  # how many of these there are in all
 
     @property
     def share(self) -> float:
-        """Of what was looked at, 0..1."""
+        """The share of what was looked at, 0..1."""
         return self.count / self.of if self.of else 0.0
 
     @property
@@ -88,26 +82,26 @@ class RowFinding:
     @property
     def brief(self) -> str:
         """The fact in fewer words."""
-        match self.code:
-            case FindingCode.LEAKED_ROWS:
-                labels = ""
-                if self.same_label is not None:
-                    labels = f", {self.same_label:,} with the same label"
-                rows = f"{self.count:,} of {self.of:,} {self.where} rows"
-                return f"{rows} ({share_text(self.share)}) are also in training{labels}"
-            case FindingCode.CONTRADICTING_LABELS:
-                return f"{self._texts} more than one label"
-            case FindingCode.DUPLICATE_ROWS:
-                rows = "row repeats" if self.count == 1 else "rows repeat"
-                return f"{self.count:,} {self.where} {rows} an earlier one"
+        if self.code is FindingCode.LEAKED_ROWS:
+            labels = ""
+            if self.same_label is not None:
+                labels = f", {self.same_label:,} with the same label"
+            rows = f"{self.count:,} of {self.of:,} {self.where} rows"
+            return f"{rows} ({share_text(self.share)}) are also in training{labels}"
+        if self.code is FindingCode.CONTRADICTING_LABELS:
+            return f"{self._texts} more than one label"
+        if self.code is FindingCode.DUPLICATE_ROWS:
+            rows = "row repeats" if self.count == 1 else "rows repeat"
+            return f"{self.count:,} {self.where} {rows} an earlier one"
         return self.fact
 
     @property
     def text(self) -> str:
         """The fact and what it does to an answer, a clause without a full stop."""
         is_harmless = self.code is FindingCode.LEAKED_ROWS and self.same_label == 0
-        effect = None if is_harmless else _EFFECTS.get(self.code)
-        return f"{self.fact}: {effect}" if effect else self.fact
+        if is_harmless or self.code not in _EFFECTS:
+            return self.fact
+        return f"{self.fact}: {_EFFECTS[self.code]}"
 
     @property
     def remedy(self) -> str:
@@ -120,7 +114,9 @@ class RowFinding:
 
     @property
     def _alike(self) -> str:
-        parts = [] if self.exact is None else [f"{self.exact:,} letter for letter"]
+        parts = []
+        if self.exact is not None:
+            parts.append(f"{self.exact:,} letter for letter")
         if self.same_label is not None:
             parts.append(f"{self.same_label:,} with the same label")
         return f" ({', '.join(parts)})" if parts else ""
@@ -131,10 +127,12 @@ class RowFinding:
 
     @property
     def _listed(self) -> str:
+        names = ", ".join(self.names)
         more = self.named - len(self.names)
-        return ", ".join(self.names) + (f" and {more:,} more" if more > 0 else "")
+        return f"{names} and {more:,} more" if more > 0 else names
 
 
+# What a finding does to an answer.
 _EFFECTS = {
     FindingCode.LEAKED_ROWS: "every depth's quality may be too high",
     FindingCode.CONTRADICTING_LABELS: "no model can be right about all of them",
@@ -143,6 +141,7 @@ _EFFECTS = {
     FindingCode.LABELS_ALIKE: "one class may be counted as several",
     FindingCode.LABEL_LOOKS_MISSING: "rows without a label may be learnt as a class",
 }
+# What to do about it, in the words of a task file.
 _REMEDIES = {
     FindingCode.LEAKED_ROWS: "`drop_leaked: true` drops these rows from training",
     FindingCode.CONTRADICTING_LABELS: (
@@ -158,24 +157,27 @@ _REMEDIES = {
 
 
 def finding_lines(findings: Sequence[RowFinding], is_published: bool = False) -> list[str]:
-    """A line for each, what is lost first. is_published: the rows are what others compare on too,
-    so that nothing is to be mended, and one line says it all.
+    """Write a line for each finding, lost rows first.
+
+    is_published: the rows are what others compare on too, so that nothing is to be mended, and one
+    line is enough.
     """
     if is_published:
-        facts = "; ".join(one.brief for one in findings)
+        facts = "; ".join(finding.brief for finding in findings)
         return [f"! in the published rows, kept as they are: {facts}"] if findings else []
-    ordered = sorted(findings, key=lambda one: one.code is not FindingCode.ROWS_LOST)
-    return [f"! {one.text}; {one.remedy}" for one in ordered]
+    lost = [finding for finding in findings if finding.code is FindingCode.ROWS_LOST]
+    others = [finding for finding in findings if finding.code is not FindingCode.ROWS_LOST]
+    return [f"! {finding.text}; {finding.remedy}" for finding in lost + others]
 
 
 def named(names: Sequence[str]) -> dict[str, Any]:
-    """The fields `names` and `named` of a finding, of classes as they stand in the data."""
+    """Return the fields `names` and `named` of a finding about these classes."""
     shown = tuple(f"'{shortened(name, _NAME_LENGTH)}'" for name in names[:MOST_NAMED])
     return {"names": shown, "named": len(names)}
 
 
 def share_text(share: float) -> str:
-    """`8.5 %`; below a tenth of a percent `under 0.1 %`."""
+    """Write a share as `8.5 %`, below a tenth of a percent as `under 0.1 %`."""
     return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 

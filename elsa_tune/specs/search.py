@@ -3,30 +3,27 @@
 import enum
 import hashlib
 import math
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
-class Strategy(enum.StrEnum):
-    """Which depths are measured, and with how many seeds."""
-
-    EVEN = "even"  # every depth alike
-    HUNT = "hunt"  # those that can decide, with as many seeds as that takes
-
-
 class SamplerName(enum.StrEnum):
-    """Who proposes the learning rate within a depth."""
+    """Who proposes learning rates."""
 
+    GP = "gp"  # one study of all depths, whose neighbours inform each other
+    # A study per depth:
     TPE = "tpe"
     RANDOM = "random"
     GRID = "grid"
@@ -72,96 +69,40 @@ class RateList:
     values: tuple[float, ...]
 
 
-Rates = RateRange | RateList
+RateSpace = RateRange | RateList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asha:
-    """Asynchronous successive halving, with rungs kept per depth.
+    """Asynchronous successive halving, with rungs kept per depth."""
 
-    grace: evaluations every trial is given, or their share if below 1; None: half of them, for
-    fewer are inside warm-up and noise. reduction_factor: at each rung about one in so many trials
-    of a depth goes on. margin: and whatever scores at most so much less than the best there.
-    """
-
+    # Evaluations that every trial is given, or their share if below 1; None: the policy's share.
     grace: Annotated[float, Bounds(gt=0, le=1e6)] | None = None
+    # At each rung, the best of a depth's trials go on: one of this number.
     reduction_factor: Annotated[float, Bounds(gt=1)] = 2.0
+    # And those that score at most this much less than the best there.
     margin: Annotated[float, Bounds(ge=0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
-        grace = self.grace or 0.5
+        """Return how many of these evaluations every trial is given."""
+        grace = self.grace or Policy().grace
         return math.ceil(grace if grace >= 1 else evaluations * grace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
-    """How far a depth may go beyond the given rates, where its best one lies at their border.
-
-    low, high: rates that are not passed. tries: further exploring trials of one depth, at most.
-    """
-
-    low: float = 1e-6
-    high: float = 1e-2
-    tries: int = 8
-
-
-_TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
-# Of each look: seeds of a depth, seeds of the full model.
-Counts = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """The planned looks of one depth.
+    """The planned looks of one candidate."""
 
-    after: frozen layers of the depth that is tested before it, 0 for the full model. first_seed: of
-    the measuring seeds, which count upwards. counts: for each look, seeds of this depth and of the
-    full model, both growing. error: the probability with which any look may reject falsely.
-    """
+    # The key of the candidate that is tested before it; early versions recorded frozen layers.
+    after: int | str
+    first_seed: int  # of the measuring seeds, which count upwards
+    counts: Counts  # of each look, both growing
+    # With which any look may reject falsely: family-wise, of a search that tests in its order.
+    error: float = 0.05
 
-    after: int
-    first_seed: int
-    counts: Counts
-    error: float = 0.05  # family-wise, of a search that tests every depth in its order
-
-    def __str__(self) -> str:
-        counts = " ".join(f"{here}/{full}" for here, full in self.counts)
-        return f"after N={self.after}, from seed {self.first_seed}, at {self.error:g}: {counts}"
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """The inverse of `str`. Raises SpaceError."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
-            raise SpaceError(f"'{text}' does not say when a depth is tested")
-        pairs = (map(int, one.split("/")) for one in found[4].split())
-        counts = tuple((here, full) for here, full in pairs)
-        after, first_seed, error = int(found[1]), int(found[2]), float(found[3])
-        return cls(after=after, first_seed=first_seed, counts=counts, error=error)
-
-
-# A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and
-# are further from the target. A thorough hunt has more of the full model at second looks.
-LOOKS: Counts = ((4, 2), (8, 3))
-LADDER_LOOKS: Counts = ((2, 2), (5, 3))
-THOROUGH = 5
-# At most so many depths are on a ladder: its steps are dear.
-LADDER = 3
-# Of an error of .05, what pays for leaving out ladder depths by exploring runs.
-LADDER_ERROR = 0.005
-
-
-def hunted(
-    depths: Sequence[FreezeDepth], layers: int
-) -> tuple[Sequence[FreezeDepth], Sequence[FreezeDepth]]:
-    """The depths that a hunt tests: a ladder, evenly spaced, and below it the deep ones. These
-    fine-tune at most a fourth of the layers, rounded up: most published answers do.
-    """
-    frozen = [one for one in depths if one.frozen_layers]
-    fewest = layers - math.ceil(layers / 4)
-    deep = [one for one in frozen if one.frozen_layers >= fewest] or frozen[-1:]
-    above = [one for one in frozen if one not in deep]
-    return above[:: math.ceil(len(above) / LADDER) or 1], deep
+    def __post_init__(self) -> None:
+        if isinstance(self.after, int):
+            object.__setattr__(self, "after", read_candidate(self.after).key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,64 +115,55 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpec:
-    """A search: model, task, recipe, and the two phases' plan.
-
-    layers: L of the model. tries: exploring trials of the given rates per explored depth; depths
-    that are not `explored` take the full model's rate. extend: how far a depth goes on beyond the
-    given rates, None where it does not. exploring_limit: exploring trials in all, at most; None
-    leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
-    full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
-    even if it promises little. thorough: its second looks have five seeds of the full model.
-    speculate: workers that would wait run what may prove needless.
-    ladder_error: the part of the error spent on leaving out depths of the ladder; 0: none may be.
-    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
-    seed, which certifies nothing, and for searches recorded before looks were planned. seed:
-    exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.
-    train_examples: those that are trained on; holdout_examples: those held out beside them.
-    fingerprints: compared before results are pooled. linear_probe: the frozen model is probed too.
-    findings: what is odd about the rows in use.
-    command: what is typed to start such a search, "" where that is not known.
-    """
+    """A search as it was decided: what it trains, in two phases, and how."""
 
     name: str
-    search_id: str
+    search_id: str  # unique over all machines and for ever
     model: ModelSpec
-    layers: int
+    layers: int  # L of the model
     task: TaskSpec
     recipe: Recipe
-    space: str
-    depths: tuple[FreezeDepth, ...]
-    explored: tuple[FreezeDepth, ...]
-    rates: Rates
-    tries: int
+    space: str  # the search space, as it was named
+    depths: tuple[Candidate, ...]  # all candidates, in the order of their tests
+    explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
+    rates: RateSpace  # the given ones
+    tries: int  # exploring trials of the given rates, of each explored candidate
     sampler: SamplerName
     asha: Asha | None
-    seeds: int
-    seed: int
+    seeds: int  # measuring trials of a candidate, at most
+    seed: int  # of exploring trials; measuring trials have seed+1 .. seed+seeds
     resources: Resources
     tracking_uri: str
     address: str | None = None
+    # The seeds that the certificate is judged by, whatever is measured later; None for one seed,
+    # which certifies nothing, and for searches recorded before looks were planned.
     planned_seeds: int | None = None
-    strategy: Strategy = Strategy.EVEN
-    target: float = 0.9
+    strategy: str = "even"  # by its name, which `strategy_of` knows
+    target: float = 0.9  # the share of the full model's quality to keep
+    # A hunt takes second looks that promise little.
     until_certified: bool = False
+    # Its second looks have more seeds of the full model.
     thorough: bool = False
-    speculate: bool = False
+    # The part of the error that is spent on leaving out depths of its ladder; 0: none may be.
     ladder_error: float = 0.0
+    # How far a candidate goes on beyond the given rates; None where it does not.
     extend: Extension | None = None
+    # Exploring trials in all, at most; None leaves it to `tries` and `extend`.
     exploring_limit: int | None = None
-    max_time: float | None = None
-    chance: float = 0.0
-    train_examples: int = 0
-    holdout_examples: int = 0
+    max_time: float | None = None  # seconds
+    chance: float = 0.0  # the quality of the best constant answer
+    train_examples: int = 0  # those that are trained on
+    holdout_examples: int = 0  # those held out beside them
     evaluation_examples: int = 0
-    fingerprints: dict[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)  # compared before results are pooled
     versions: dict[str, str] = field(default_factory=dict)
-    linear_probe: bool = False
-    findings: tuple[RowFinding, ...] = ()
-    command: str = ""
+    linear_probe: bool = False  # whether the frozen model is probed, too
+    findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
+    command: str = ""  # what is typed to start such a search, "" where that is not known
+    # Searches that were recorded without one have the constants of their version.
+    policy: Policy = UNRECORDED
 
-    def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
+    def trial(self, phase: Phase, depth: Candidate, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""
         return TrialSpec(
             model=self.model,
@@ -242,6 +174,13 @@ class SearchSpec:
             seed=seed,
             phase=phase,
         )
+
+    @property
+    def early_stopping(self) -> Asha | None:
+        """What stops exploring trials, with the policy's grace where none was asked for."""
+        if self.asha is None:
+            return None
+        return replace(self.asha, grace=self.asha.grace or self.policy.grace)
 
     @property
     def given_rates(self) -> tuple[float, float]:
@@ -258,78 +197,19 @@ class SearchSpec:
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
 
     @property
-    def ladder(self) -> tuple[FreezeDepth, ...]:
-        """A hunt's depths between the full model and those explored."""
-        return tuple(one for one in self.depths if one not in self.explored)
-
-    def looks(self, depth: FreezeDepth, ladder: Collection[int] | None = None) -> Looks | None:
-        """When the depth is tested, None where it is not; the full model beside any other.
-
-        ladder: frozen layers of the ladder's depths that are tested, None for all of them.
-        """
-        order = [one for one in self.depths if not one.is_embeddings_only]
-        if ladder is not None:
-            order = [one for one in order if one in self.explored or one.frozen_layers in ladder]
-        if self.planned_seeds is None or depth not in order or not order[0].is_full_model:
-            return None
-        counts: Counts = ((self.planned_seeds, self.planned_seeds),)
-        if self.strategy is Strategy.HUNT:
-            first, (here, full) = LOOKS if depth in self.explored else LADDER_LOOKS
-            counts = (first, (here, THOROUGH if self.thorough else full))
-        return Looks(
-            after=order[max(0, order.index(depth) - 1)].frozen_layers,
-            first_seed=self.seed + 1,
-            counts=counts,
-            error=round(0.05 - self.ladder_error, 3),
-        )
-
-    def first_seeds(self, depth: FreezeDepth) -> int:
-        """Measuring trials of a depth: in a hunt those of its first look."""
-        return self.seeds_at(0, depth)
-
-    def seeds_at(self, look: int, depth: FreezeDepth) -> int:
-        """Measuring trials of a depth at its first look (0) or its last (-1)."""
-        looks = self.looks(depth)
-        if looks is None or self.strategy is Strategy.EVEN:
-            return self.seeds
-        return looks.counts[look][depth.is_full_model]
-
-    @property
-    def exploring_trials(self) -> int:
-        """Planned exploring trials of the given rates."""
-        return self.tries * len(self.explored)
-
-    @property
-    def most_exploring_trials(self) -> int:
-        """Those beyond the given rates included, as many as there may be."""
-        most = self.exploring_trials
-        if self.extend is not None:
-            most += self.extend.tries * len(self.explored)
-        return most if self.exploring_limit is None else min(most, self.exploring_limit)
-
-    @property
-    def measuring_trials(self) -> int:
-        """Planned measuring trials in all; of a hunt those of the first looks."""
-        return sum(map(self.first_seeds, self.depths))
-
-    @property
-    def most_measuring_trials(self) -> int:
-        """Those of a hunt's second looks included."""
-        return sum(self.seeds_at(-1, depth) for depth in self.depths)
-
-    @property
-    def comparison(self) -> str:
-        """Everything that must agree before results are pooled, as one short line."""
+    def comparison(self) -> Comparison:
+        """Everything that must agree before results are pooled."""
         recipe = self.recipe.comparable()
-        if self.task.kind is not TaskKind.REGRESSION:
+        if self.task.classes:
             recipe.pop("standardize_targets", None)  # class labels have no unit
-        values = {
-            "weights": _short(self.fingerprints.get("weights", "?")),
-            "data": _short(self.fingerprints.get("data", "?")),
-            "metric": self.task.metric.value,
-            **recipe,
-        }
-        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        return Comparison.of(
+            {
+                "weights": _short(self.fingerprints.get("weights", "?")),
+                "data": _short(self.fingerprints.get("data", "?")),
+                "metric": self.task.metric.value,
+                **recipe,
+            }
+        )
 
 
 def _short(fingerprint: str) -> str:

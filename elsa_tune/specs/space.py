@@ -17,16 +17,16 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.candidates import REFERENCE, default_candidates, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import (
     Asha,
     RateList,
     RateRange,
-    Rates,
+    RateSpace,
     SamplerName,
-    Strategy,
     check_few,
 )
 from elsa_tune.specs.task import Metric
@@ -34,12 +34,12 @@ from elsa_tune.specs.trial import FewCount, Recipe, Seed, canonical_rate
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
-# Of a list, as the configuration of a bare dataclass cannot be given.
+# A list, as pydantic takes no configuration beside a bare dataclass.
 _RANGES = TypeAdapter(list[RateRange], config=ConfigDict(extra="forbid"))
 
 
 def _readable_rates(value: Any) -> Any:
-    """A range, a list, one rate, or the words that stand for the full model's best."""
+    """Read a range, a list, one rate, or the words that stand for the full model's best."""
     if value == FROM_FULL_MODEL:
         return value
     if isinstance(value, dict):
@@ -52,7 +52,8 @@ def _readable_rates(value: Any) -> Any:
     try:
         if not rates or any(isinstance(rate, bool) for rate in rates):
             raise ValueError
-        return RateList(values=tuple(sorted({canonical_rate(float(rate)) for rate in rates})))
+        different = {canonical_rate(float(rate)) for rate in rates}
+        return RateList(values=tuple(sorted(different)))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             "must be a rate above 0 and up to 1, a list of such rates, "
@@ -61,6 +62,7 @@ def _readable_rates(value: Any) -> Any:
 
 
 def _readable_depths(value: Any) -> Any:
+    """Check depths as a file has them; how many layers there are is not known yet."""
     if isinstance(value, list) and value:
         check_few(value, "depths")
         for depth in value:
@@ -76,44 +78,49 @@ def _readable_depths(value: Any) -> Any:
 class Space(BaseModel):
     """Every field of a search space, with its default; `--set key=value` sets any of them.
 
-    The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
-    epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
-    seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
-    as many as that takes, more if `thorough`, sooner if `speculate`. training: every other field of
-    a file (`Recipe`'s).
+    docs/reference/spaces.md describes them for users.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # Shares of L are rounded down.
     depths: Annotated[
         Literal["half", "all"] | list[int | str], BeforeValidator(_readable_depths)
     ] = "half"
     learning_rate: Annotated[
-        Rates | Literal["from_full_model"], BeforeValidator(_readable_rates)
+        RateSpace | Literal["from_full_model"], BeforeValidator(_readable_rates)
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
-    full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
-    strategy: Strategy = Strategy.EVEN
+    # What the full model explores, where the others take its best rate (FROM_FULL_MODEL).
+    full_model_learning_rate: Annotated[RateSpace, BeforeValidator(_readable_rates)] | None = None
+    # `even` measures every depth with `seeds` seeds; `hunt` those that can decide whether they keep
+    # `target` of the full model's quality, with as many seeds as that takes.
+    strategy: str = "even"
     target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
-    thorough: bool = False
-    speculate: bool = False
-    tries: FewCount | None = None
-    extend: bool = True
+    thorough: bool = False  # whether a hunt takes every second look that may certify
+    tries: FewCount | None = None  # exploring trials per depth; None: 2, of a list at most all
+    extend: bool = True  # whether to go on outward from a best rate at the border
     sampler: SamplerName = SamplerName.TPE
-    asha: Asha | None = Asha()
-    seeds: FewCount = 3
-    seed: Seed = 0
+    asha: Asha | None = Asha()  # when exploring trials stop early; None: never
+    seeds: FewCount = 3  # measuring trials per depth
+    seed: Seed = 0  # where all seeds are counted from
     linear_probe: bool = True
-    epochs: FewCount | None = None
-    metric: Metric | None = None
-    revision: str | None = None
-    training: Recipe
+    epochs: FewCount | None = None  # None: the model's default
+    metric: Metric | None = None  # None: the task's
+    revision: str | None = None  # of a model on the hub
+    training: Recipe  # every other field of a file
 
     @model_validator(mode="before")
     @classmethod
     def _with_training(cls, values: dict[str, Any]) -> dict[str, Any]:
-        own = {name: values[name] for name in values if name in OWN_FIELDS}
-        others = {str(name): values[name] for name in values if name not in OWN_FIELDS}
-        return {**own, "training": {"standardize_targets": True, **others}}
+        """Gather the recipe's fields, which a file has beside the others."""
+        own: dict[str, Any] = {}
+        recipe: dict[str, Any] = {"standardize_targets": True}
+        for name, value in values.items():
+            if name in OWN_FIELDS:
+                own[name] = value
+            else:
+                recipe[str(name)] = value
+        return {**own, "training": recipe}
 
     @model_validator(mode="after")
     def _one_way_to_the_rate(self) -> Self:
@@ -124,42 +131,45 @@ class Space(BaseModel):
             )
         if self.sampler is SamplerName.GRID and self.rates.values is None:
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
-        for name in ("thorough", "speculate"):
-            if getattr(self, name) and self.strategy is not Strategy.HUNT:
-                raise ValueError(f"{name} is for hunts; set strategy: hunt, or leave {name} out")
         return self
 
-    def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:
-        """Of a model with L layers: shallowest first, each once. SpaceError for one above L."""
+    def depths_for(self, layers: int) -> tuple[Candidate, ...]:
+        """Return the depths of a model with L layers, the full model first, each once.
+
+        Raises SpaceError for one above L.
+        """
         if self.depths == "half":
-            return default_depths(layers)
+            return default_candidates(layers)
         if self.depths == "all":
-            return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(1, layers + 1)))
+            return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
         return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))
 
     @property
     def follows_full_model(self) -> bool:
-        """Only the full model is explored; every depth then uses its best rate."""
+        """Whether only the full model is explored, and every depth uses its best rate."""
         return self.learning_rate == FROM_FULL_MODEL
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> RateSpace:
+        """The learning rates that are explored."""
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
 
     def recipe(self, default_epochs: int) -> Recipe:
+        """Return how every trial trains, on a model with this default of epochs."""
         return dataclasses.replace(self.training, epochs=self.epochs or default_epochs)
 
 
 OWN_FIELDS = frozenset(Space.model_fields) - {"training"}
+# The names of fields, by the field that holds them; "" for a file's own.
 FIELDS = {
     "": OWN_FIELDS | Recipe.__dataclass_fields__.keys(),
     "asha": Asha.__dataclass_fields__.keys(),
 }
 
 
-def _depth(text: Any, layers: int) -> FreezeDepth:
+def _depth(text: Any, layers: int) -> Candidate:
     if isinstance(text, str) and "/" in text:
         try:
             share = Fraction(text)
@@ -167,22 +177,25 @@ def _depth(text: Any, layers: int) -> FreezeDepth:
             share = Fraction(-1)
         if not 0 <= share <= 1:
             raise SpaceError(f"depth '{text}' is no share of the layers; write e.g. 8/12")
-        return FreezeDepth.of(int(share * layers))
+        return read_candidate(int(share * layers))
     if not isinstance(text, int | str):
         raise SpaceError(f"depth {quoted(text)} is no number of layers; write e.g. 6 or 8/12")
-    return FreezeDepth.of(text)
+    return read_candidate(text)
 
 
 def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
-    """Read a YAML file, or a shipped space by its name; then apply overrides, `key=value` or
-    `key.inner=value`. Raises SpaceError naming file, fields, what came and what is allowed.
+    """Read a YAML file, or a shipped space by its name; then apply overrides.
+
+    overrides: `key=value` or `key.inner=value`. Raises SpaceError naming file, fields, what came
+    and what is allowed.
     """
     file = _find(str(path))
     try:
         fields = read_yaml_file(file, yaml.SafeLoader)
     except (OSError, ValueError) as error:
         raise SpaceError(f"search space {path} cannot be read: {error}") from error
-    fields = {} if fields is None else fields
+    if fields is None:  # an empty file
+        fields = {}
     if not isinstance(fields, dict):
         raise SpaceError(f"search space {path} must be a table of `field: value` lines")
     for override in overrides:
@@ -196,8 +209,9 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
 
 
 def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
-    in a checkout those beside the package. Raises SpaceError where neither is.
+    """Return the absolute paths of the shipped search spaces by name.
+
+    A wheel has them inside the package, a checkout beside it. Raises SpaceError if neither does.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():
@@ -221,6 +235,7 @@ def _find(path: str) -> Path:
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:
+    """Set the field that an override names; its parents become tables."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise SpaceError(f"`set` {override}: write it as key=value, as in epochs=6")

@@ -7,8 +7,9 @@ _Rates = float | Sequence[float] | Mapping[str, float] | str
 
 
 class SpaceFields(TypedDict, total=False):
-    """Every field that has no option of its own; docs/reference/spaces.md says what each does. What
-    a value may be is checked by `Space`.
+    """Every field of a search space that has no option of its own.
+
+    docs/reference/spaces.md says what each does, and `Space` checks what a value may be.
     """
 
     depths: str | Sequence[int | str]
@@ -17,7 +18,6 @@ class SpaceFields(TypedDict, total=False):
     strategy: str
     target: float
     thorough: bool
-    speculate: bool
     tries: int
     extend: bool
     sampler: str

@@ -1,10 +1,9 @@
 """Which task: its texts, labels and metric, and where its data lies."""
 
-import enum
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
-from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.specs.names import OpenName
 
 
 def folded(text: str) -> str:
@@ -12,32 +11,51 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-class TaskKind(enum.StrEnum):
-    """What the head predicts."""
+class TaskKind(OpenName):
+    """What the head predicts; `tasks/types` has a file for each."""
 
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
+    CLASSIFICATION: ClassVar["TaskKind"]
+    REGRESSION: ClassVar["TaskKind"]
 
 
-class Metric(enum.StrEnum):
-    """Headline metrics, `lowest`..1, larger is better."""
+TaskKind.CLASSIFICATION = TaskKind.add("classification", "elsa_tune.tasks.types.classification")
+TaskKind.REGRESSION = TaskKind.add("regression", "elsa_tune.tasks.types.regression")
 
-    ACCURACY = "accuracy"
-    F1 = "f1"  # of label 1; two classes only
-    F1_MACRO = "f1_macro"
-    MATTHEWS = "matthews"
-    PEARSON = "pearson"
-    SPEARMAN = "spearman"
 
-    @property
-    def is_for_regression(self) -> bool:
-        """Correlations score numbers; all others score classes."""
-        return self in (Metric.PEARSON, Metric.SPEARMAN)
+class Metric(OpenName):
+    """Headline metrics, `lowest`..1, larger is better; `tasks/types` computes them."""
 
-    @property
-    def lowest(self) -> float:
-        """The lower end of the metric's range; the upper end is 1."""
-        return -1.0 if self.is_for_regression or self is Metric.MATTHEWS else 0.0
+    ACCURACY: ClassVar["Metric"]
+    F1: ClassVar["Metric"]
+    F1_MACRO: ClassVar["Metric"]
+    MATTHEWS: ClassVar["Metric"]
+    PEARSON: ClassVar["Metric"]
+    SPEARMAN: ClassVar["Metric"]
+
+    # The lower end of its range; the upper end is 1.
+    lowest: float
+    # What every constant answer scores; None where that depends on the labels.
+    of_constants: float | None
+
+    @classmethod
+    def define(
+        cls, name: str, home: str, *, lowest: float = 0.0, of_constants: float | None = None
+    ) -> Self:
+        """Add a metric with its facts, and return it. home: the caller's module."""
+        metric = cls.add(name, home)
+        metric.lowest = lowest
+        metric.of_constants = of_constants
+        return metric
+
+
+_CLASSES = "elsa_tune.tasks.types.classification"
+_VALUES = "elsa_tune.tasks.types.regression"
+Metric.ACCURACY = Metric.define("accuracy", _CLASSES)
+Metric.F1 = Metric.define("f1", _CLASSES)  # of label 1; two classes only
+Metric.F1_MACRO = Metric.define("f1_macro", _CLASSES)
+Metric.MATTHEWS = Metric.define("matthews", _CLASSES, lowest=-1.0, of_constants=0.0)
+Metric.PEARSON = Metric.define("pearson", _VALUES, lowest=-1.0, of_constants=0.0)
+Metric.SPEARMAN = Metric.define("spearman", _VALUES, lowest=-1.0, of_constants=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +85,9 @@ class FilesSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource:
-    """The task made from this machine's own Python standard library. shuffled_labels: a control,
-    from which nothing can be learnt.
-    """
+    """The task made from Python's standard library, whose rows ship with the package."""
 
-    shuffled_labels: bool = False
+    shuffled_labels: bool = False  # a control, from which nothing can be learnt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +159,8 @@ class TaskSpec:
 
     @property
     def outputs(self) -> int:
-        """Width of the head: number of classes C, or 1 for regression."""
-        return len(self.classes) if self.kind is TaskKind.CLASSIFICATION else 1
+        """Width of the head: a logit for each class, or one where there are no classes."""
+        return len(self.classes) or 1
 
     @property
     def is_published(self) -> bool:
@@ -154,33 +170,6 @@ class TaskSpec:
     @property
     def known_chance(self) -> float | None:
         """Chance of the headline metric, by name alone; None where only the data tells."""
-        if self.metric.is_for_regression or self.metric is Metric.MATTHEWS:
-            return 0.0
+        if self.metric.of_constants is not None:
+            return self.metric.of_constants
         return self.published_chance.get(self.metric.value)
-
-    def with_metric(self, metric: str | Metric) -> Self:
-        """The same task under another headline metric; the replaced one becomes a companion.
-
-        Raises UnknownNameError for no metric of ours, DataError for one that cannot score the task:
-        F1 is that of one of two classes.
-        """
-        if metric not in tuple(Metric):
-            raise UnknownNameError.among("metric", str(metric), [m.value for m in Metric])
-        wanted, is_regression = Metric(metric), self.kind is TaskKind.REGRESSION
-        allowed = [
-            one
-            for one in Metric
-            if one.is_for_regression is is_regression
-            and (one is not Metric.F1 or len(self.classes) == 2)
-        ]
-        if wanted not in allowed:
-            classes = f"a classification with {len(self.classes)} classes"
-            shape = "a regression" if is_regression else classes
-            hint = " (a task of numbers has `regression: true`)" if wanted.is_for_regression else ""
-            raise DataError(
-                f"metric '{wanted}' cannot score task '{self.name}', which is {shape}; "
-                f"allowed: {', '.join(allowed)}{hint}"
-            )
-        others = (self.metric, *self.companions)
-        companions = tuple(m for m in dict.fromkeys(others) if m is not wanted)
-        return replace(self, metric=wanted, companions=companions)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskSpec
 
@@ -212,7 +212,7 @@ class TrialSpec:
     model: ModelSpec
     task: TaskSpec
     recipe: Recipe
-    depth: FreezeDepth
+    depth: Candidate
     learning_rate: float
     seed: int
     phase: Phase = Phase.EXPLORE
@@ -225,7 +225,7 @@ class TrialSpec:
         """Its one name within the search, e.g. `measure-N3-lr3e-05-s2`."""
         mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
         rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
-        return f"{self.phase.value}-N{self.depth.label}-lr{rate}-s{self.seed}"
+        return f"{self.phase.value}-{self.depth.key}-lr{rate}-s{self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

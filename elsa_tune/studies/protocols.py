@@ -4,7 +4,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from elsa_tune.tables.results_csv import Study, printed_rows
+from elsa_tune.results.published import Study, printed_rows
 
 
 class Scale(enum.StrEnum):

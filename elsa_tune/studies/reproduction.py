@@ -12,20 +12,21 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
-from elsa_tune.searching.inputs import Request, SearchOptions, read_request
+from elsa_tune.results.published import Study, printed_rows
+from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
 from elsa_tune.searching.launch import sizes
+from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import standing
-from elsa_tune.searching.specification import differences, load_specification, specify
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.known_tasks import MISMATCHED
+from elsa_tune.searching.specification import differences, load_specification, with_seeds
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.tables.results_csv import Study, printed_rows
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.words import aligned, number_text, percent, spread
 
-_NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
+_NONE = CurvePoint(depth=REFERENCE, fine_tuned_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,17 @@ def edition(
             metric=protocol.metric,
             seeds=extent.seeds,
         )
-        whole = read_request(one, task)
+        whole = asked_inputs(one, task)
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
         size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)
         for model in models:
-            search = read_request(dataclasses.replace(one, model=model, train_size=size), task)
-            parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]
-            searches.append(dataclasses.replace(search, name=slug("-".join(parts))))
+            sized = dataclasses.replace(one, model=model, train_size=size)
+            inputs = asked_inputs(sized, task)
+            parts = [study, Path(inputs.model.name).name, inputs.task.name, str(size or "")]
+            named = dataclasses.replace(sized, name=slug("-".join(parts)))
+            searches.append(request_of(named, inputs, command=search_command(sized)))
     name, count = Counter(search.name for search in searches).most_common(1)[0]
     if count > 1:
         raise UsageError(
@@ -78,9 +81,9 @@ def edition(
     searches = [with_recorded_seeds(search) for search in searches]
     here = asked(
         study,
-        [search.model.name for search in searches],
+        [search.spec.model.name for search in searches],
         [search.seeds or 0 for search in searches],
-        [search.task.name for search in searches],
+        [search.spec.task.name for search in searches],
         extent.train_sizes,
     )
     heading = f"{study.source}, scale {scale}\nHere: {here}.\nPublished: {published(study)}."
@@ -88,19 +91,24 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
-    paths = SearchPaths(search.storage, search.name)
+    """The request with its recorded search's seeds, if those are more.
+
+    Raises StorageError if that search is recorded with other settings.
+    """
+    paths, spec = search.paths, search.spec
     try:
         recorded = load_specification(paths)
     except StorageError:
         return search  # not begun, or not to be read, which is said in its turn
-    if why := differences(specify(dataclasses.replace(search, seeds=recorded.seeds)), recorded):
+    if recorded.seeds > spec.seeds:
+        spec = with_seeds(spec, recorded.seeds)
+    if why := differences(dataclasses.replace(spec, seeds=recorded.seeds), recorded):
         raise StorageError(
             f"search '{search.name}' is recorded with other settings than this study's: here "
             f"{'; '.join(why)}; delete it by `elsa-tune searches --delete {paths.arguments}`, or "
             "name another place with `storage_path`"
         )
-    return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
+    return dataclasses.replace(search, spec=spec, seeds=spec.seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +116,7 @@ class Line:
     """One depth of one search. ours: without a quality where not measured. printed: the study's."""
 
     curve: FreezeCurve
-    depth: FreezeDepth
+    depth: Candidate
     ours: CurvePoint
     printed: CurvePoint | None
 
@@ -134,7 +142,9 @@ def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> l
 def table_text(lines: Sequence[Line]) -> str:
     rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
     for line in lines:
-        curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
+        curve = line.curve
+        ours = line.ours
+        theirs = line.printed or _NONE
         rows.append(
             (
                 *(curve.model, curve.task, number_text(curve.train_size, "{:,}", "all")),
@@ -180,7 +190,7 @@ def read_study(edition: Edition) -> StudyResults:
         try:
             found = standing(search)
             trials = found.state.trials
-            own = rows_of(found.state, search.storage / search.name)
+            own = rows_of(found.state, search.paths.folder)
             # Also the trials that MNLI's second split judged, with that as their task and quality;
             # what is kept are the predictions on the task's own split.
             second = [
@@ -189,7 +199,7 @@ def read_study(edition: Edition) -> StudyResults:
                     task=MISMATCHED,
                     quality=trials[row.trial].latest[MISMATCHED],
                     predictions=None,
-                    chance=search.task.published_chance.get(MISMATCHED),
+                    chance=search.spec.task.published_chance.get(MISMATCHED),
                 )
                 for row in own
                 if row.trial and MISMATCHED in trials[row.trial].latest

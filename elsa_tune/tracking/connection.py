@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from filelock import FileLock
-
 from elsa_tune.errors import TrackingError, first_line
 from elsa_tune.files import write_aside
+from elsa_tune.locks import open_locked
 from elsa_tune.tracking import database
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.uris import DATABASE_SCHEMES, hidden, scheme_of, shown_uri
@@ -113,7 +112,7 @@ class Connection:
             if not os.access(file.parent, os.W_OK):
                 raise PermissionError(13, "permission denied")
             # Two processes that create the schema at once race in MLflow: one sees half the tables.
-            with FileLock(file.with_name(f".{file.name}.lock"), timeout=120):
+            with open_locked(file.with_name(f".{file.name}.lock"), "ab", seconds=120):
                 if self.is_empty():
                     self._create_database(file)
             with file.open("r+b") as opened:

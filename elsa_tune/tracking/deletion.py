@@ -25,18 +25,17 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
             f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
             "what a link leads to is not ours; remove both yourself"
         )
-    lock = take_lock(paths.journal)
-    try:
-        runs = _delete_runs(paths, tracking_uri)
-        # Out of sight at once: a deletion that is cut short leaves no half of a search.
-        grave = paths.storage / f".deleted-{name}"
-        shutil.rmtree(grave, ignore_errors=True)
-        paths.folder.rename(grave)
-        shutil.rmtree(grave)
-    except OSError as error:
-        raise StorageError(f"cannot delete {paths.folder}: {error.strerror or error}") from error
-    finally:
-        lock.release()
+    with take_lock(paths.journal):
+        try:
+            runs = _delete_runs(paths, tracking_uri)
+            # Out of sight at once: a deletion that is cut short leaves no half of a search.
+            grave = paths.storage / f".deleted-{name}"
+            shutil.rmtree(grave, ignore_errors=True)
+            paths.folder.rename(grave)
+            shutil.rmtree(grave)
+        except OSError as error:
+            why = error.strerror or error
+            raise StorageError(f"cannot delete {paths.folder}: {why}") from error
     return runs
 
 

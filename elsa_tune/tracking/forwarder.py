@@ -31,7 +31,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.tracking.uris import without_credentials
 
 log = logging.getLogger(__name__)
@@ -299,9 +299,9 @@ class Sender:
             else:
                 self._report(trial, [one for one in batch if isinstance(one, Report)])
 
-    def _report(self, trial: TrialState, reports: Sequence[Report]) -> None:
+    def _report(self, trial: RecordedTrial, reports: Sequence[Report]) -> None:
         # The headline metric by its own name is `quality` once more.
-        twice = names.TWICE | {trial.params.get("metric")}
+        twice = names.TWICE | {names.metric_of(trial.start.params)}
         shown = []
         for report in reports:
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
@@ -311,7 +311,7 @@ class Sender:
         tags = {"notes": "; ".join(notes)} if notes else {}
         self._store.log(self.state.search, trial.key, shown, tags)
 
-    def _end_trial(self, trial: TrialState, record: TrialEnded) -> None:
+    def _end_trial(self, trial: RecordedTrial, record: TrialEnded) -> None:
         values = dict(record.metrics)
         last = trial.reports[-1] if trial.reports else None
         if QUALITY in values:
@@ -328,7 +328,7 @@ class Sender:
             time=record.time,
         )
         tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
-        name = names.run_name(record.trial, trial.params, record.status)
+        name = names.run_name(record.trial, trial.start.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
@@ -373,7 +373,7 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                name = names.run_name(key, trial.params, end.status)
+                name = names.run_name(key, trial.start.params, end.status)
                 self._store.end(self.state.search, end, name=name)
 
 

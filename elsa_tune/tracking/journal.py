@@ -7,19 +7,17 @@ anew.
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
-
-import filelock
+from typing import BinaryIO, TypeVar
 
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
+from elsa_tune.locks import is_locked, open_locked
 from elsa_tune.tracking.journal_records import Record, SearchStarted, decode, encode
 from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.paths import SearchPaths, lock_of, search_names
@@ -105,7 +103,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 if self._descriptor is not None:
                     os.close(self._descriptor)
                 self._descriptor = None
-                self._lock.release()
+                self._lock.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -162,8 +160,9 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         os.close(self._descriptor)
         self._descriptor = descriptor
         if not lock_of(self.path).exists():
-            before, self._lock = self._lock, take_lock(self.path)
-            before.release()
+            earlier_lock = self._lock
+            self._lock = take_lock(self.path)
+            earlier_lock.close()
         self.renewed += 1
 
 
@@ -239,15 +238,17 @@ def _read(path: Path) -> tuple[list[Record], int]:
     return records, size
 
 
-def take_lock(journal: Path) -> filelock.BaseFileLock:
-    """Take a journal's lock until its `release`; StorageError when taken or not writable."""
+def take_lock(journal: Path) -> BinaryIO:
+    """Lock a journal until what is returned is closed.
+
+    Raises StorageError where another process has the lock, or it cannot be written.
+    """
     path = lock_of(journal)
-    lock = filelock.FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not at once: whoever looks whether it is held takes it for an instant.
-        lock.acquire(1.0, poll_interval=0.02)
-    except filelock.Timeout:
+        lock = open_locked(path, "ab", seconds=1.0)
+    except TimeoutError:
         raise running(journal) from None
     except OSError as error:
         raise StorageError(
@@ -261,10 +262,5 @@ def take_lock(journal: Path) -> filelock.BaseFileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some living process holds the lock; asks for a shared one, which disturbs nobody."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    """Return whether some living process holds a journal's lock."""
+    return is_locked(path, count_shared=False)

@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.params import Params, params_record, read_params
 
 # Longer ones are no count of ours, and more than a float may hold.
 _Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
@@ -21,7 +22,6 @@ _Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 _Metric = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 # Until the year 9999, beyond which no calendar of Python goes.
 _Time = Annotated[float, Field(ge=0, le=253_402_214_400)]
-Scalar = str | bool | _Whole | float | None
 
 
 class SearchStatus(enum.StrEnum):
@@ -64,7 +64,7 @@ class SearchStarted(Record):
     attempt: _Whole
     model: str
     task: str
-    params: dict[str, str] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)  # texts in what earlier versions wrote
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ class TrialStarted(Record):
     kind: ClassVar[str] = "trial_started"
     trial: str
     attempt: _Whole = 1
-    params: dict[str, Scalar] = field(default_factory=dict)
+    params: Params = field(default_factory=lambda: read_params({}))
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -140,6 +140,8 @@ _ADAPTERS: dict[str, TypeAdapter[Any]] = {cls.kind: TypeAdapter(cls) for cls in 
 def encode(record: Record) -> str:
     """One line of JSON, without its newline. Numbers that are not finite become null."""
     fields = {spec.name: getattr(record, spec.name) for spec in dataclasses.fields(record)}
+    if isinstance(record, TrialStarted):
+        fields["params"] = params_record(record.params)
     return to_json({"kind": record.kind, **fields}, inf_nan_mode="null", fallback=_plain).decode()
 
 
@@ -156,11 +158,6 @@ def decode(line: str) -> Record:
         return record
     except ValidationError as error:
         raise ValueError(f"{kind}: {problems(error)}") from error
-
-
-def param_text(value: Scalar) -> str:
-    """A parameter as MLflow shows it: `true`, `false`, `none`, numbers that read back exactly."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _plain(value: Any) -> Any:

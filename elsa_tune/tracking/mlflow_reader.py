@@ -22,8 +22,9 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.mlflow_pages import page_of
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
-from elsa_tune.tracking.state import SearchState, TrialState, is_planned
+from elsa_tune.tracking.state import RecordedTrial, SearchState, is_planned
 from elsa_tune.tracking.uris import shown_uri
 
 
@@ -33,7 +34,7 @@ def read_searches(
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
-    Params are texts. A trial's reports are one, of its last values; a trial without params yet is
+    A trial's reports are one, of its last values; a trial without params yet is
     left out. Raises TrackingError when the store is missing, damaged or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
@@ -57,7 +58,7 @@ def read_searches(
             if names.TRIAL_TAG in run.data.tags:
                 trial = _trial_state(client, run, state.is_alive)
                 # A run gets its params a moment after it was made, or from the next driver.
-                if trial.params or trial.status.is_final:
+                if _params(run) or trial.status.is_final:
                     state.trials[trial.key] = trial
     return sorted(states.values(), key=lambda state: state.started)
 
@@ -89,7 +90,7 @@ def _trials_done(client: Any, parent: Any, search_id: str) -> int:
     for run in _runs(client, condition, within=parent.info.experiment_id):
         tags = run.data.tags
         status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
-        if names.TRIAL_TAG in tags and status.is_final and is_planned(_params(run)):
+        if names.TRIAL_TAG in tags and status.is_final and is_planned(_params(run).get("phase")):
             done.add(tags[names.TRIAL_TAG])
     return len(done)
 
@@ -143,7 +144,7 @@ def _search_state(run: Any) -> SearchState:
     )
 
 
-def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
+def _trial_state(client: Any, run: Any, is_alive: bool) -> RecordedTrial:
     tags, params = dict(run.data.tags), _params(run)
     key, started = tags[names.TRIAL_TAG], run.info.start_time / 1000
     status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
@@ -156,8 +157,8 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
         quality = {QUALITY: metrics[names.TRIAL_QUALITY]} if names.TRIAL_QUALITY in metrics else {}
         artifact = tags.get(names.PREDICTIONS)
         end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
-    return TrialState(
-        start=TrialStarted(trial=key, params=dict(params), tags=tags, time=started),
+    return RecordedTrial(
+        start=TrialStarted(trial=key, params=read_params(params), tags=tags, time=started),
         reports=reports,
         end=end,
         cut_off=None if is_alive else started,

@@ -28,9 +28,9 @@ from elsa_tune.tracking.journal_records import (
     SearchStarted,
     TrialEnded,
     TrialStarted,
-    param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
+from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import StorePaths
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
@@ -60,7 +60,8 @@ class MlflowStore(Connection):
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
         from mlflow.exceptions import MlflowException
 
-        params = {"model": record.model, "task": record.task, "search": record.name} | record.params
+        params = {"model": record.model, "task": record.task, "search": record.name}
+        params |= search_texts(record.params)
         self._begin(record, record, params, tags)
         run_id, data = self.run_id(record), [names.data_input(record)]
         try:
@@ -71,7 +72,7 @@ class MlflowStore(Connection):
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
-        params = {name: param_text(value) for name, value in record.params.items()}
+        params = param_texts(record.params)
         tags = {
             names.ATTEMPT_STARTED_TAG: str(record.milliseconds),
             # It may be another one since somebody deleted the first.
@@ -163,7 +164,9 @@ class MlflowStore(Connection):
 
         trial = record.trial if isinstance(record, TrialStarted) else ""
         is_new = trial not in self._runs_of(search)
-        name = names.run_name(trial, record.params) if trial else search.name
+        name = search.name
+        if isinstance(record, TrialStarted):
+            name = names.run_name(trial, record.params)
         attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
         tags = {**record.tags, **tags, **attempt}
         if is_new:

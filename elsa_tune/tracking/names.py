@@ -4,8 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
+from elsa_tune.specs.trial_facts import TrialFacts
+from elsa_tune.tracking.journal_records import Report, SearchStarted
+from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.words import percent, rate_text
 
 if TYPE_CHECKING:
@@ -40,7 +45,7 @@ PREDICTIONS: Final = "predictions"
 # The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
 ANSWER: Final = "answer"
 DESCRIPTION: Final = "description"
-# The decision that says which of a hunt's ladder is tested, in frozen layers.
+# The decision that says which of a hunt's ladder is tested, by their keys.
 LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
@@ -50,6 +55,8 @@ COMMAND: Final = "command"
 MACHINE_TAG: Final = "machine"
 # There too: what is odd about its rows, as JSON.
 FINDINGS_TAG: Final = "row_findings"
+# There too: the constants that it was planned by, as JSON.
+POLICY_TAG: Final = "policy"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 
@@ -93,43 +100,60 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
-    """Return `N6 2e-5 s1`, `N6 2e-5 explore, stopped early`, or the key of a trial without a rate."""
-    rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
-    if phase == Phase.PROBE:
+def run_name(key: str, params: TrialFacts | UnreadParams, status: TrialStatus | None = None) -> str:
+    """Return `N6 2e-5 s1`, or `N6 2e-5 explore, stopped early`; without a rate the key."""
+    name = key
+    if params.phase == Phase.PROBE:
         name = "linear probe"
-    elif not isinstance(rate, float):
-        name = key
-    else:
-        is_bare = params.get("embeddings_frozen") and not params.get("frozen_layers")
-        depth = "embeddings" if is_bare else f"N{params.get('frozen_layers')}"
-        name = f"{depth} {rate_text(rate)} " + (
-            f"s{seed}" if phase == Phase.MEASURE else f"{phase}"
-        )
+    elif isinstance(params, TrialFacts) and params.learning_rate is not None:
+        candidate = params.candidate
+        # A bare number would not say of what.
+        what = candidate.key if candidate.label.isdecimal() else candidate.label
+        run = f"s{params.seed}" if params.phase is Phase.MEASURE else params.phase.value
+        name = f"{what} {rate_text(params.learning_rate)} {run}"
     if status in (None, TrialStatus.COMPLETED):
         return name
     return f"{name}, {status.value.replace('_', ' ')}"
 
 
+def metric_of(params: TrialFacts | UnreadParams) -> object:
+    """Return the name of the trial's headline metric, None where that is not known."""
+    return params.metric if isinstance(params, TrialFacts) else params.values.get("metric")
+
+
 def curve_reports(answers: Any, time: float) -> list[Report]:
-    """The curve as metrics with step = frozen layers, and the operating points; [] for several."""
+    """Return the curve as metrics with step = rank (frozen layers), and the operating points.
+
+    [] for several answers.
+    """
     if (answer := _only(answers)) is None:
         return []
-    found: dict[int, dict[str, float]] = {0: {}}
-    for depth in answer.get("curve", ()):
-        step, is_bare = depth["frozen_layers"], depth["embeddings_frozen"]
-        # Trained layers on frozen embeddings have the full model's step.
-        if depth["quality"] is not None and (step or not is_bare):
-            values = {metric: depth[name] for metric, name in _OF_CURVE.items()}
-            there = {name: float(value) for name, value in values.items() if value is not None}
-            found.setdefault(step, {}).update(there)
+    by_step: dict[int, dict[str, float]] = {0: {}}
+    for point in answer.get("curve", ()):
+        candidate = _candidate_of(point)
+        if candidate is None or not candidate.is_tested or point["quality"] is None:
+            continue
+        if not float(candidate.rank).is_integer():
+            continue  # MLflow's steps are whole numbers
+        metrics = by_step.setdefault(int(candidate.rank), {})
+        for metric, name in _OF_CURVE.items():
+            if point[name] is not None:
+                metrics.setdefault(metric, float(point[name]))
     for metric, name in _POINTS.items():
         if (tuned := (answer.get(name) or {}).get("fine_tuned_layers")) is not None:
-            found[0][metric] = float(tuned)
+            by_step[0][metric] = float(tuned)
     return [
         Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
-        for step, metrics in found.items()
+        for step, metrics in by_step.items()
     ]
+
+
+def _candidate_of(point: Mapping[str, Any]) -> Candidate | None:
+    """Return the candidate of a curve's point in an answer's JSON."""
+    try:
+        return recorded_candidate(point)
+    except SpaceError:
+        return None
 
 
 def answer_tags(answers: Any) -> dict[str, str]:
@@ -146,17 +170,17 @@ def answer_tags(answers: Any) -> dict[str, str]:
         probe = answer.get("linear_probe") or {}
         kept = percent(probe.get("retention"))
         return none | {"k": f"0 of {layers} (linear model)", "kept": kept, "certified": "no"}
-    depths = [
-        depth
-        for depth in answer.get("curve", ())
-        if depth["fine_tuned_layers"] == tuned
-        # Frozen embeddings alone leave as many layers to fine-tune as the full model has.
-        and (depth["frozen_layers"] or not depth["embeddings_frozen"])
-    ]
+    retention = None
+    for point in answer.get("curve", ()):
+        candidate = _candidate_of(point)
+        # What is only drawn beside the curve may leave as many layers to fine-tune.
+        if point["fine_tuned_layers"] == tuned and candidate is not None and candidate.is_tested:
+            retention = point["retention"]
+            break
     rate = advice.get("learning_rate")
     return {
         "k": f"{tuned} of {layers}",
-        "kept": percent(depths[0]["retention"] if depths else None),
+        "kept": percent(retention),
         "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
         "rate": "-" if rate is None else rate_text(rate),
     }
@@ -190,9 +214,9 @@ def data_input(search: SearchStarted) -> "DatasetInput":
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     sizes = {
-        name: int(search.params[name])
+        name: int(str(search.params[name]))
         for name in ("train_examples", "holdout_examples", "evaluation_examples")
-        if search.params.get(name, "").isdigit()
+        if str(search.params.get(name, "")).isdigit()
     }
     fingerprint = search.tags.get("fingerprint.data", "unknown")
     data = Dataset(

@@ -5,26 +5,26 @@ import os
 import shlex
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ResultsError, SpaceError
+from elsa_tune.errors import ResultsError
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.search import Looks
-from elsa_tune.specs.trial import Phase
+from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
+from elsa_tune.tracking.params import UnreadParams
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 
-_ROW = TypeAdapter(ResultRow)
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
-_DEPTH = ("frozen_layers", "embeddings_frozen")
+_POLICY = TypeAdapter(Policy)
 RUN_SCHEME = "runs:/"
 
 
@@ -32,11 +32,11 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """A row for each trial that is not final, by their start. folder: the search's. Raises
     ResultsError for a trial that lacks what a row needs.
     """
-    findings = findings_of(state)
+    findings, policy = findings_of(state), policy_of(state)
     return [
-        replace(_row(state.search.name, trial, folder), findings=findings)
+        replace(_row(state.search.name, trial, folder), findings=findings, policy=policy)
         for trial in state.trials.values()
-        if trial.params.get("phase") != Phase.FINAL
+        if trial.start.params.phase != Phase.FINAL
     ]
 
 
@@ -48,43 +48,82 @@ def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
         return ()
 
 
+def policy_of(state: SearchState) -> Policy:
+    """Return what a search was planned by, and is answered by. Raises ResultsError.
+
+    One that was recorded before policies were has the constants of its version.
+    """
+    text = state.search.tags.get(POLICY_TAG)
+    if text is None:
+        return UNRECORDED
+    try:
+        return _POLICY.validate_json(text)
+    except ValidationError as error:
+        raise ResultsError(
+            f"the policy of search '{state.search.name}' cannot be read: {problems(error)}"
+        ) from error
+
+
 def origin_of(state: SearchState) -> Origin:
     """When a search started, on which machine and by which command, as far as that is recorded."""
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
     place = ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
-    return Origin(place=place, command=state.search.params.get(COMMAND, ""))
+    return Origin(place=place, command=str(state.search.params.get(COMMAND, "")))
 
 
-def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
-    recorded = {**trial.params, **trial.latest, "search": search}
-    values: dict[str, Any] = {
-        name: value for name, value in recorded.items() if value not in (None, "", "none")
-    }
-    artifact = trial.end.artifact if trial.end else None
-    values |= {
-        "depth": {name: values[name] for name in _DEPTH if name in values},
-        "status": trial.status,
-        "epochs_run": max((report.evaluation for report in trial.reports), default=None),
-        "trial": trial.key,
-        "quality": values.get("quality"),
-        "examples": values.get("evaluation_examples"),
-        "predictions": predictions_place(artifact, folder, trial.run_id),
-    }
-    if "given_rates" in values:
-        values["given_rates"] = str(values["given_rates"]).split("..")
+def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
+    """Return one recorded trial as a row. Raises ResultsError for a record that is not complete."""
+    params, metrics = trial.start.params, trial.latest
     try:
-        if "layers" not in values:
-            values["layers"] = int(values["frozen_layers"]) + int(values["fine_tuned_layers"])
-        if "looks" in values:
-            values["looks"] = Looks.of(str(values["looks"]))
-        return _ROW.validate_python(values)
-    except (KeyError, ValueError, SpaceError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else problems(error)
+        if isinstance(params, UnreadParams):
+            raise ValueError(params.why)
+        if params.model is None or params.task is None or params.layers is None:
+            raise ValueError("it does not say which model and task it is of")
+        return ResultRow(
+            model=params.model,
+            task=params.task,
+            layers=params.layers,
+            depth=params.candidate,
+            quality=metrics.get(QUALITY),
+            status=trial.status,
+            phase=params.phase,
+            metric=params.metric,
+            selection=params.selection,
+            # Early versions recorded it with every evaluation.
+            chance=metrics.get("chance", params.chance),
+            learning_rate=params.learning_rate,
+            seed=params.seed,
+            train_size=params.train_size,
+            epochs=params.epochs,
+            epochs_run=max((report.evaluation for report in trial.reports), default=None),
+            search=search,
+            trial=trial.key,
+            comparison=params.comparison,
+            train_seconds=metrics.get("train_seconds"),
+            peak_memory_mb=metrics.get("peak_memory_mb"),
+            trainable_parameters=_count(metrics, "trainable_parameters"),
+            examples=params.evaluation_examples,
+            predictions=predictions_place(
+                trial.end.artifact if trial.end else None, folder, trial.run_id
+            ),
+            given_rates=params.given_rates,
+            looks=params.looks,
+            probe_examples=_count(metrics, PROBE_EXAMPLES),
+        )
+    except ValueError as error:
         raise ResultsError(
-            f"trial {trial.key} of search '{search}' is not a complete record: {why}; "
+            f"trial {trial.key} of search '{search}' is not a complete record: {error}; "
             "ask another with `search`, or delete it: elsa-tune searches --delete "
             f"{shlex.quote(search)}"
         ) from error
+
+
+def _count(metrics: Mapping[str, float], name: str) -> int | None:
+    """Return a count, which the record keeps among the metrics. Raises ValueError for none."""
+    value = metrics.get(name)
+    if value is not None and (value < 0 or not value.is_integer()):
+        raise ValueError(f"field '{name}' must be a whole number, 0 or more, not {value:g}")
+    return None if value is None else int(value)
 
 
 class KeptPredictions:

@@ -1,18 +1,19 @@
 """What a journal says of a search and of its trials, replayed from the records."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from elsa_tune.errors import StorageError
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
-    Scalar,
     SearchEnded,
     SearchStarted,
     SearchStatus,
@@ -20,30 +21,46 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialState:
-    """A trial's last attempt. cut_off: when its search ended or was resumed before it did.
-    run_id: its run in MLflow, where it was read from there.
+class RecordedTrial:
+    """A trial's last attempt, as journal or MLflow have it.
+
+    What else the package asks of a recorded trial is a projection of this one: `known_trial` is
+    the plan's, `rows_of` the answers'.
     """
 
     start: TrialStarted
     reports: tuple[Report, ...] = ()
     end: TrialEnded | None = None
-    cut_off: float | None = None
-    run_id: str | None = None
+    cut_off: float | None = None  # when its search ended or was resumed before it did
+    run_id: str | None = None  # its run in MLflow, where it was read from there
 
     @property
     def key(self) -> str:
         return self.start.trial
 
     @property
-    def params(self) -> Mapping[str, Scalar]:
-        return self.start.params
+    def facts(self) -> TrialFacts:
+        """What the trial is. Raises StorageError where the record does not say it."""
+        params = self.start.params
+        if isinstance(params, UnreadParams):
+            raise StorageError(f"trial {self.key} is not a complete record: {params.why}")
+        return params
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it is one of the plan: neither the linear probe nor a final one is."""
+        return is_planned(self.start.params.phase)
+
+    def reported(self, metric: str) -> tuple[float, ...]:
+        """Return a metric's values at the evaluations that have it, in order."""
+        return tuple(one.metrics[metric] for one in self.reports if metric in one.metrics)
 
     @property
     def runs(self) -> bool:
@@ -88,7 +105,7 @@ class SearchState:
     started: float = 0.0
     end: SearchEnded | None = None
     is_alive: bool = True
-    trials: dict[str, TrialState] = field(default_factory=dict)
+    trials: dict[str, RecordedTrial] = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)
     counted: int | None = None
 
@@ -115,7 +132,7 @@ class SearchState:
         elif isinstance(record, Decision):
             self.decisions[record.what] = record.value
         elif isinstance(record, TrialStarted):
-            self.trials[record.trial] = TrialState(start=record)
+            self.trials[record.trial] = RecordedTrial(start=record)
         elif isinstance(record, Report | TrialEnded) and self.expects(record):
             trial = self.trials[record.trial]
             if isinstance(record, Report):
@@ -137,16 +154,16 @@ class SearchState:
 
     @property
     def status_text(self) -> str:
-        """In words."""
+        """The status in words; "not begun" before the first session."""
         return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
 
     @property
-    def planned_trials(self) -> list[TrialState]:
+    def planned_trials(self) -> list[RecordedTrial]:
         """Those of the plan."""
-        return [one for one in self.trials.values() if is_planned(one.params)]
+        return [one for one in self.trials.values() if one.is_planned]
 
     @property
-    def final_trials(self) -> list[TrialState]:
+    def final_trials(self) -> list[RecordedTrial]:
         """Those that `resume` keeps."""
         return [trial for trial in self.planned_trials if trial.status.is_final]
 
@@ -169,9 +186,9 @@ class SearchState:
                 self.trials[key] = replace(trial, cut_off=time)
 
 
-def is_planned(params: Mapping[str, Scalar]) -> bool:
-    """Whether a trial is one of the plan: neither the linear probe nor a final one is."""
-    return params.get("phase") not in (Phase.PROBE, Phase.FINAL)
+def is_planned(phase: object) -> bool:
+    """Whether a trial of this phase is one of the plan."""
+    return phase not in (Phase.PROBE, Phase.FINAL)
 
 
 def read_state(journal: Path) -> SearchState:

@@ -6,7 +6,7 @@ Shapes: E texts, C outputs of a task.
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted
 from elsa_tune.files import PLAIN_NAME
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
 from elsa_tune.training.data.preparation import tokenised
 from elsa_tune.training.data.tokens import Split, TokenRows
 from elsa_tune.training.forward.equality import twin
@@ -29,9 +32,10 @@ from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
 from elsa_tune.training.model.encoder import LOCAL, explained, without_kernels
-from elsa_tune.training.model.parts import divide
 
-ABOUT, PREFIX, BRANCHES = "bundle.json", "prefix.safetensors", "branches"
+ABOUT = "bundle.json"
+PREFIX = "prefix.safetensors"
+BRANCHES = "branches"
 
 Text = str | tuple[str, str]
 
@@ -42,6 +46,11 @@ class Member:
 
     model: PreTrainedModel
     tokenizer: Any
+    # What was trained of it: found once, for a bundle takes the model apart.
+    trainable: Trainable = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trainable", methods.apply(self.model, self.candidate))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -49,18 +58,23 @@ class Member:
         return self.model.config.elsa_tune  # type: ignore[no-any-return]  # untyped
 
     @property
-    def depth(self) -> FreezeDepth:
-        """What was frozen."""
-        return FreezeDepth(self.facts["frozen_layers"], self.facts["embeddings_frozen"])
+    def candidate(self) -> Candidate:
+        """How it was adapted."""
+        return recorded_candidate(self.facts)
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether its first layers, or its embeddings, are the base model's."""
+        return not self.trainable.embeddings_train
 
     def frozen(self) -> dict[str, Tensor]:
-        """Its frozen tensors, by name."""
-        names = divide(self.model).frozen(self.depth)
+        """Return the tensors of its frozen prefix, by name."""
+        names = frozen_prefix(self.model, self.trainable)
         return {name: x.detach() for name, x in self.model.named_parameters() if name in names}
 
 
 def read_members(folder: Path) -> dict[str, Member]:
-    """The models of a bundle, each complete, or an exported model, called as its folder.
+    """Read the models of a bundle, each complete, or an exported model, called as its folder.
 
     What the models of a bundle share is in memory once. Raises ModelError.
     """
@@ -101,7 +115,7 @@ def read_members(folder: Path) -> dict[str, Member]:
 
 
 def check_name(name: str) -> None:
-    """A task's name is a file's in a bundle: a foreign one must not lead out of the folder.
+    """Refuse a task's name that is no file's name: a foreign one must not lead out of a bundle.
 
     Raises ValueError.
     """
@@ -113,15 +127,16 @@ def check_name(name: str) -> None:
 
 
 def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]:
-    """The prefix down to the deepest frozen layer, what each model has beside its own frozen
-    layers, and the tokenizer, into a folder that is there; returns the `tasks` of its ABOUT.
+    """Write a bundle's prefix, branches and tokenizer into a folder that is there.
 
-    Raises OSError or SafetensorError.
+    The prefix goes down to the deepest frozen layer; a branch is what a model has beside its own
+    frozen layers. Returns the `tasks` of its ABOUT. Raises OSError or SafetensorError.
     """
     (folder / BRANCHES).mkdir()
     save_file(deepest(members).frozen(), folder / PREFIX)
     for name, member in members.items():
-        state, frozen = member.model.state_dict(), member.frozen()
+        state = member.model.state_dict()
+        frozen = member.frozen()
         branch = {key: x for key, x in state.items() if key not in frozen}
         save_file(branch, folder / BRANCHES / f"{name}.safetensors")
     tokenizer = deepest(members).tokenizer
@@ -132,12 +147,15 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
 
 
 def deepest(members: Mapping[str, Member]) -> Member:
-    """One with the most frozen layers."""
-    return max(members.values(), key=lambda member: member.depth)
+    """Return the first of those with the longest frozen prefix."""
+    return max(
+        members.values(),
+        key=lambda member: (member.trainable.first_trained_layer, member.has_prefix),
+    )
 
 
 def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
-    """Logits [E, C] of one model by transformers' own code, on one padded batch."""
+    """Return logits [E, C] of one model by transformers' own code, on one padded batch."""
     inputs = member.tokenizer(
         *split_texts(texts).texts,
         padding=True,
@@ -151,15 +169,11 @@ def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """One task's answers to E texts, as transformers' pipeline gives them.
+    """One task's answers to E texts, as transformers' pipeline gives them."""
 
-    labels: [E], of a regression the name of its value. scores: float32 [E], the label's probability
-    or the value. logits: float32 [E, C].
-    """
-
-    labels: tuple[str, ...]
-    scores: NDArray[np.float32]
-    logits: NDArray[np.float32]
+    labels: tuple[str, ...]  # [E]; of a regression the name of its value
+    scores: NDArray[np.float32]  # [E], the label's probability, or the value
+    logits: NDArray[np.float32]  # [E, C]
 
     def __repr__(self) -> str:
         texts = len(self.labels)
@@ -173,26 +187,31 @@ class Bundle:
     """
 
     def __init__(self, members: Mapping[str, Member], packed: bool) -> None:
-        """members: are taken apart. packed: run on packed tokens, else on padded batches.
+        """Take the members apart. packed: run them on packed tokens, else on padded batches.
 
         Raises ValueError for an architecture that cannot be run so.
         """
         base = deepest(members)
-        self._tokenizer, self._turn = base.tokenizer, threading.Lock()
+        self._tokenizer = base.tokenizer
+        self._turn = threading.Lock()
         self._configs: dict[str, Any] = {n: member.model.config for n, member in members.items()}
 
-        def runs(model: PreTrainedModel, depth: FreezeDepth) -> PackedModel | PaddedModel:
-            return PackedModel(model, depth) if packed else PaddedModel(model, base.tokenizer)
+        def runs(model: PreTrainedModel, begin: int) -> PackedModel | PaddedModel:
+            return PackedModel(model, begin) if packed else PaddedModel(model, base.tokenizer)
 
-        self._prefix = runs(twin(base.model), base.depth)
-        self._branches = {n: runs(member.model, member.depth) for n, member in members.items()}
-        self.tasks, self.how = tuple(members), self._prefix.how
+        self._prefix = runs(twin(base.model), base.trainable.first_trained_layer)
+        self._branches = {
+            name: runs(member.model, members[name].trainable.first_trained_layer)
+            for name, member in members.items()
+        }
+        self.tasks = tuple(members)
+        self.how = self._prefix.how
         # Behind which layer a task leaves the shared ones; the others run from the tokens, as one
         # does that has nobody to share with.
         self._begins = {
-            name: min(member.depth.frozen_layers, self._prefix.deepest)
-            for name, member in members.items()
-            if len(members) > 1 and not member.depth.is_full_model
+            name: min(members[name].trainable.first_trained_layer, self._prefix.deepest)
+            for name in members
+            if len(members) > 1 and not members[name].trainable.embeddings_train
         }
         for name, begin in self._begins.items():
             self._branches[name].drop_prefix(begin)
@@ -201,11 +220,11 @@ class Bundle:
         return f"Bundle({', '.join(self.tasks)}; {self.how})"
 
     def facts(self, task: str) -> dict[str, Any]:
-        """What `export` wrote of a task's model into its configuration."""
+        """Return what `export` wrote of a task's model into its configuration."""
         return self._configs[task].elsa_tune  # type: ignore[no-any-return]  # untyped
 
     def labels(self, task: str) -> tuple[str, ...]:
-        """A task's classes in the order of its logits; () of a regression."""
+        """Return a task's classes in the order of its logits; () of a regression."""
         config = self._configs[task]
         if config.problem_type == "regression":
             return ()
@@ -215,7 +234,7 @@ class Bundle:
     def predict(
         self, texts: Sequence[Text], tasks: Sequence[str] | None = None
     ) -> dict[str, Prediction]:
-        """By task, all of them by default, the answers to these texts, or pairs of texts.
+        """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 
         The shared layers run once, as deep as the tasks need; each goes on from its own depth.
         Raises UnknownNameError, and DataError for what are no texts.
@@ -226,51 +245,52 @@ class Bundle:
                 raise UnknownNameError.among("task", name, self.tasks)
         split = split_texts(texts)
         shapes = {name: (len(split), self._configs[name].num_labels) for name in names}
-        found = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        logits_of = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         if names and len(split):
             with self._turn, torch.inference_mode():
-                self._fill(split, found)
+                self._fill(split, logits_of)
         predictions = {}
-        for name, logits in found.items():
-            config, scores = self._configs[name], torch.from_numpy(logits)
+        for name, logits in logits_of.items():
+            config = self._configs[name]
+            scores = torch.from_numpy(logits)
             if config.problem_type != "regression":
                 scores = scores.softmax(1)
             labels = tuple(config.id2label[number] for number in logits.argmax(1).tolist())
             predictions[name] = Prediction(labels, scores.amax(1).numpy(), logits)
         return predictions
 
-    def _fill(self, split: Split, found: Mapping[str, NDArray[np.float32]]) -> None:
-        limits = {name: self._configs[name].elsa_tune["max_length"] for name in found}
+    def _fill(self, split: Split, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
+        limits = {name: self._configs[name].elsa_tune["max_length"] for name in logits_of}
         rows = tokenised(split, max(limits.values()), self._tokenizer)
         longest = int(rows.lengths.max())
         # Only where a text is cut do tasks with another limit read other tokens.
         for limit in {min(limit, longest) for limit in limits.values()}:
             cut = rows if limit == longest else tokenised(split, limit, self._tokenizer)
-            self._run(cut, {n: found[n] for n in found if min(limits[n], longest) == limit})
+            self._run(cut, {n: logits_of[n] for n in logits_of if min(limits[n], longest) == limit})
 
-    def _run(self, rows: TokenRows, found: Mapping[str, NDArray[np.float32]]) -> None:
+    def _run(self, rows: TokenRows, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
         order = np.argsort(rows.lengths, kind="stable")
         rows = rows.take(order)
-        wanted = {self._begins[name] for name in found if name in self._begins}
+        wanted = {self._begins[name] for name in logits_of if name in self._begins}
         for chunk in passes(rows):
             batch: Any = self._prefix.batch(rows, chunk)
             places = batch.places - int(rows.offsets[chunk[0]])
             behind = dict(self._prefix.behind(rows, chunk, wanted)) if wanted else {}
-            for name, into in found.items():
+            for name, into in logits_of.items():
                 given = behind[self._begins[name]][places] if name in self._begins else None
                 into[order[batch.rows]] = self._branches[name](batch, given)
 
 
 @checked()
 def load_bundle(folder: str | Path) -> Bundle:
-    """A folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
+    """Load a folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
     members = read_members(Path(folder))
     with explained(f"{folder} cannot be read as a bundle"):
         return Bundle(members, json.loads((Path(folder) / ABOUT).read_text())["runs"] == "packed")
 
 
 def split_texts(texts: Sequence[Text]) -> Split:
-    """Texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
+    """Return texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise DataError("give a list of texts, or a list of pairs of texts")
     rows = [(row,) if isinstance(row, str) else row for row in texts]

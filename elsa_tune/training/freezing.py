@@ -9,17 +9,19 @@ from transformers import PreTrainedModel
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.model import parts
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import frozen_modules
+from elsa_tune.training.model.parts import layer_list
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What `freeze` did to a model of `layers` encoder layers; the other two count parameters."""
+    """What `freeze` did to a model."""
 
     frozen_layers: int
-    layers: int
-    frozen_parameters: int
-    trainable_parameters: int
+    layers: int  # of the encoder, frozen or not
+    frozen_parameters: int  # how many numbers stay as they are
+    trainable_parameters: int  # how many train
 
     def __str__(self) -> str:
         total = self.frozen_parameters + self.trainable_parameters
@@ -45,18 +47,18 @@ def freeze(
     """
     depth = FreezeDepth.of(frozen_layers)
     _check(model)
-    parts.freeze(model, depth)
+    trainable = methods.apply(model, depth)
     for module in model.modules():
         for number, hook in list(module._forward_pre_hooks.items()):
             if hook is _stay_in_evaluation:  # of an earlier call
                 del module._forward_pre_hooks[number]
-    for module in [] if frozen_dropout else parts.prefix_modules(model, depth):
+    for module in [] if frozen_dropout else frozen_modules(model, trainable):
         module.eval()
         module.register_forward_pre_hook(_stay_in_evaluation)
     counts = {True: 0, False: 0}
     for parameter in model.parameters():
         counts[parameter.requires_grad] += parameter.numel()
-    return Frozen(depth.frozen_layers, len(parts.layer_list(model)), counts[False], counts[True])
+    return Frozen(depth.frozen_layers, len(layer_list(model)), counts[False], counts[True])
 
 
 def _stay_in_evaluation(module: nn.Module, arguments: Any) -> None:

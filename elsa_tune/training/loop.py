@@ -16,14 +16,17 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
-from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, pool
+from elsa_tune.training.model.encoder import load_classifier, own_what_trains
+from elsa_tune.training.model.parts import layer_list
+from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
 from elsa_tune.words import rate_text
 
@@ -46,15 +49,15 @@ def train(
     data: TaskData | None = None,
     *,
     device: str | None = None,
-    depths: Sequence[int] = (),
+    depths: Sequence[Candidate] = (),
     keep: Keep | None = None,
     on_step: OnStep | None = None,
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
-    there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
-    the same pass over the model as this trial's. keep: called after every evaluation that may give
+    there is one. depths: all candidates of the search, whose frozen prefixes are kept in the same
+    pass over the model as this trial's. keep: called after every evaluation that may give
     the trial's quality, at last with the one that does. on_step: called after every optimiser step.
     The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before
     in the process: weights, head, order of examples and dropout follow `trial.seed`.
@@ -74,7 +77,7 @@ def train(
 
 
 def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
-    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
+    """Train as `train` does, without evaluations and without end; yield each step's rows."""
     where = machine.torch_device(device)
     with (
         machine.reproducible(trial.seed, where, trial.recipe.precision),
@@ -94,11 +97,13 @@ class _Run:
         trial: TrialSpec,
         data: TaskData,
         device: torch.device,
-        depths: Sequence[int] = (),
+        depths: Sequence[Candidate] = (),
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
-        self.trial, self.data, self.device = trial, data, device
+        self.trial = trial
+        self.data = data
+        self.device = device
         self.memory = machine.PeakMemory(device)
         self.precision = machine.resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial, data, device)
@@ -122,7 +127,9 @@ class _Run:
         self.scores: list[float] = []
         self.predictions = np.empty(0)
         self.train_seconds = 0.0
-        if device.type in _TRIED_ON and (note := machine.made_strict(self._few_gradients, device)):
+        if device.type in _TRIED_ON and (
+            note := machine.try_deterministic(self._few_gradients, device)
+        ):
             self.notes.append(note)
 
     def _few_gradients(self) -> None:
@@ -132,28 +139,30 @@ class _Run:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _frozen_model(self, depths: Sequence[int]) -> Runner:
-        trial, objective = self.trial, self.objective
-        model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
+    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
+        trial = self.trial
+        objective = self.objective
+        model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+        trainable = methods.apply(model, trial.depth)
+        own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-        freeze(model, trial.depth)
         pool(model, trial.recipe.pooling)
         # Counted here: of the word table the runner keeps only the rows that the data use.
         self.trainable_parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         setting = Setting(
-            depth=trial.depth,
+            trainable=trainable,
             recipe=trial.recipe,
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            depths=depths,
+            others=methods.first_trained_layers(depths, len(layer_list(model))),
             keeps_words=self.keep is not None,
         )
         if self.keep is not None:
             # By identity: whatever runs the model moves its modules, and trains these.
             self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with machine.forked(self.device):
+        with machine.preserve_rng(self.device):
             return runner_for(model, self.data, setting)
 
     def close(self) -> None:
@@ -166,7 +175,8 @@ class _Run:
     def evaluations(self, on_step: OnStep | None = None) -> Iterator[EpochResult]:
         """Train from evaluation to evaluation."""
         batches = shuffled_batches(self.trial, len(self.data.train))
-        step, seen = 0, 0
+        step = 0
+        seen = 0
         for number, point in enumerate(self.points, start=1):
             started = time.perf_counter()
             self.runner.train(True)
@@ -189,11 +199,11 @@ class _Run:
                     f"{rate_text(self.trial.learning_rate)} may help"
                 )
             result = self._result(number, step, seen, train_loss)
-            with machine.forked(self.device):  # whoever takes it may draw random numbers too
+            with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
                 yield result
 
     def step(self, batch: IndexArray) -> Tensor:
-        """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
+        """Take an optimiser step on a batch; return its losses' sum, a scalar on the device."""
         loss_sum = self._gradients(batch)
         # No activation is left here: smaller micro-batches would make no room for AdamW's state.
         if machine.within_memory(self._descend) is None:
@@ -248,7 +258,8 @@ class _Run:
         evaluated = (split for split in self.data.splits() if split != "train")
         logits = {split: self._evaluate(split) for split in evaluated}
         metrics, eval_loss, predictions = self.objective.assess(step, logits)
-        quality, holdout = metrics[self.trial.task.metric.value], metrics.pop(HOLDOUT, None)
+        quality = metrics[self.trial.task.metric.value]
+        holdout = metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
         self.scores.append(quality if holdout is None else holdout)
         if chosen_evaluation(recipe.selection, self.scores) == number - 1:
@@ -282,7 +293,7 @@ class _Run:
 
     @torch.inference_mode()
     def _evaluate(self, split: str) -> Tensor:
-        """Logits [E, C] of every row; batches go by length, so that little is padding."""
+        """Return logits [E, C] of every row; batches go by length, so that little is padding."""
         self.runner.train(False)
         rows = self.data.splits()[split]
         by_length = np.argsort(rows.lengths, kind="stable")
@@ -301,10 +312,13 @@ class _Run:
 
 
 def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices, not on biases and norms; with bias correction, for
-    without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
+    """Return AdamW with weight decay on matrices, not on biases and norms.
+
+    With bias correction, for without it few-sample fine-tuning is unstable (Mosbach et al. 2020;
+    Zhang et al. 2020).
     """
-    matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    matrices = [p for p in trained if p.ndim >= 2]
+    others = [p for p in trained if p.ndim < 2]
     decays = ((matrices, trial.recipe.weight_decay), (others, 0.0))
     groups = [{"params": some, "weight_decay": decay} for some, decay in decays if some]
     return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
@@ -320,7 +334,7 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
 
 
 def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
-    """The optimiser steps (1-based) after which a trial is evaluated; the last one ends it."""
+    """Return the optimiser steps (1-based) after which a trial is evaluated; the last ends it."""
     per_epoch = math.ceil(train_size / recipe.batch_size)
     parts = recipe.evaluations_per_epoch
     if parts > per_epoch:
@@ -336,7 +350,7 @@ def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
 
 
 def few_steps(recipe: Recipe, steps: int) -> str | None:
-    """What to tell who plans trials of so few optimiser steps; None where they are enough."""
+    """Return what to tell who plans trials of so few optimiser steps; None if they are enough."""
     if steps >= FEW_STEPS:
         return None
     per_epoch = steps // recipe.epochs
@@ -348,7 +362,7 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
 
 
 def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
-    """Indices of the training examples, batch after batch, a fresh order each epoch, without end.
+    """Yield batches of training examples' numbers, a fresh order each epoch, without end.
 
     By a generator of their own: the order is the same at every depth and whatever dropout draws.
     """

@@ -40,45 +40,43 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use: the machine's, or fewer under Slurm or taskset."""
+    """Return the CPU cores that this process may use: fewer than all under Slurm or taskset."""
     return len(os.sched_getaffinity(0))
 
 
 def identity(device: str) -> str:
-    """For what is measured here: by host (a home may be shared), cores, torch, device and GPU."""
+    """Return a name for what is measured here: of host, cores, torch, device and GPU."""
     here = (socket.gethostname(), usable_cores(), torch.__version__, device)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     return slug("-".join(map(str, (*here, gpu))))
 
 
 def torch_device(name: str) -> torch.device:
-    """Of `cpu` or `cuda`: the GPU by its number, without which some of torch's functions (the
-    memory fraction's) do not take it. A process trains on its current GPU alone.
+    """Return torch's device for `cpu` or `cuda`, a GPU by its number.
+
+    Without one some of torch's functions (the memory fraction's) do not take it. A process trains
+    on its current GPU alone.
     """
     return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """What a process finds of its GPU, or why it cannot use one; then the rest is empty.
+    """What a process finds of its GPU, or why it cannot use one; then the rest is empty."""
 
-    memory: all of it, in bytes. free: what no process has taken, in bytes; None where nobody asked.
-    has_bf16: whether it has units for bf16 and TF32. has_flash: whether flash attention runs on it.
-    torch: the version that looked. fault: why torch cannot use it.
-    """
-
-    torch: str
+    torch: str  # the version that looked
     name: str = ""
-    memory: int = 0
-    free: int | None = None
-    has_bf16: bool = False
-    has_flash: bool = False
-    fault: str | None = None
+    memory: int = 0  # all of it, in bytes
+    free: int | None = None  # what no process has taken, in bytes; None where nobody asked
+    has_bf16: bool = False  # units for bf16 and TF32
+    has_flash: bool = False  # whether flash attention runs on it
+    fault: str | None = None  # why torch cannot use it
 
 
 def look_at_gpu(*, ask_free: bool = False) -> Gpu:
-    """This process's GPU. ask_free: also how much memory is free, for which CUDA takes some of it
-    until the process ends.
+    """Look at this process's GPU.
+
+    ask_free: also how much memory is free, for which CUDA takes some of it until the process ends.
     """
     with warnings.catch_warnings(action="ignore"):  # torch warns of what is told here
         if not torch.cuda.is_available():
@@ -104,7 +102,7 @@ def look_at_gpu(*, ask_free: bool = False) -> Gpu:
 
 
 def _why_no_gpu() -> str:
-    """torch's own words, which name an old driver, or a build without CUDA."""
+    """Return torch's own words, which name an old driver, or a build without CUDA."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return "CUDA_VISIBLE_DEVICES is empty"
     try:
@@ -115,7 +113,7 @@ def _why_no_gpu() -> str:
 
 
 def has_flash_attention(device: torch.device) -> bool:
-    """Whether torch was built with it, and the GPU is one that runs it (NVIDIA's since Ampere)."""
+    """Return whether torch was built with it, and the GPU runs it (NVIDIA's since Ampere)."""
     is_built = torch.backends.cuda.is_flash_attention_available()
     return is_built and torch.cuda.get_device_capability(device) >= (8, 0)
 
@@ -137,7 +135,7 @@ class PeakMemory:
                 _CLEAR_REFS.write_text("5")
 
     def mib(self) -> float:
-        """The highest use since this was made, in MiB; on a GPU that of this process's tensors."""
+        """Return the highest use since creation, in MiB; on a GPU by this process's tensors."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / MIB
         with contextlib.suppress(OSError, ValueError):
@@ -147,7 +145,7 @@ class PeakMemory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     def taken_mib(self) -> float:
-        """What others cannot have: on a GPU also torch's reserve and CUDA's own part."""
+        """Return what others cannot have: on a GPU also torch's reserve and CUDA's own part."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_reserved(self._device) / MIB + CONTEXT_MIB
         return self.mib()
@@ -166,8 +164,8 @@ def take_share(gpus: float) -> str:
     return "cuda"
 
 
-def room(device: torch.device) -> int:
-    """Bytes of a GPU that this process may still take, by its share of it; 0 on a CPU."""
+def free_bytes(device: torch.device) -> int:
+    """Return the bytes of a GPU that this process may still take, by its share; 0 on a CPU."""
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
@@ -175,7 +173,7 @@ def room(device: torch.device) -> int:
     return max(0, min(free, int(share) - torch.cuda.memory_reserved(device)))
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Tell the garbage collector that all there is now will stay.
 
     For a process that will train trial after trial: looking through the libraries' objects again
@@ -196,8 +194,10 @@ def release() -> None:
 
 
 def within_memory(attempt: Callable[[], Result]) -> Result | None:
-    """What the attempt gives; None where memory ran out in it. Then everything that only it held is
-    free: its error, whose traceback holds its variables, is gone too.
+    """Return what the attempt gives; None where memory ran out in it.
+
+    Then everything that only it held is free: its error, whose traceback holds its variables, is
+    gone too.
     """
     try:
         return attempt()
@@ -208,15 +208,16 @@ def within_memory(attempt: Callable[[], Result]) -> Result | None:
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """torch has its own class, for what its allocator cannot get; others raise a RuntimeError."""
+    """Return whether an error says that memory ran out, by its class or in its library's words."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return any(words in str(error) for words in _NO_MEMORY)
 
 
 def has_bf16_units(device: str = "cuda") -> bool:
-    """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere), or its
-    CPU for bf16; others emulate bf16, more slowly than they compute fp32.
+    """Return whether the GPU has units for bf16 and TF32 (since Ampere), or the CPU for bf16.
+
+    Others emulate bf16, more slowly than they compute fp32.
     """
     if device == "cpu":
         return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
@@ -226,7 +227,7 @@ def has_bf16_units(device: str = "cuda") -> bool:
 def resolve_precision(
     precision: Precision, device: str, has_units: bool | None = None
 ) -> Precision:
-    """What `auto` means on a `cpu` or on `cuda`: bf16 where the GPU has units for it, else fp32.
+    """Return what `auto` means on a device: bf16 where a GPU has units for it, else fp32.
 
     has_units: of all GPUs that will train; by default this machine's is asked. Raises SpaceError
     for arithmetic that the device has not.
@@ -267,7 +268,7 @@ def reproducible(
             torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled()
         )
         stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        stack.enter_context(forked(device))
+        stack.enter_context(preserve_rng(device))
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True, warn_only=True)
         # Fills every new tensor to catch readers of garbage: a debugging aid that costs each step.
@@ -278,20 +279,22 @@ def reproducible(
         yield
 
 
-def forked(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Afterwards the device's and the host's random numbers are where they were."""
+def preserve_rng(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Put the device's and the host's random numbers back where they were, at the end."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def made_strict(step: Callable[[], object], device: torch.device) -> str | None:
-    """Let torch refuse, within `reproducible`, what has no deterministic form, if a step (forwards
-    and backwards) needs nothing of the kind. Else what to tell: which operation it needs.
+def try_deterministic(step: Callable[[], object], device: torch.device) -> str | None:
+    """Let torch refuse what has no deterministic form, if a step needs nothing of the kind.
+
+    Within `reproducible`. Returns None, or what to tell: which operation the step (forwards and
+    backwards) needs.
 
     Where torch only warns, kernels with a faster form that adds up in any order take it.
     """
     torch.use_deterministic_algorithms(True)
     try:
-        with forked(device):
+        with preserve_rng(device):
             step()
     except RuntimeError as error:
         first = str(error).partition("\n")[0]

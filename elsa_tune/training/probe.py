@@ -5,6 +5,7 @@ A floor for every depth, in seconds. Letters in shape comments: E rows of a spli
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
+from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.types.base import LinearModel
+from elsa_tune.tasks.types.registry import type_of
+from elsa_tune.tasks.types.scores import score, task_scores
+from elsa_tune.training.adapt.trainable import train_only
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
@@ -28,9 +32,8 @@ from elsa_tune.training.machine import (
     resolve_precision,
     torch_device,
 )
-from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.model.parts import divide
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -51,43 +54,36 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What the probe found.
+    """What the probe found."""
 
-    quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
-    class ids (int64) or values (float32) of these rows, in the split's order. metrics: every metric
-    of the task by its own name. train_examples: the rows it learnt from. seconds: all of it.
-    """
-
-    quality: float
+    quality: float  # the task's headline metric, in [-1, 1]
+    # Class ids (int64) or values (float32) of the evaluated rows, in the split's order.
     predictions: NDArray[Any] = field(repr=False)
-    metrics: dict[str, float]
-    train_examples: int
-    evaluation_examples: int
-    seconds: float
+    metrics: dict[str, float]  # every metric of the task by its own name
+    train_examples: int  # the rows it learnt from
+    evaluation_examples: int  # the rows that it is judged by
+    seconds: float  # all of it
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFeatures:
-    """What the frozen model makes of the rows, and their labels: all that the regression reads.
+    """What the frozen model makes of the rows, and their labels: all that the regression reads."""
 
-    train, evaluation: [E, 2H]. train_labels, evaluation_labels: [E], as the data have them.
-    seconds: what computing them took.
-    """
-
-    train: Floats = field(repr=False)
-    evaluation: Floats = field(repr=False)
-    train_labels: NDArray[Any] = field(repr=False)
-    evaluation_labels: NDArray[Any] = field(repr=False)
-    seconds: float
+    train: Floats = field(repr=False)  # [E, 2H]
+    evaluation: Floats = field(repr=False)  # [E, 2H]
+    train_labels: NDArray[Any] = field(repr=False)  # [E], as the data have them
+    evaluation_labels: NDArray[Any] = field(repr=False)  # [E]
+    seconds: float  # what computing them took
     notes: tuple[str, ...] = ()
 
 
 def linear_probe(
     model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
 ) -> ProbeResult:
-    """Logistic or ridge regression on the frozen model's output, its penalty chosen by
-    cross-validation on training rows alone.
+    """Fit logistic or ridge regression to the frozen model's output.
+
+    Its penalty is chosen by cross-validation on training rows alone.
 
     At most MOST_TRAIN_ROWS and MOST_EVALUATION_ROWS rows, stratified, the same every time. Of the
     recipe only precision and subset_seed count. Raises ModelError for a model that cannot be
@@ -99,13 +95,22 @@ def linear_probe(
 def probe_features(
     model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
 ) -> ProbeFeatures:
-    """The part of `linear_probe` that needs the model, and a GPU where there is one."""
+    """Do the part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
     where = torch_device(device)
     notes: list[str] = []
     seed = recipe.subset_seed
-    train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
-    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
+    strata = type_of(task.kind).strata
+    train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)
+    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, strata, seed)
+    for what, few, rows in (
+        ("training", train, data.train),
+        ("evaluation", evaluation, data.evaluation),
+    ):
+        if len(few) < len(rows):
+            notes.append(
+                f"the linear probe took {len(few):,} of {len(rows):,} {what} rows, stratified"
+            )
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     return ProbeFeatures(
@@ -119,19 +124,20 @@ def probe_features(
 
 
 def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
-    """The part of `linear_probe` that takes the CPU alone, a single thread of it."""
+    """Do the part of `linear_probe` that takes the CPU alone, a single thread of it."""
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
     started = time.perf_counter()
     # By the training rows' mean and standard deviation; a constant feature becomes 0.
-    mean, std = features.train.mean(axis=0), features.train.std(axis=0)
+    mean = features.train.mean(axis=0)
+    std = features.train.std(axis=0)
     scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
     x = (features.train - mean) / scale
     x_evaluation = (features.evaluation - mean) / scale
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        if task.kind is TaskKind.REGRESSION:
+        if type_of(task.kind).linear_model is LinearModel.RIDGE:
             predictions = _ridge(x, x_evaluation, features.train_labels)
         else:
             predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
@@ -147,11 +153,13 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     )
 
 
-def _few(rows: TokenRows, most: int, seed: int, what: str, notes: list[str]) -> TokenRows:
+def _few(
+    rows: TokenRows, most: int, strata: Callable[[NDArray[Any]], NDArray[np.int64]], seed: int
+) -> TokenRows:
+    """Return at most so many rows, stratified."""
     if len(rows) <= most:
         return rows
-    notes.append(f"the linear probe took {most:,} of {len(rows):,} {what} rows, stratified")
-    return rows.take(np.sort(stratified_order(rows.labels, seed)[:most]))
+    return rows.take(np.sort(stratified_order(strata(rows.labels), seed)[:most]))
 
 
 def _features(
@@ -162,14 +170,18 @@ def _features(
     splits: tuple[TokenRows, ...],
     device: torch.device,
 ) -> list[Floats]:
-    """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
+    """Return [E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, task.outputs, 0)
-    depth = FreezeDepth.of(len(layer_list(loaded)))
+    loaded = load_classifier(model, task.outputs, 0, shared=True)
+    trainable = train_only(loaded, divide(loaded).head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-    freeze(loaded, depth)
-    precision = resolve_precision(recipe.precision, device.type).value
-    setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
+    setting = Setting(
+        trainable=trainable,
+        recipe=recipe,
+        precision=resolve_precision(recipe.precision, device.type).value,
+        device=device,
+        name="probe",
+    )
     runs, _ = taken_apart(loaded, data, setting, packed_doubt(loaded, data, setting))
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
@@ -184,7 +196,9 @@ def _of_rows(
     runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
 ) -> Floats:
     parts = []
-    for chunk, _, hidden in rows_behind(runs, rows, [setting.depth.frozen_layers], setting):
+    for chunk, _, hidden in rows_behind(
+        runs, rows, [setting.trainable.first_trained_layer], setting
+    ):
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)
@@ -197,7 +211,7 @@ def _of_rows(
 def _logistic(
     x: Floats, x_evaluation: Floats, labels: NDArray[Any], metric: Metric
 ) -> NDArray[Any]:
-    """Class ids [E], by the penalty with the best headline metric over the folds."""
+    """Return class ids [E], by the penalty with the best headline metric over the folds."""
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) == 1:
         return np.full(len(x_evaluation), classes[0], dtype=np.int64)
@@ -207,7 +221,8 @@ def _logistic(
     def untrained(strength: float) -> Any:
         return LogisticRegression(C=strength, max_iter=_ITERATIONS)
 
-    strength, folds = _FIXED_STRENGTH, min(_FOLDS, int(counts.min()))
+    strength = _FIXED_STRENGTH
+    folds = min(_FOLDS, int(counts.min()))
     if folds > 1:
         splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
 
@@ -222,10 +237,10 @@ def _logistic(
 
 
 def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any]:
-    """Values [E], by the penalty with the smallest leave-one-out error."""
+    """Return values [E], by the penalty with the smallest leave-one-out error."""
     if len(labels) < _FEWEST_FOR_RIDGE:
         return np.full(len(x_evaluation), labels.mean(), dtype=np.float32)
     from sklearn.linear_model import RidgeCV
 
-    found = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
-    return np.asarray(found.predict(x_evaluation), dtype=np.float32)
+    model = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
+    return np.asarray(model.predict(x_evaluation), dtype=np.float32)

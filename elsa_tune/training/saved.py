@@ -18,17 +18,21 @@ from transformers import pipeline
 from elsa_tune.errors import DataError, ModelError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
-from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tasks.table_file import format_of, read_table
+from elsa_tune.tasks.types.base import Unit
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
 from elsa_tune.training.model.encoder import (
     LOCAL,
     load_classifier,
     load_tokenizer,
+    own_what_trains,
     quiet,
     without_kernels,
 )
-from elsa_tune.training.model.parts import divide, final_linear
+from elsa_tune.training.model.parts import final_linear
 from elsa_tune.training.objective import Objective
 
 
@@ -44,30 +48,33 @@ def check_exportable(recipe: Recipe) -> None:
 def save_classifier(
     folder: Path, trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Write model, configuration and tokenizer into a folder that is there; returns our facts, as
-    the configuration has them.
+    """Write model, configuration and tokenizer into a folder that is there.
+
+    Returns our facts, as the configuration has them.
 
     trained: by name; everything else is the base model's, bit by bit. A regression's head gives
     values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
     """
     objective = Objective(trial, data, CPU)
-    model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
-    frozen = divide(model).frozen(trial.depth)
+    model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+    trainable = methods.apply(model, trial.depth)
+    own_what_trains(model)
+    prefix = frozen_prefix(model, trainable)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in trained:
                 parameter.copy_(trained[name])
         head = model.get_submodule(final_linear(model))
         assert isinstance(head, nn.Linear)
-        if (objective.mean, objective.std) != (0.0, 1.0):
-            head.weight.mul_(objective.std)
-            head.bias.mul_(objective.std).add_(objective.mean)
+        unit = objective.unit
+        if unit != Unit():
+            head.weight.mul_(unit.std)
+            head.bias.mul_(unit.std).add_(unit.mean)
     facts = {
         "base": trial.model.name,
         "revision": trial.model.revision,
-        "frozen_layers": trial.depth.frozen_layers,
-        "embeddings_frozen": trial.depth.embeddings_frozen,
-        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in frozen}),
+        **trial.depth.record(),
+        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in prefix}),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),
     }
@@ -88,16 +95,16 @@ def save_classifier(
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 of tensors and their names, as hexadecimal digits."""
-    found = hashlib.sha256()
+    """Return sha256 of tensors and their names, as hexadecimal digits."""
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode())
+        sha256.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def read_labelled(path: Path, task: TaskSpec) -> Split:
-    """The rows of a file with the task's columns. Raises DataError as a task's own files do."""
+    """Read the rows of a file with the task's columns. Raises DataError as a task's files do."""
     kind = format_of(path)
     if kind is None:
         raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
@@ -109,7 +116,7 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
 
 
 def classifier(folder: Path, device: str = "cpu") -> Any:
-    """Transformers' own pipeline on a saved model."""
+    """Load transformers' own pipeline on a saved model."""
     # Absolute: MLflow looks on the hub for whatever could be a name there.
     location = str(folder.absolute())
     with quiet():
@@ -158,14 +165,14 @@ def save_onnx(folder: Path) -> None:
 
 
 def _root(error: BaseException) -> str:
-    """What was wrong at first: torch's exporter wraps the reason in advice of its own."""
+    """Return what was wrong at first: torch's exporter wraps the reason in advice of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Class ids (int64) or values (float32) [E] of a saved model. texts: E of each text column."""
+    """Return class ids (int64) or values (float32) [E]. texts: E of each text column."""
     ask = classifier(folder, "cuda" if torch.cuda.is_available() else "cpu")
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
     answers = ask(rows)

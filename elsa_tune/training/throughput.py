@@ -29,36 +29,33 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """So many trials at once (on one GPU, where trials use one), each with so many CPU threads."""
+    """A way to share the machine among trials."""
 
-    trials: int
-    threads: int
+    trials: int  # at once; on one GPU, where trials use one
+    threads: int  # of the CPU, for each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """What a division trains. tokens_per_second: of all its trials together, padding not counted.
-    peak_memory_mb: of the largest trial, MiB of the process, or of what it takes of the GPU.
-    """
+    """What a division trains."""
 
-    tokens_per_second: float
+    tokens_per_second: float  # of all its trials together, padding not counted
+    # Of the largest trial, MiB of the process, or of what it takes of the GPU.
     peak_memory_mb: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The best division for a model's searches, on which task and when it was found. bf16: how many
-    times as fast it trains in bf16, None where that was not tried.
-    """
+    """The best division for a model's searches."""
 
     division: Division
-    task: str
-    date: str
-    bf16: float | None = None
+    task: str  # on which it was found
+    date: str  # when
+    bf16: float | None = None  # how many times as fast bf16 trains; None where nobody tried
 
 
 def divisions(cores: int, gpus: int = 0) -> list[Division]:
-    """Every division worth trying, few trials first."""
+    """Return every division worth trying, few trials first."""
     if gpus:
         shares = [n for n in (1, 2, 4, 8) if n * gpus <= max(cores, gpus)]
         return [Division(trials=n, threads=max(1, cores // (n * gpus))) for n in shares]
@@ -69,8 +66,9 @@ def divisions(cores: int, gpus: int = 0) -> list[Division]:
 def tune(
     trials: Sequence[TrialSpec], data: TaskData, device: str, seconds: float
 ) -> Iterator[tuple[Division, Throughput | str]]:
-    """Every division worth trying with what it trains of these trials, as many tokens of each, or
-    why it was not measured.
+    """Yield every division worth trying with what it trains, or why it was not measured.
+
+    Of these trials as many tokens of each.
 
     Raises RunError where even the first one does not run.
     """
@@ -87,12 +85,12 @@ def tune(
                 raise
             yield division, str(error)
             continue
-        found = Throughput(
-            tokens_per_second=statistics.harmonic_mean([one.tokens_per_second for one in each]),
-            peak_memory_mb=max(one.peak_memory_mb for one in each),
+        best = Throughput(
+            tokens_per_second=statistics.harmonic_mean([copy.tokens_per_second for copy in each]),
+            peak_memory_mb=max(copy.peak_memory_mb for copy in each),
         )
-        peak = max(peak, found.peak_memory_mb)
-        yield division, found
+        peak = max(peak, best.peak_memory_mb)
+        yield division, best
 
 
 def measure(
@@ -107,7 +105,9 @@ def measure(
     # may wait for ever for what that next one never says.
     context = multiprocessing.get_context("forkserver")  # torch is imported once, not in each
     context.set_forkserver_preload([__name__])
-    processes, ends, found = [], [], []
+    processes = []
+    ends = []
+    throughputs = []
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
@@ -119,8 +119,8 @@ def measure(
         for training in trainings:
             _asked(ends, training)
             rates, peaks = zip(*_asked(ends, "count"), strict=True)
-            found.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
-        return found
+            throughputs.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
+        return throughputs
     except (EOFError, ConnectionError) as error:
         raise RunError(
             f"{division.trials} trials at once with {division.threads} CPU threads each did "
@@ -138,7 +138,7 @@ def measure(
 
 
 def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
-    """Every process's answer; raises what one of them raised, EOFError where one ended without."""
+    """Return every process's answer; raise what one raised, EOFError where one ended without."""
     for end in ends:
         end.send(what)
     answers = [end.recv() for end in ends]
@@ -149,7 +149,7 @@ def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
 
 
 def memory_mb(device: str) -> float:
-    """Of the machine (of this container, where that has less), or of this process's GPU, in MiB."""
+    """Return the memory of the machine, container, or this process's GPU, in MiB."""
     if device == "cuda":
         return (
             torch.cuda.get_device_properties(machine.torch_device(device)).total_memory
@@ -162,13 +162,13 @@ def memory_mb(device: str) -> float:
 
 
 def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
-    """In a process of its own: begin each training, and when asked answer tokens/s and peak MiB."""
+    """Begin each training, in a process of its own; when asked answer tokens/s and peak MiB."""
     torch.set_num_threads(division.threads)
     try:
         machine.take_share(1 / division.trials if device == "cuda" else 0)
         while True:
             trial, data = end.recv()
-            machine.settle()
+            machine.freeze_gc()
             memory = machine.PeakMemory(machine.torch_device(device))
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):
@@ -176,7 +176,8 @@ def _train_each(end: Connection, division: Division, device: str, seconds: float
             end.send(None)
             end.recv()
             started = time.perf_counter()
-            tokens, elapsed = 0, 0.0
+            tokens = 0
+            elapsed = 0.0
             while elapsed < seconds:
                 batch = next(training)
                 tokens += int(data.train.lengths[batch].sum())
@@ -197,18 +198,18 @@ def remember(
 ) -> None:
     """Keep the best division for a model's searches on this machine; raises OSError."""
     tuned = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"), bf16=bf16)
-    found = {name: asdict(one) for name, one in {**remembered(device), model: tuned}.items()}
-    text = json.dumps(found, indent=1) + "\n"
+    values = {name: asdict(each) for name, each in {**remembered(device), model: tuned}.items()}
+    text = json.dumps(values, indent=1) + "\n"
     write_aside(_path(device), text.encode())
 
 
 def remembered(device: str) -> dict[str, Tuned]:
-    """What was found on this machine as it is now, by the model's name."""
+    """Return what was found on this machine as it is now, by the model's name."""
     try:
-        found = json.loads(_path(device).read_text(encoding="utf-8"))
+        values = json.loads(_path(device).read_text(encoding="utf-8"))
         return {
-            model: Tuned(**{**one, "division": Division(**one["division"])})
-            for model, one in found.items()
+            model: Tuned(**{**fields, "division": Division(**fields["division"])})
+            for model, fields in values.items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, 2]", "--set", "learning_rate=0.003"),

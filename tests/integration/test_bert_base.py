@@ -21,7 +21,7 @@ from elsa_tune.specs.model import KNOWN_MODELS, shipped_configuration
 from tests.integration.test_hub import StandIn
 from tests.unit.tiny_models import make_tiny
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

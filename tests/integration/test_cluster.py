@@ -22,6 +22,8 @@ from ray.cluster_utils import Cluster
 from tests.conftest import Run
 from tests.searching import Bench, make_bench, of_kind, wait_for
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray")

@@ -17,7 +17,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from tests.data_hub import DataHub, outside
 from tests.searching import ONE_AT_A_TIME, make_bench
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
 
 MOODS = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
 CARD = b"""---
@@ -87,7 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 READ = """
 import json, sys
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 def read(name):
     try:

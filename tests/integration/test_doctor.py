@@ -16,7 +16,7 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError, TrackingError
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.model import resolve_model
@@ -28,6 +28,7 @@ from elsa_tune.training import throughput
 from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions
 from tests.searching import make_bench
+from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
 
 TWO = Division(trials=2, threads=1)
@@ -81,10 +82,8 @@ def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> None:
-    request = Request.__new__(Request)  # only its resources are read
-    for field in dataclasses.fields(Request):
-        object.__setattr__(request, field.name, None)
-    object.__setattr__(request, "model", resolve_model("minilm"))
+    spec = make_spec(model=resolve_model("minilm"))
+    request = Request(spec=spec, storage=tmp_path, tracking_uri="")
     said: list[str] = []
     assert share(request, HERE, said.append) == Resources(cpus=4, gpus=0)
     throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte")
@@ -98,17 +97,22 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     ):
         throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte", faster)
         recipe = make_trial(resolve_model("minilm"), precision=precision).recipe
-        share(dataclasses.replace(request, recipe=recipe), HERE, said.append)
+        trained = dataclasses.replace(spec, recipe=recipe)
+        share(dataclasses.replace(request, spec=trained), HERE, said.append)
         assert "doctor --tune" in said.pop(0)
         assert [line.strip() for line in said] == words
         said.clear()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
     assert share(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
     # It says nothing of other models and of another machine's cores.
-    larger = dataclasses.replace(request, model=resolve_model("bert_large"))
-    assert share(larger, HERE, said.append) == Resources(cpus=4, gpus=0)
-    elsewhere = dataclasses.replace(request, address="10.0.0.1:6379")
-    assert share(elsewhere, HERE, said.append) == Resources(cpus=4, gpus=0)
+    larger = dataclasses.replace(spec, model=resolve_model("bert_large"))
+    assert share(dataclasses.replace(request, spec=larger), HERE, said.append) == Resources(
+        cpus=4, gpus=0
+    )
+    elsewhere = dataclasses.replace(spec, address="10.0.0.1:6379")
+    assert share(dataclasses.replace(request, spec=elsewhere), HERE, said.append) == Resources(
+        cpus=4, gpus=0
+    )
     # Of a larger machine with the same name, say in a container with fewer CPUs.
     small = dataclasses.replace(HERE, cpus=0.5, largest_cpus=0.5)
     with pytest.raises(Exception, match="CPUs per trial"):
@@ -190,6 +194,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     assert f"trials model: {best} (mood, " in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_store_ray_and_data_are_tried_and_left_as_they_were(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench")

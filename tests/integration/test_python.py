@@ -21,6 +21,8 @@ from elsa_tune.errors import StorageError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.row_findings import FindingCode
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TokenRows
 from elsa_tune.training.loop import train
@@ -43,7 +45,7 @@ def test_the_guides_rows_become_a_model(
     trained = (bench.folder / "train.csv").read_text().splitlines()
     with (bench.folder / "dev.csv").open("a") as dev:
         dev.write("\n".join(trained[1:7]) + "\n")
-    lines, _ = code_of(root / "docs/guides/python.md")
+    lines, *_ = code_of(root / "docs/guides/python.md")
     tiny = (
         "epochs=3, depths=[0, 1], learning_rate=[2e-3], extend=False, seeds=2, cpus_per_trial=1.5"
     )
@@ -71,7 +73,7 @@ def test_the_guides_rows_become_a_model(
     [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("moods")
     assert again.operating_point is not None and recorded.operating_point is not None
     assert again.operating_point.retention == recorded.operating_point.retention
-    # The same once more is answered at once; asked otherwise it is refused.
+    # The same once more is answered at once; with other settings it is refused.
     assert elsa_tune.resume("moods") == elsa_tune.load_search("moods") == found
     with pytest.raises(StorageError, match=r"epochs 4 \(recorded: 3\)"):
         exec(lines.replace("epochs=3", "epochs=4"), {})
@@ -100,7 +102,7 @@ def test_the_guides_trainer_gives_what_a_trial_gives(
         {"input_ids": ids, "labels": int(label)}
         for ids, label in zip(ids_of(data.train), data.train.labels, strict=True)
     ]
-    _, lines = code_of(root / "docs/guides/python.md")
+    _, lines, _ = code_of(root / "docs/guides/python.md")
     for theirs, ours in (
         ('"FacebookAI/roberta-base"', '"model"'),
         ("frozen_layers=9", "frozen_layers=1"),
@@ -116,6 +118,23 @@ def test_the_guides_trainer_gives_what_a_trial_gives(
     quality = float(np.mean(logits.argmax(1).numpy() == data.evaluation.labels))
     spread = max(trials) - min(trials)
     assert min(trials) - spread - 0.05 <= quality <= max(trials) + spread + 0.05
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_guides_pretended_search_is_recorded_as_any_other(
+    root: Path, places: StorePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(places.working_directory)
+    *_, lines = code_of(root / "docs/guides/python.md")
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    statuses = {trial.status for trial in names["record"].trials.values()}
+    assert TrialStatus.COMPLETED in statuses
+    assert [point.depth.frozen_layers for point in elsa_tune.curve("pretended")[0].points] == [
+        0,
+        3,
+        6,
+    ]
 
 
 @pytest.mark.usefixtures("ray")

@@ -35,6 +35,7 @@ def ended(bench: Bench) -> list[str]:
     return [record["trial"] for record in records if record["status"] == "completed"]
 
 
+@pytest.mark.thorough
 def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     bench: Bench, inside: Run
 ) -> None:

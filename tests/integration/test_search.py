@@ -16,9 +16,10 @@ from elsa_tune.cli.app import app
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
-from elsa_tune.training.metrics import score
+from elsa_tune.tasks.types.scores import score
 from tests.conftest import Outcome, Run
 from tests.recorded_search import journal_rows, store_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
@@ -89,9 +90,7 @@ def test_measuring_repeats_each_depths_best_rate_with_fresh_seeds(bench: Bench) 
     for record in started:
         params = record["params"]
         if params["phase"] == "measure":
-            label = str(params["frozen_layers"])
-            if params["embeddings_frozen"] and label == "0":
-                label = "embeddings"
+            label = recorded_candidate(params["candidate"]).label
             assert params["learning_rate"] == rates[label]
             assert params["seed"] in (1, 2)
 
@@ -199,7 +198,7 @@ def test_the_same_command_again_answers_and_another_one_is_refused(
     assert (resumed.status, resumed.out) == (0, again.out)
     other = run(*bench.search("first", *SETTINGS, "--set", "epochs=4", "--seeds", "3"))
     assert other.status == 2
-    assert "here epochs 4 (recorded: 3); seeds 3 (recorded: 2)" in other.err
+    assert "other settings: epochs 4 (recorded: 3); seeds 3 (recorded: 2)" in other.err
     assert "elsa-tune resume first" in other.err and "--name" in other.err
     assert bench.journal("first").read_bytes() == before
 

@@ -15,12 +15,14 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import elsa_tune
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.integration.conftest import free_port
 from tests.integration.test_export import end, start
 from tests.unit.test_bundle import task_of
+
+pytestmark = pytest.mark.thorough
 
 TEXTS = ["Return the median of data.", "A plot as thin as paper, and an hour too long.", "Why?"]
 # The same packages and Ray Serve's (Makefile).

@@ -20,6 +20,8 @@ from tests.browsing import browsing, narrow, needs_chromium
 from tests.integration.conftest import free_port, wait_for_http
 from tests.recorded_search import answered, record, whole_search
 
+pytestmark = pytest.mark.thorough
+
 COLUMNS = ("k", "kept", "certified", "rate")
 SHOWN = ("4 of 6", "99.8 %", "yes, raw", "1e-4")
 

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray as ray_library
 
-from elsa_tune.searching.session import run_session
+from elsa_tune import testing
 from elsa_tune.searching.tune import cluster, watching
 from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.trainable import Train
-from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import SearchState, read_state
-from tests.pretended import EVALUATIONS, pretend, pretend_and_fall_silent
+from elsa_tune.tracking.paths import StorePaths
 from tests.searching import wait_for
-from tests.unit.search_examples import make_spec
-from tests.unit.tiny_trials import make_data
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -53,47 +45,51 @@ def taken(here: Capacity, seconds: float) -> Iterator[None]:
     ray_library.get(task, timeout=60)
 
 
-def searched(folder: Path, ray: Capacity, train: Train = pretend) -> SearchState:
-    """A search of two trials, one after the other."""
-    spec = make_spec(
+def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    return 0.9
+
+
+def silent(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    """The trial of seed 2 is silent for seconds before its last evaluation."""
+    time.sleep(5.0 if seed == 2 and epoch == 4 else 0.1)
+    return 0.9
+
+
+def searched(
+    places: StorePaths, ray: Capacity, quality: testing.Quality = quality
+) -> list[TrialStatus]:
+    """How two trials, one after the other, ended in a search."""
+    spec = testing.example_spec(
         depths=(FULL_MODEL,),
         explored=(),
         rates=RateList(values=(3e-5,)),
         tries=0,
         seeds=2,
-        linear_probe=False,
-        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+        recipe=Recipe(epochs=4, train_size=100),
+        resources=ray.resources(ray.largest_cpus, 0),
     )
-    spec = dataclasses.replace(spec, resources=ray.resources(ray.largest_cpus, 0))
-    paths = SearchPaths(folder, spec.name)
-    paths.check_writable()
-    store = MlflowStore(f"sqlite:///{folder}/mlflow.db")
-    run_session(spec, paths, make_data(), store, train=train)
-    return read_state(paths.journal)
-
-
-def ended(state: SearchState) -> list[TrialStatus]:
+    state = testing.search(spec, quality, places.working_directory)
     return [trial.status for trial in state.planned_trials]
 
 
 def test_a_trial_without_news_is_told_once(
-    tmp_path: Path,
+    places: StorePaths,
     ray: Capacity,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watching, "TIMES", 0)  # whatever an evaluation takes here
-    assert ended(searched(tmp_path, ray, pretend_and_fall_silent)) == [TrialStatus.COMPLETED] * 2
+    assert searched(places, ray, silent) == [TrialStatus.COMPLETED] * 2
     told = capfd.readouterr().err.splitlines()
     [said] = [line for line in told if line.startswith("no news of measure-N0-lr3e-05-s2 for ")]
     assert "such an evaluation takes" in said and "ray::ImplicitFunc" in said and "/logs" in said
 
 
 def test_room_that_others_have_is_said(
-    tmp_path: Path, ray: Capacity, capfd: pytest.CaptureFixture[str]
+    places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with taken(ray, 5.0):
-        assert ended(searched(tmp_path, ray)) == [TrialStatus.COMPLETED] * 2
+        assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     [said] = [line for line in capfd.readouterr().err.splitlines() if "waiting for room" in line]
     cpus = f"{ray.largest_cpus:g} CPU"
     assert said == (
@@ -103,14 +99,14 @@ def test_room_that_others_have_is_said(
 
 
 def test_a_worker_that_does_not_begin_is_said(
-    tmp_path: Path,
+    places: StorePaths,
     ray: Capacity,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watching, "BEGIN_SECONDS", 0.2)
     monkeypatch.setattr(watching, "LITTLE_SHARED_MEMORY", 2**80)  # no machine has as much
-    assert ended(searched(tmp_path, ray)) == [TrialStatus.COMPLETED] * 2
+    assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     said = [line for line in capfd.readouterr().err.splitlines() if "no trial has begun" in line]
     assert said and "/dev/shm has only" in said[0] and "/logs" in said[0]
 
@@ -122,7 +118,7 @@ def test_a_question_that_waits_for_room_says_so(
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.4)
     [node] = [node["NodeID"] for node in cluster._nodes()]
     with taken(ray, 3.0):
-        found = cluster._asked([node], lambda: 1, num_cpus=ray.largest_cpus)
+        found = cluster._ask_nodes([node], lambda: 1, num_cpus=ray.largest_cpus)
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
     assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"
@@ -139,7 +135,7 @@ def test_a_cluster_without_a_node_that_can_train_is_given_up(
     said: list[str] = []
     waiting: Any = SimpleNamespace(under_way=[])
     watch = watching.Watch(
-        make_spec(), lambda: [], waiting, lambda: True, said.append, lambda: None
+        testing.example_spec(), lambda: [], waiting, lambda: True, said.append, lambda: None
     )
     watch._look_at_nodes([head, gone])
     watch._look_at_nodes([head, gone])

@@ -10,7 +10,8 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.tables.results_csv import import_results, published_rows
+from elsa_tune.results.published import published_rows
+from elsa_tune.results.results_csv import import_results
 from tests.unit.result_rows import codes, warned
 
 # Fine-tuned layers k, raw and corrected for chance.

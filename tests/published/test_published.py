@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.specs.known_tasks import GLUE_TASKS
+from elsa_tune.results.published import Study, printed_rows, published_rows
+from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.results_csv import Study, import_results, printed_rows, published_rows
+from elsa_tune.tasks.known import GLUE_TASKS
 
 LAYERS = {"bert_base": 12, "roberta_base": 12, "bert_large": 24, "roberta_large": 24}
 
@@ -27,7 +28,7 @@ def lines(path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_nothing_is_missing() -> None:
-    counts = Counter((row.comparison, row.model) for row in PRINTED)
+    counts = Counter((str(row.comparison), row.model) for row in PRINTED)
     assert counts == {
         (Study.ELSA.source, "bert_base"): 27,  # 3 depths x (8 tasks and mnli_mismatched)
         (Study.ELSA.source, "roberta_base"): 12,  # 3 depths x 4 tasks
@@ -43,7 +44,7 @@ def test_every_value_is_possible() -> None:
         row.depth.check(row.layers)
         assert row.quality is not None and 0 <= row.quality <= 1
         assert abs(row.quality / PRINTED_STEP - round(row.quality / PRINTED_STEP)) < 1e-6
-        is_blog = row.comparison == Study.LOW_RESOURCE.source
+        is_blog = str(row.comparison) == Study.LOW_RESOURCE.source
         assert (row.train_size is not None) is (row.std is not None) is is_blog
         assert row.runs == 5
 

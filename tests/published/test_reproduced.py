@@ -9,7 +9,7 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.tables.results_csv import import_results
+from elsa_tune.results.results_csv import import_results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import bare_machine
 
 
@@ -51,6 +53,7 @@ subprocess.run([sys.executable, "asks.py"], check=True)
 """
 
 
+@pytest.mark.thorough
 def test_what_that_machine_lacks_is_not_found_there_nor_in_its_processes(tmp_path: Path) -> None:
     (tmp_path / "asks.py").write_text(ASKS)
     lacks = ["ray", "pydantic", "annotated_types", "sklearn"]

@@ -1,6 +1,6 @@
 """The command line's surface is a contract: scripts depend on its commands and options.
 
-docs/reference/command-line.md is the whole of it, and `test_reference.py` holds it. Name a
+docs/reference/command-line.md is the whole of it, held by tests/repo/test_reference.py. Name a
 deliberate change in the CHANGELOG.
 """
 

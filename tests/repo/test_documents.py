@@ -91,6 +91,8 @@ def dead_links(page: Path, document: str) -> list[str]:
     """The relative links of a page that lead to no file, or to no heading."""
     dead = []
     links = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", without_code(document))
+    # A link that a line's end has cut in two leads nowhere.
+    links += re.findall(r"\]\(([^)\"]*\s[^)\"]*)\)", without_code(document))
     links += re.findall(r"(?:src|href)=\"([^\"]+)\"", document)
     for link in links:
         if re.match(r"[a-z][a-z+.-]*:", link):
@@ -120,20 +122,9 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One `two`\n[a](#one-two) [b](#three) [c](page.md) [d](gone.md) [e](https://x)"
+        " [f](in-\n two.md)"
     )
-    assert dead_links(page, page.read_text()) == ["#three", "gone.md"]
-
-
-def test_every_test_that_the_page_on_reliability_names_exists() -> None:
-    named = re.findall(r"`(\w+/test_\w+\.py)::(\w+)`", (ROOT / "docs/reliability.md").read_text())
-    assert len(named) > 30
-    gone = [
-        f"{file}::{test}"
-        for file, test in named
-        if not (ROOT / "tests" / file).is_file()
-        or f"\ndef {test}(" not in (ROOT / "tests" / file).read_text()
-    ]
-    assert not gone
+    assert dead_links(page, page.read_text()) == ["#three", "gone.md", "in-\n two.md"]
 
 
 def test_the_version_is_one() -> None:
@@ -147,9 +138,9 @@ def test_the_version_is_one() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    """Each module of the package and each test module has a docstring; empty files need none."""
+    """Each module here has a docstring; empty files need none."""
     silent = []
-    for folder in ("elsa_tune", "tests", "bench"):
+    for folder in ("elsa_tune", "tests", "tools", "bench"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text())
             if tree.body and not ast.get_docstring(tree):

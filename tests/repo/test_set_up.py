@@ -215,7 +215,7 @@ def test_help_lists_every_target() -> None:
 
 def test_clean_leaves_the_records(checkout: Path) -> None:
     make(checkout, "demo", "PYTHON=./python")
-    for folder in ("mlruns", "elsa_tune/__pycache__", "tests", "bench"):
+    for folder in ("mlruns", "elsa_tune/__pycache__", "tests", "tools", "bench"):
         (checkout / folder).mkdir(parents=True)
     (checkout / "mlruns/mlflow.db").write_text("a month of work")
     done = make(checkout, "clean")
@@ -225,12 +225,14 @@ def test_clean_leaves_the_records(checkout: Path) -> None:
     assert (checkout / "mlruns/mlflow.db").read_text() == "a month of work"
 
 
-def test_ci_runs_make_test_and_nothing_else(checkout: Path, tmp_path: Path) -> None:
+def test_ci_runs_make_test_and_the_thorough_tests(checkout: Path, tmp_path: Path) -> None:
     """`.ci/run` works from any folder, without standard input, and passes on the exit status."""
     assert os.access(ROOT / ".ci/run", os.X_OK)
     (checkout / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", checkout / ".ci/run")
-    (checkout / "Makefile").write_text('test:\n\t@echo "CI=$$CI in $$(pwd)"; exit 7\n')
+    (checkout / "Makefile").write_text(
+        'test:\n\t@echo "CI=$$CI in $$(pwd)"\nthorough:\n\t@echo thorough; exit 7\n'
+    )
     done = subprocess.run(
         ["bash", str(checkout / ".ci/run")],
         cwd=tmp_path,
@@ -241,7 +243,7 @@ def test_ci_runs_make_test_and_nothing_else(checkout: Path, tmp_path: Path) -> N
         timeout=30,
         check=False,
     )
-    assert done.stdout == f"CI=true in {checkout}\n"
+    assert done.stdout == f"CI=true in {checkout}\nthorough\n"
     assert done.returncode == 2  # make's own status for a recipe that failed
 
 

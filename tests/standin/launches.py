@@ -56,7 +56,7 @@ def force(way: str, patch: pytest.MonkeyPatch, *, goes_on: bool = True) -> None:
     """Let trials run this way. goes_on: whether padded batches begin behind kept hidden states."""
     doubt = "on purpose" if way == PADDED else None
     patch.setattr(runner, "packed_doubt", lambda *_: doubt)
-    patch.setattr(equality, "_attends_by_ends", lambda *_: way == ENDS)
+    patch.setattr(equality, "_attends_varlen", lambda *_: way == ENDS)
     patch.setattr(runner, "tail_doubt", lambda *_: None if goes_on else "on purpose")
 
 

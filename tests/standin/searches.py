@@ -89,7 +89,7 @@ def assert_as_on_a_cpu(bench: Bench, name: str) -> None:
     assert len(params) == TRIALS
     for key, told in params.items():
         assert ends[key] == "completed"
-        depth = FreezeDepth(int(told["frozen_layers"]), bool(told["embeddings_frozen"]))
+        depth = FreezeDepth(**told["candidate"])
         rate, seed = float(told["learning_rate"]), int(told["seed"])
         trial = spec.trial(Phase(told["phase"]), depth, rate, seed)
         assert trial.key == key

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.request import read_requests
 from elsa_tune.searching.tune import cluster
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
@@ -65,12 +66,14 @@ def refused(bench: Bench, *more: str, **told: str | None) -> str:
     return said.removeprefix("elsa-tune: ")
 
 
+@pytest.mark.thorough
 def test_a_driver_beside_a_torch_without_cuda_is_told(bench: Bench) -> None:
     said = refused(bench, **{LIBRARY: None})
     assert said.startswith("Ray found a GPU on node ") and "not compiled with CUDA" in said
     assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
     status, out, err = ran(bench, "doctor", **{DEVICE: json.dumps({"driver_is_old": True})})
     assert status == 0 and "Traceback" not in err, err
@@ -78,6 +81,7 @@ def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
     assert "`auto` is fp32" in out
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_others_have_filled_is_told(bench: Bench) -> None:
     # What is left takes CUDA's own part of the process that asks.
     said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.6})})
@@ -115,6 +119,6 @@ def test_a_process_that_was_asked_of_a_gpu_ends_with_its_answer(
 
             return os.getpid()
 
-        asked = [cluster._asked([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
+        asked = [cluster._ask_nodes([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
         first, second = (next(iter(answer.values())) for answer in asked)
         assert first != second

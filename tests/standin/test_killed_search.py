@@ -11,7 +11,7 @@ import pytest
 from tests.searching import of_kind, wait_for
 from tests.standin.searches import assert_as_on_a_cpu, calm_bench, ran, search, start
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 def test_a_killed_search_is_resumed(tmp_path: Path) -> None:

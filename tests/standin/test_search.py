@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Run
 from tests.searching import of_kind
 from tests.standin.searches import assert_as_on_a_cpu, calm_bench, ran, search
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_a_search_shares_the_gpu_and_finds_what_a_cpu_finds(tmp_path: Path) -> None:
+def test_a_search_shares_the_gpu_and_finds_what_a_cpu_finds(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fourth of it for each trial: as many run at once as there are cores, two."""
     bench = calm_bench(tmp_path)
     status, out, err = ran(bench, *search("shared", "--gpus-per-trial", "0.25"))
@@ -23,13 +26,11 @@ def test_a_search_shares_the_gpu_and_finds_what_a_cpu_finds(tmp_path: Path) -> N
     assert started["tags"]["gpus_per_trial"] == "0.25"
     assert "Stand-in H100" in started["tags"]["machine"]
     assert_as_on_a_cpu(bench, "shared")
-    _, out, _ = ran(bench, "operating-point", "--search", "shared", "--format", "json")
-    [answer] = json.loads(out)
+    monkeypatch.chdir(bench.folder)
+    [answer] = json.loads(run("operating-point", "--search", "shared", "--format", "json").out)
     assert [point["seeds"] for point in answer["curve"]] == [2, 2]
     assert answer["linear_probe"]["quality"] > 0.5
-    status, _, err = ran(
-        bench, "export", "--search", "shared", "--layers", "2", "--out", "exported"
-    )
-    assert status == 0, err
+    exported = run("export", "--search", "shared", "--layers", "2", "--out", "exported")
+    assert exported.status == 0, exported.err
     final = [one for one in of_kind(bench.records("shared"), "report") if "final" in one["trial"]]
     assert final and (bench.folder / "exported" / "model.safetensors").exists()

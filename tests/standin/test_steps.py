@@ -18,6 +18,7 @@ from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import Pooling, Precision
 from elsa_tune.training.forward import packed_model
 from elsa_tune.training.forward.packed_model import BLOCKS
+from tests.pairs import one_of_each
 from tests.standin.launches import ENDS, PADDED, SQUARE, WAYS, force, kernels, step
 from tests.standin.standin import Seen
 from tests.standin.tensors import ADDING_UP
@@ -95,9 +96,9 @@ def ways(architecture: str) -> Iterator[str]:
             yield way
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize(
-    ("architecture", "way"), [(name, way) for name in DIFFERENT for way in ways(name)]
+    ("architecture", "way", "depth"),
+    one_of_each([(name, way) for name in DIFFERENT for way in ways(name)], DEPTHS),
 )
 def test_a_step_makes_one_copy_and_never_waits(
     models: dict[str, ModelSpec],

@@ -19,9 +19,10 @@ from elsa_tune.training import loop, machine
 from elsa_tune.training.bundled import Bundle, alone, read_members
 from elsa_tune.training.forward import equality
 from elsa_tune.training.loop import train
-from elsa_tune.training.machine import CONTEXT_MIB, MIB, PeakMemory, room, take_share
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, PeakMemory, free_bytes, take_share
 from elsa_tune.training.probe import linear_probe
 from elsa_tune.training.saved import predict, save_classifier, save_onnx
+from tests.pairs import one_of_each
 from tests.standin import standin
 from tests.standin.launches import training
 from tests.unit.tiny_models import ARCHITECTURES
@@ -40,8 +41,7 @@ def on(device: str, trial: TrialSpec, data: Any) -> list[EpochResult]:
     return list(train(trial, data, device=device))
 
 
-@pytest.mark.parametrize("frozen", [0, 2])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "frozen"), one_of_each(ARCHITECTURES, (0, 2)))
 def test_losses_are_the_cpus(architecture: str, frozen: int | str, tmp_path: Path) -> None:
     trial = make_trial(calm(architecture, tmp_path / "calm"), frozen, learning_rate=1e-4)
     data = data_for(architecture)
@@ -163,20 +163,20 @@ def test_trials_that_share_a_gpu_share_its_memory() -> None:
     gc.collect()
     taken = torch.cuda.memory_reserved()
     assert take_share(1) == "cuda" and torch.cuda.get_per_process_memory_fraction(0) == 1
-    assert room(CUDA) == 80 * GIB - CONTEXT_MIB * MIB - taken
+    assert free_bytes(CUDA) == 80 * GIB - CONTEXT_MIB * MIB - taken
     assert take_share(0.25) == "cuda"
     # CUDA's own part of a process comes out of its share.
     fraction = torch.cuda.get_per_process_memory_fraction(0)
     assert fraction == pytest.approx(0.25 - CONTEXT_MIB / (80 * 1024))
     # Whatever is free now, the other trials' part is not for this one.
-    assert room(CUDA) == pytest.approx(20 * GIB - CONTEXT_MIB * MIB - taken, abs=1)
-    assert take_share(0) == "cpu" and room(torch.device("cpu")) == 0
+    assert free_bytes(CUDA) == pytest.approx(20 * GIB - CONTEXT_MIB * MIB - taken, abs=1)
+    assert take_share(0) == "cpu" and free_bytes(torch.device("cpu")) == 0
 
 
 def test_no_trial_takes_what_others_have_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standin, "gpu", dataclasses.replace(standin.gpu, others_gib=78.0))
     gc.collect()
-    assert room(CUDA) == 2 * GIB - CONTEXT_MIB * MIB - torch.cuda.memory_reserved()
+    assert free_bytes(CUDA) == 2 * GIB - CONTEXT_MIB * MIB - torch.cuda.memory_reserved()
 
 
 def test_what_a_trial_takes_of_a_gpu_is_more_than_its_tensors() -> None:
@@ -191,7 +191,7 @@ def test_a_full_moment_while_a_model_is_tested_says_nothing_of_the_model(
     model: ModelSpec, test: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(model, 2, precision=Precision.BF16)
-    asked = {"packed_doubt": "_difference", "packed_layout": "_ends_difference"}[test]
+    asked = {"packed_doubt": "_difference", "packed_layout": "_varlen_difference"}[test]
 
     def full(*_: Any) -> None:
         torch.empty(2**50, dtype=torch.uint8, device=CUDA)
@@ -258,4 +258,4 @@ def test_what_a_gpu_is_like_is_told_without_taking_memory_of_it() -> None:
     found = machine.look_at_gpu()
     assert found.name == "Stand-in H100" and found.memory == 80 * GIB and found.free is None
     assert found.has_bf16 and found.has_flash and found.fault is None
-    assert machine.look_at_gpu(ask_free=True).free == room(CUDA)
+    assert machine.look_at_gpu(ask_free=True).free == free_bytes(CUDA)

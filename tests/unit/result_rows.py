@@ -12,6 +12,8 @@ from elsa_tune import sources
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -22,13 +24,13 @@ from tests.recorded_search import search_started
 EMBEDDINGS_ONLY = FreezeDepth(0, True)
 
 
-def row(frozen: int | FreezeDepth, quality: float | None, **changes: Any) -> ResultRow:
+def row(frozen: int | Candidate, quality: float | None, **changes: Any) -> ResultRow:
     """One completed measuring run of a six-layer model on a task whose constant answer has .5."""
     values: dict[str, Any] = {
         "model": "minilm",
         "task": "rte",
         "layers": 6,
-        "depth": frozen if isinstance(frozen, FreezeDepth) else FreezeDepth(frozen, frozen > 0),
+        "depth": FreezeDepth(frozen, frozen > 0) if isinstance(frozen, int) else frozen,
         "quality": quality,
         "status": TrialStatus.COMPLETED,
         "phase": Phase.MEASURE,
@@ -37,10 +39,13 @@ def row(frozen: int | FreezeDepth, quality: float | None, **changes: Any) -> Res
         "learning_rate": 3e-5,
         "seed": 1,
     }
-    return ResultRow(**{**values, **changes})
+    values |= changes
+    if isinstance(values.get("comparison"), str):
+        values["comparison"] = Comparison.read(values["comparison"])
+    return ResultRow(**values)
 
 
-def seeds(frozen: int | FreezeDepth, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:
+def seeds(frozen: int | Candidate, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:
     """One run a quality, with seeds 1, 2, ..."""
     return [row(frozen, quality, seed=seed, **changes) for seed, quality in enumerate(qualities, 1)]
 

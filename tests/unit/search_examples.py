@@ -1,42 +1,47 @@
-"""Small, valid search specifications for tests that need one and train nothing."""
+"""Small, valid search specifications and requests for tests that train nothing."""
 
 from __future__ import annotations
 
-import dataclasses
+from pathlib import Path
 from typing import Any
 
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.searching.inputs import Inputs, SearchOptions
+from elsa_tune.searching.request import Request, request_of
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
-from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.specs.space import Space
+from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.testing import EXAMPLE_DEPTHS as DEPTHS
+from elsa_tune.testing import example_spec as make_spec
 
-DEPTHS = (FULL_MODEL, FreezeDepth(3, True), FreezeDepth(6, True))
+__all__ = ["DEPTHS", "asked_for", "make_spec", "planned_request"]
 
 
-def make_spec(**changes: Any) -> SearchSpec:
-    """A search over three depths of a six-layer model and two rates; any field can be replaced."""
-    spec = SearchSpec(
-        name="example",
-        search_id="0123",
-        model=resolve_model("minilm"),
-        layers=6,
-        task=resolve_task("stdlib"),
-        recipe=Recipe(epochs=2, train_size=100),
-        space="quick",
-        depths=DEPTHS,
-        explored=DEPTHS,
-        rates=RateList(values=(2e-5, 5e-5)),
-        tries=2,
-        sampler=SamplerName.TPE,
-        asha=Asha(),
-        seeds=2,
-        seed=0,
-        resources=Resources(cpus=1, gpus=0),
-        tracking_uri="sqlite:////nowhere/mlflow.db",
-        chance=0.5,
-        train_examples=100,
-        evaluation_examples=50,
-        fingerprints={"weights": "w" * 64, "data": "d" * 64},
-    )
-    return dataclasses.replace(spec, **changes)
+def asked_for(
+    folder: Path, space: Space, space_name: str, **changes: Any
+) -> tuple[SearchOptions, Inputs]:
+    """Return the options and inputs of a search in a folder, of MiniLM unless `changes` says
+    otherwise: fields of Inputs or of SearchOptions.
+    """
+    inputs = {
+        "model": resolve_model("minilm"),
+        "layers": 6,
+        "task": resolve_task("stdlib"),
+        "recipe": space.recipe(2),
+        "space": space,
+        "space_name": space_name,
+    }
+    options = {
+        "model": "minilm",
+        "task": ["stdlib"],
+        "name": "s",
+        "storage_path": str(folder),
+        "tracking_uri": "sqlite:////nowhere/mlflow.db",
+    }
+    for name, value in changes.items():
+        (inputs if name in inputs else options)[name] = value
+    return SearchOptions(**options), Inputs(**inputs)
+
+
+def planned_request(folder: Path, space: Space, space_name: str, **changes: Any) -> Request:
+    """Return such a search as it is planned."""
+    return request_of(*asked_for(folder, space, space_name, **changes))

@@ -16,14 +16,13 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
 from elsa_tune.searching.board import Board, counts_of, depth_lines
-from elsa_tune.searching.fitted_table import fitted_table
+from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
-from elsa_tune.searching.saying import printing, say
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for
 from tests.shown_board import DEPTHS, made_up
@@ -197,7 +196,7 @@ def test_a_total_that_may_grow_is_a_range() -> None:
     assert trial_range(dataclasses.replace(spec, exploring_limit=14), known) == (20, 24)
     assert trial_range(dataclasses.replace(spec, extend=None), known) == (20, 20)
     hunt = dataclasses.replace(
-        spec, strategy=Strategy.HUNT, extend=None, seeds=8, planned_seeds=8, explored=DEPTHS
+        spec, strategy="hunt", extend=None, seeds=8, planned_seeds=8, explored=DEPTHS
     )
     # The full model's first look at least; at most every depth's second one.
     assert trial_range(hunt, known) == (10 + 2, 10 + 3 + 4 * 8)

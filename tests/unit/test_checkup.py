@@ -11,7 +11,7 @@ import pytest
 from elsa_tune.errors import DataError, TrackingError
 from elsa_tune.searching import checkup
 from elsa_tune.searching.checkup import Finding, examine
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.store_check import look_at_store
 from tests import checks
 from tests.conftest import Run

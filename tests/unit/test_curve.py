@@ -26,6 +26,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
@@ -324,7 +325,7 @@ def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -
 
 
 def verdict(quality: float, std: float | None, count: int, **more: Any) -> Learnt:
-    return learnt(quality, spread=spread(std, count), **{"chance": 0.5, **more})
+    return learnt(quality, spread=spread(std, count), **{"chance": 0.5, "policy": Policy(), **more})
 
 
 def spread(std: float | None, count: int) -> Spread | None:

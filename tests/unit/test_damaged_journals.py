@@ -126,6 +126,6 @@ def test_a_bad_journal_hides_no_other_and_is_not_resumed(
 def test_a_strange_answer_is_listed(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.cli.commands.record import _answer_text
+    from elsa_tune.cli.commands.searches import _answer_text
 
     assert _answer_text(answer)

@@ -13,13 +13,13 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import DataError, UnknownNameError
-from elsa_tune.specs.hub_tasks import HUB_TASKS
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.data_set_task import Wanted, read_reference, task_of
-from elsa_tune.tables.data_sets import DataSet
-from elsa_tune.tables.task_file import read_task_file, resolve_task
-from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tasks.data_set_task import Wanted, read_reference, task_of
+from elsa_tune.tasks.data_sets import DataSet
+from elsa_tune.tasks.frames import write_task
+from elsa_tune.tasks.hub import HUB_TASKS
+from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 from tests.conftest import Run

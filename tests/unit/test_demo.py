@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from elsa_tune.cli.commands import demo
-from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.request import read_requests
 from elsa_tune.specs.model import KNOWN_MODELS, ModelSource
 from elsa_tune.specs.task import EmbeddedSource
 from tests.conftest import Run
@@ -27,8 +28,8 @@ def test_it_needs_no_data_no_download_and_no_server(
     assert found.status == 0 and "not where MLFLOW_TRACKING_URI points" in found.err
     assert re.fullmatch(r"demo-\d{8}-\d{6}", asked["name"])
     [request] = read_requests(SearchOptions(**asked))
-    assert request.model.source is ModelSource.PACKAGE
-    assert isinstance(request.task.source, EmbeddedSource)
+    assert request.spec.model.source is ModelSource.PACKAGE
+    assert isinstance(request.spec.task.source, EmbeddedSource)
     assert request.tracking_uri == f"sqlite:///{tmp_path}/mlruns/mlflow.db"
     assert request.storage == tmp_path / "mlruns" / "searches"
 

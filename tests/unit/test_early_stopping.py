@@ -13,7 +13,7 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.utils.object_cache import _ObjectCache
 
-from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import Phase, TrialSpec

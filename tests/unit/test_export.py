@@ -349,6 +349,7 @@ def test_a_trial_that_ends_badly_is_recorded(
         assert state.is_complete
 
 
+@pytest.mark.thorough
 def test_an_onnx_file_answers_as_the_model(
     paths: SearchPaths, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,6 +365,7 @@ def test_an_onnx_file_answers_as_the_model(
         assert np.abs(found - ask.model(**batch).logits.numpy()).max() < 1e-4
 
 
+@pytest.mark.thorough
 def test_a_tokenizer_of_another_architecture_gives_what_the_model_reads(
     paths: SearchPaths, tmp_path: Path
 ) -> None:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pytest
 
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
-    exploring_slots,
-    is_cheap,
-    outward,
-    settled_depths,
-)
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.searching.planning.measuring import Rates, measuring_trials
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.planning.strategy import measuring_trials
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec
+from elsa_tune.specs.policy import Extension, Policy
+from elsa_tune.specs.search import RateList, RateRange, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, PrefixCache, Recipe, TrialSpec, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 
@@ -97,14 +94,18 @@ def test_patience_tries_a_second_rate_beyond_the_best() -> None:
     assert outward(spec_of(tries=2), found + tries((2e-4, 0.8)), patience=2) is None
 
 
+def border_of(tried: dict[float, float | None], chance: float | None) -> Border | None:
+    return border(tried, chance, Policy().noise)
+
+
 def test_the_border_of_what_was_tried() -> None:
-    assert border({2e-5: 0.7, 5e-5: 0.8}, 0.5) is Border.HIGH
-    assert border({2e-5: 0.8, 5e-5: 0.7}, 0.5) is Border.LOW
-    assert border({2e-5: 0.7, 5e-5: 0.8, 1e-4: None}, 0.5) is None
-    assert border({2e-5: 0.8, 5e-5: 0.803}, 0.5) is None
-    assert border({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
-    assert border({2e-5: 0.5, 5e-5: 0.5}, None) is None
-    assert border({2e-5: None}, 0.5) is None and border({}, 0.5) is None
+    assert border_of({2e-5: 0.7, 5e-5: 0.8}, 0.5) is Border.HIGH
+    assert border_of({2e-5: 0.8, 5e-5: 0.7}, 0.5) is Border.LOW
+    assert border_of({2e-5: 0.7, 5e-5: 0.8, 1e-4: None}, 0.5) is None
+    assert border_of({2e-5: 0.8, 5e-5: 0.803}, 0.5) is None
+    assert border_of({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
+    assert border_of({2e-5: 0.5, 5e-5: 0.5}, None) is None
+    assert border_of({2e-5: None}, 0.5) is None and border_of({}, 0.5) is None
 
 
 # ---- the whole plan ----
@@ -113,7 +114,7 @@ def test_the_border_of_what_was_tried() -> None:
 def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) -> list[KnownTrial]:
     """Carry the exploring plan out, one trial after another."""
     known = list(known)
-    while slots := exploring_slots(spec, known):
+    while slots := strategy_of(spec).slots(known):
         slot = slots[0]
         rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
         trial = spec.trial(Phase.EXPLORE, slot.depth, rate, spec.seed)
@@ -147,7 +148,7 @@ def spec_of(**changes: object) -> SearchSpec:
 def test_each_depth_finds_its_own_rate(sampler: SamplerName) -> None:
     spec = spec_of(sampler=sampler)
     known = explore(spec, deeper_wants_more)
-    found = best_rates(spec, known)
+    found = strategy_of(spec).best_rates(known)
     assert found == {DEPTHS[0]: 2e-5, DEPTHS[1]: 2e-4, DEPTHS[2]: 1.6e-3}
     assert rates_of(known, DEPTHS[0])[3:] == []
     assert rates_of(known, DEPTHS[1])[3:] == [1e-4, 2e-4, 4e-4]
@@ -183,7 +184,7 @@ def test_a_rate_that_diverges_costs_a_depth_nothing_but_the_try() -> None:
 
     spec = spec_of()
     known = explore(spec, score)
-    assert best_rates(spec, known)[DEPTHS[2]] == 2e-4
+    assert strategy_of(spec).best_rates(known)[DEPTHS[2]] == 2e-4
     assert rates_of(known, DEPTHS[2])[3:] == [2e-4, 4e-4]
 
 
@@ -216,7 +217,7 @@ def test_a_full_model_that_collapses_at_its_first_rates_goes_down(
     spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,), tries=2)
     known = explore(spec, score)
     assert rates_of(known, FULL_MODEL) == [5e-5, 2e-5, 1e-5, 5e-6]
-    assert best_rates(spec, known) == {FULL_MODEL: 5e-6}
+    assert strategy_of(spec).best_rates(known) == {FULL_MODEL: 5e-6}
     nothing = explore(spec, lambda depth, rate: 0.5)
     assert rates_of(nothing, FULL_MODEL) == [5e-5, 2e-5, 1e-5, 1e-4]
 
@@ -227,10 +228,10 @@ def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     running = KnownTrial(trial=known[2].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[2] else one for one in known]
     assert running.trial.depth == DEPTHS[2]
-    assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[1]]
+    assert [slot.depth for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[1]]
     running = KnownTrial(trial=known[1].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[1] else one for one in known]
-    assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[2]]
+    assert [slot.depth for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[2]]
     assert planned_trials(spec, known, DEPTHS[2]) == 5
     assert planned_trials(spec_of(explored=DEPTHS[:1]), known[:1], DEPTHS[2]) == 2
 
@@ -247,40 +248,41 @@ def test_a_depth_is_settled_once_no_other_depth_can_send_it_further() -> None:
     full, middle, deep = DEPTHS
     rising = (1e-5, 0.6), (2e-5, 0.7), (5e-5, 0.8)
     inside = (1e-5, 0.6), (2e-5, 0.8), (5e-5, 0.7)
-    assert settled_depths(spec, []) == frozenset()
-    assert settled_depths(spec, of_depth(spec, full, *inside[:2])) == frozenset()
-    assert settled_depths(spec, of_depth(spec, full, *inside)) == {full}
-    assert settled_depths(spec, of_depth(spec, middle, *inside)) == {middle}
-    assert settled_depths(spec, of_depth(spec, middle, *rising)) == frozenset()
+    assert strategy_of(spec).settled([]) == frozenset()
+    assert strategy_of(spec).settled(of_depth(spec, full, *inside[:2])) == frozenset()
+    assert strategy_of(spec).settled(of_depth(spec, full, *inside)) == {full}
+    assert strategy_of(spec).settled(of_depth(spec, middle, *inside)) == {middle}
+    assert strategy_of(spec).settled(of_depth(spec, middle, *rising)) == frozenset()
     # Nothing learnt so far: the full model may say that it can be.
     nothing = (1e-5, 0.5), (2e-5, 0.5), (5e-5, 0.5), (1e-4, 0.5)
-    assert settled_depths(spec, of_depth(spec, middle, *nothing)) == frozenset()
+    assert strategy_of(spec).settled(of_depth(spec, middle, *nothing)) == frozenset()
     # At the end of its budget, and where nothing goes beyond the given rates.
     short = spec_of(extend=Extension(tries=1))
-    assert settled_depths(short, of_depth(spec, middle, *rising)) == frozenset()
-    assert settled_depths(short, of_depth(spec, middle, *rising, (1e-4, 0.9))) == {middle}
+    assert strategy_of(short).settled(of_depth(spec, middle, *rising)) == frozenset()
+    assert strategy_of(short).settled(of_depth(spec, middle, *rising, (1e-4, 0.9))) == {middle}
     given = spec_of(extend=None)
-    assert settled_depths(given, of_depth(spec, deep, *rising)) == {deep}
+    assert strategy_of(given).settled(of_depth(spec, deep, *rising)) == {deep}
     # Where the trials are used up, each that has ended; a trial that is to run again has not.
     limited = spec_of(exploring_limit=2)
-    assert settled_depths(limited, of_depth(spec, middle, *rising[:2])) == {middle}
+    assert strategy_of(limited).settled(of_depth(spec, middle, *rising[:2])) == {middle}
     broken = of_depth(spec, middle, *inside[:2], (5e-5, TrialStatus.FAILED))
-    assert settled_depths(spec, broken) == frozenset()
+    assert strategy_of(spec).settled(broken) == frozenset()
 
 
 def test_depths_that_are_not_explored_are_settled_with_the_full_model() -> None:
     alone = spec_of(explored=(FULL_MODEL,), extend=None)
     tries_of_it = of_depth(alone, FULL_MODEL, (1e-5, 0.6), (2e-5, 0.7), (5e-5, 0.8))
-    assert settled_depths(alone, tries_of_it[:2]) == frozenset()
-    assert settled_depths(alone, tries_of_it) == set(DEPTHS)
-    assert settled_depths(spec_of(explored=(), tries=0), []) == set(DEPTHS)
+    assert strategy_of(alone).settled(tries_of_it[:2]) == frozenset()
+    assert strategy_of(alone).settled(tries_of_it) == set(DEPTHS)
+    assert strategy_of(spec_of(explored=(), tries=0)).settled([]) == set(DEPTHS)
 
 
 def test_the_plan_names_the_worst_case() -> None:
     spec = spec_of()
-    assert (spec.exploring_trials, spec.most_exploring_trials) == (9, 9 + 24)
-    assert spec_of(exploring_limit=12).most_exploring_trials == 12
-    assert spec_of(extend=None).most_exploring_trials == 9
+    assert strategy_of(spec).exploring_trials == 9
+    assert strategy_of(spec).most_exploring_trials == 9 + 24
+    assert strategy_of(spec_of(exploring_limit=12)).most_exploring_trials == 12
+    assert strategy_of(spec_of(extend=None)).most_exploring_trials == 9
 
 
 def test_what_a_trial_costs() -> None:
@@ -303,20 +305,29 @@ def test_what_a_trial_costs() -> None:
 def searching(
     spec: SearchSpec,
     known: Callable[[], list[KnownTrial]],
-    rates: Rates,
-    may_explore: Callable[[], bool] = lambda: True,
+    rates: Mapping[FreezeDepth, float],
+    limit: TimeLimit | None = None,
 ) -> PlanSearcher:
     """A searcher that measures every depth alike."""
     return PlanSearcher(
-        spec, known, rates, lambda decided: None, partial(measuring_trials, spec), may_explore
+        strategy_of(spec),
+        known,
+        rates,
+        lambda decided: None,
+        partial(measuring_trials, spec),
+        limit,
     )
 
 
 def exploring(
-    spec: SearchSpec, known: Callable[[], list[KnownTrial]], rates: Rates | None = None
+    spec: SearchSpec,
+    known: Callable[[], list[KnownTrial]],
+    rates: Mapping[FreezeDepth, float] | None = None,
 ) -> PlanSearcher:
     """A searcher that measures nothing."""
-    return PlanSearcher(spec, known, rates or {}, lambda decided: None, lambda rates, known: ())
+    return PlanSearcher(
+        strategy_of(spec), known, rates or {}, lambda decided: None, lambda rates, known: ()
+    )
 
 
 def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
@@ -408,10 +419,10 @@ def test_what_failed_at_a_measured_depth_is_tried_again_and_changes_no_rate() ->
     failed = spec.trial(Phase.EXPLORE, DEPTHS[0], 2e-5, 0)
     earlier = [ended(spec.trial(Phase.EXPLORE, DEPTHS[0], 1e-5, 0), 0.6)]
     earlier += [ended(seed, 0.6) for seed in seeds]
-    decided: list[Rates] = []
+    decided: list[Mapping[FreezeDepth, float]] = []
     known = [*earlier, ended(failed, TrialStatus.FAILED)]
     searcher = PlanSearcher(
-        spec, lambda: known, rates, decided.append, partial(measuring_trials, spec)
+        strategy_of(spec), lambda: known, rates, decided.append, partial(measuring_trials, spec)
     )
     assert searcher.suggest("0") == {TRIAL: failed}
     known[-1] = ended(failed, 0.9)  # better than what was measured
@@ -461,13 +472,17 @@ def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measu
         depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateRange(low=1e-5, high=5e-5), seeds=2
     )
     known: dict[str, KnownTrial] = {}
-    has_time = True
-    searcher = searching(spec, lambda: list(known.values()), {}, lambda: has_time)
+    now = 0.0
+    limit = TimeLimit(10.0, lambda: now)
+    searcher = searching(spec, lambda: list(known.values()), {}, limit)
     given = [searcher.suggest(str(number))[TRIAL] for number in range(2)]
     assert [one.learning_rate for one in given] == [5e-5, 2.2361e-5]
-    has_time = False
-    assert searcher.suggest("2") is None
-    for number, (trial, score) in enumerate(zip(given, (0.7, 0.8), strict=True)):
+    # Before any trial has ended there would be nothing to measure.
+    now = 6.0
+    third = searcher.suggest("2")[TRIAL]
+    assert third.phase is Phase.EXPLORE
+    trials = zip((*given, third), (0.7, 0.8, 0.75), strict=True)
+    for number, (trial, score) in enumerate(trials):
         known[trial.key] = ended(trial, score)
         # As long as one explores, its depth may change its rate.
         assert searcher.suggest(str(10 + number)) is None
@@ -494,7 +509,7 @@ def test_a_rate_that_a_depth_is_measured_at_is_never_overtaken(seed: int) -> Non
     spec = spec_of(seeds=2)
     begun, known = whole_search(spec, score, workers=1 + seed % 4, order=order)
     measured = [trial for trial in begun if trial.phase is Phase.MEASURE]
-    best = best_rates(spec, known)
+    best = strategy_of(spec).best_rates(known)
     assert {(one.depth, one.learning_rate) for one in measured} == set(best.items())
     assert len({one.key for one in begun}) == len(begun)
     assert len(measured) == 2 * len(best)

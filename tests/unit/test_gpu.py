@@ -25,6 +25,7 @@ from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.prefix_store import Reading
 from elsa_tune.training.loop import train
 from elsa_tune.training.throughput import Division, measure
+from tests.pairs import one_of_each
 from tests.unit.tiny_trials import calm, data_for, make_trial, tiny_bert
 
 DEVICE = os.environ.get("ELSA_TUNE_GPU_TESTS", "cuda")
@@ -57,9 +58,10 @@ def losses(results: list[EpochResult]) -> list[tuple[str, str]]:
     return [(r.train_loss.hex(), r.eval_loss.hex()) for r in results]
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
-@pytest.mark.parametrize("frozen", [0, 2, 4])
-@pytest.mark.parametrize("architecture", ["bert", "distilbert", "mpnet"])
+@pytest.mark.parametrize(
+    ("architecture", "frozen", "precision"),
+    one_of_each(("bert", "distilbert", "mpnet"), (0, 2, 4), (Precision.FP32, Precision.BF16)),
+)
 def test_packed_rows_train_as_the_whole_model_on_padded_batches(
     architecture: str,
     frozen: int,
@@ -176,7 +178,7 @@ def test_the_prefix_lies_in_the_gpus_memory(
 
     monkeypatch.setattr(runner.Prefix, "reading", kept)
     if DEVICE == "cpu":
-        monkeypatch.setattr(runner, "room", lambda device: 2**40)
+        monkeypatch.setattr(runner, "free_bytes", lambda device: 2**40)
     trial = make_trial(model, 2, precision=Precision.FP32)
     cached = run(trial)
     assert cached[-1].prefix == "cached" and len(read) == 1

@@ -15,21 +15,22 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
-from elsa_tune.searching.planning.exploring import waits_for_full_model
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.measuring import chosen_ladder, walk
 from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
+from elsa_tune.searching.planning.strategy import Findings, Step
+from elsa_tune.searching.request import read_requests
+from elsa_tune.searching.specification import differences, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import Looks, SearchSpec, hunted
+from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from tests.unit.search_examples import planned_request
 
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
@@ -49,19 +50,8 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:
     space = load_space("hunt", ["epochs=2", *overrides])
-    request = Request(
-        name="s",
-        model=resolve_model("minilm"),
-        layers=layers,
-        task=resolve_task("stdlib"),
-        recipe=space.recipe(2),
-        space=space,
-        space_name="hunt",
-        storage=folder,
-        tracking_uri="sqlite:////nowhere",
-        **changes,
-    )
-    return dataclasses.replace(specify(request), chance=0.5, evaluation_examples=EXAMPLES)
+    request = planned_request(folder, space, "hunt", layers=layers, **changes)
+    return dataclasses.replace(request.spec, chance=0.5, evaluation_examples=EXAMPLES)
 
 
 class Drawn:
@@ -73,7 +63,7 @@ class Drawn:
         self.rows: dict[str, ResultRow] = {}
         self.answers: dict[str, Predictions] = {}
         self.rates: dict[FreezeDepth, float] = {}
-        self.ladder: list[int] | None = None
+        self.decisions: dict[str, Any] = {}
         self.looks: dict[str, Looks | None] = {}
         self.beside: dict[str, set[str]] = {}  # of each trial, those that ran as it began
         draw = np.random.default_rng(7)
@@ -89,7 +79,7 @@ class Drawn:
 
     def searcher(self) -> PlanSearcher:
         return PlanSearcher(
-            self.spec,
+            Hunt(self.spec),
             lambda: list(self.known.values()),
             dict(self.rates) if self._has_measured() else {},
             self.rates.update,
@@ -97,10 +87,21 @@ class Drawn:
         )
 
     def _measuring(self, rates: Any, known: Any) -> Any:
-        curve = self.curve()
-        if self.ladder is None:
-            self.ladder = chosen_ladder(self.spec, rates, known, curve)
-        return walk(self.spec, rates, known, curve, self.ladder).trials
+        step = self.step(rates, known)
+        if step.decision is not None:
+            self.decisions[step.decision.what] = step.decision.value
+        return step.trials
+
+    def step(self, rates: Any, known: Any) -> Step:
+        findings = Findings(known=known, rates=rates, curve=self.curve, decisions=self.decisions)
+        return Hunt(self.spec).next(findings)
+
+    @property
+    def ladder(self) -> list[int]:
+        """Frozen layers of what is tested of the ladder."""
+        hunt = Hunt(self.spec)
+        tested = [one for one in hunt.tested(self.decisions) if one in hunt.ladder]
+        return [one.frozen_layers for one in tested]
 
     def _has_measured(self) -> bool:
         return any(one.trial.phase is Phase.MEASURE for one in self.known.values())
@@ -121,7 +122,7 @@ class Drawn:
                 running.append((f"{number}-{len(running)}", config[TRIAL]))
                 # Recorded as a trial begins, as `SearchRecord.begin` does it.
                 begun = config[TRIAL]
-                self.looks[begun.key] = self.spec.looks(begun.depth, self.ladder)
+                self.looks[begun.key] = Hunt(self.spec).looks(begun.depth, self.decisions)
             if not running:
                 break
             name, trial = running.pop(order % len(running))
@@ -200,7 +201,7 @@ def test_exploring_the_first_deep_depth_decides_how_much_of_the_ladder_is_tested
     keys = one.run()
     assert one.ladder == ladder and set(one.measured()) & {6, 7, 8} == set(ladder)
     looks = [row.looks for row in one.rows.values() if row.depth == FreezeDepth.of(first)]
-    assert {one.after for one in looks if one} == {0}
+    assert {one.after for one in looks if one} == {"N0"}
     # What is tested is decided before any of it is measured, and paid for.
     assert {row.looks.error for row in one.rows.values() if row.looks} == {0.045}
     begun = next(n for n, key in enumerate(keys) if key.startswith(f"measure-N{first}-"))
@@ -215,7 +216,9 @@ def test_the_ladder_is_decided_by_the_runs_at_the_rates_that_were_chosen(tmp_pat
     tried = {k.trial.learning_rate for k in known if k.trial.depth == deep} - {one.rates[deep]}
     assert one.ladder == [8] and tried
     poor = {**one.rates, deep: max(tried)}
-    assert chosen_ladder(one.spec, poor, known, one.curve()) == [6, 7, 8]
+    one.decisions = {}
+    decision = one.step(poor, known).decision
+    assert decision is not None and decision.value == ["N6", "N7", "N8"]
 
 
 def test_a_hunt_recorded_before_ladders_were_shortened_goes_on_with_its_whole_ladder(
@@ -224,7 +227,7 @@ def test_a_hunt_recorded_before_ladders_were_shortened_goes_on_with_its_whole_la
     one = Drawn(dataclasses.replace(spec(tmp_path), ladder_error=0.0), CLEAR, 0.004)
     one.run()
     assert set(one.measured()) >= {6, 7, 8, 9}
-    assert {str(row.looks)[:9] for row in one.rows.values()} >= {"after N=0", "after N=8"}
+    assert {row.looks.after for row in one.rows.values() if row.looks} >= {"N0", "N8"}
     assert {row.looks.error for row in one.rows.values() if row.looks} == {0.05}
 
 
@@ -252,9 +255,8 @@ def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_s
     one = Late(spec(tmp_path), CLEAR, 0.0)
     keys = one.run(5)
     assert [key.partition("-lr")[0] for key in keys] == [*["explore-N0"] * 4, "measure-N0"]
-    assert {depth.frozen_layers for depth in one.rates} == {
-        0
-    }  # the ladder's waits for the anchor's
+    # The ladder's wait for the anchor's.
+    assert {depth.frozen_layers for depth in one.rates} == {0}
     one.run()
     assert certified(one.answer()) == 3
 
@@ -274,7 +276,7 @@ def test_a_full_model_that_fails_only_when_it_is_measured_ends_the_hunt(
     one = Lucky(spec(tmp_path), CLEAR, 0.0)
     one.run()
     assert one.measured() == {0: 2}
-    last = walk(one.spec, one.rates, list(one.known.values()), one.curve(), one.ladder)
+    last = one.step(one.rates, list(one.known.values()))
     assert not last.trials and why in last.why
 
 
@@ -313,8 +315,8 @@ def test_a_full_model_within_what_examples_leave_open_is_waited_for(
         )
         for rate, score in zip((3e-5, 5e-5), scores, strict=True)
     ]
-    assert waits_for_full_model(plan, known) is waits
-    assert not waits_for_full_model(plan, known[1:])
+    assert Hunt(plan).waits_for_reference(known) is waits
+    assert not Hunt(plan).waits_for_reference(known[1:])
 
 
 def test_where_all_layers_are_needed_the_walk_ends_at_its_first_step(tmp_path: Path) -> None:
@@ -352,7 +354,7 @@ def test_a_walk_that_waits_for_a_rate_says_so(tmp_path: Path) -> None:
 
     def without(*depths: int) -> tuple[bool, str]:
         rates = {d: rate for d, rate in one.rates.items() if d.frozen_layers not in depths}
-        found = walk(one.spec, rates, known, one.curve(), one.ladder)
+        found = one.step(rates, known)
         return found.waits, found.why
 
     assert not without()[0]
@@ -369,7 +371,7 @@ def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path)
     plan, plain = spec(tmp_path, "thorough=true"), spec(tmp_path)
     ladder, deep = FreezeDepth.of(6), FreezeDepth.of(9)
     for depth, first, second in ((ladder, (2, 2), (5, 5)), (deep, (4, 2), (8, 5))):
-        looks, usual = plan.looks(depth), plain.looks(depth)
+        looks, usual = Hunt(plan).looks(depth, {}), Hunt(plain).looks(depth, {})
         assert looks is not None and usual is not None
         assert looks.counts == (first, second) and usual.counts == (first, (second[0], 3))
     # What a hunt leaves because it promises little it takes without being asked.
@@ -384,28 +386,9 @@ def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path)
     assert "thorough True (recorded: False)" in differences(plan, plain)
 
 
-@pytest.mark.parametrize("name", ["thorough", "speculate"])
-def test_what_is_for_hunts_is_refused_where_nothing_is_hunted(name: str) -> None:
-    with pytest.raises(SpaceError, match=f"{name} is for hunts; set strategy: hunt, or leave"):
-        load_space("joint", [f"{name}=true"])
-
-
-def test_speculating_free_workers_run_what_may_prove_needless_and_one_worker_does_not(
-    tmp_path: Path,
-) -> None:
-    # The whole ladder is tested, and the walk ends at its first step.
-    poor = {**CLEAR, 6: 0.70, 7: 0.70, 8: 0.70, 9: 0.80}
-    plan = spec(tmp_path, "speculate=true")
-    many, plain = Drawn(plan, poor, 0.004), Drawn(spec(tmp_path), poor, 0.004)
-    many.run(workers=16)
-    plain.run(workers=16)
-    assert many.measured() == {0: 3, 6: 2, 7: 2, 8: 2, 9: 4, 11: 4, 12: 4}
-    assert plain.measured() == {0: 2, 6: 2, 11: 4, 12: 4}
-    assert {certified(many.answer()), certified(plain.answer())} <= {None, 12}
-    one = Drawn(plan, poor, 0.004)
-    one.run()
-    assert one.measured() == plain.measured()
-    assert "speculate" not in str(differences(plan, plain.spec))  # it may be continued without
+def test_what_is_for_hunts_is_refused_where_nothing_is_hunted(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="thorough is for hunts; set strategy: hunt, or leave"):
+        spec(tmp_path, "strategy=even", "thorough=true")
 
 
 @pytest.mark.parametrize(("quality", "together"), [(0.85, {11}), (0.80, set())])
@@ -431,7 +414,7 @@ def test_what_a_depth_follows_is_decided_before_it_is_measured_by_any_number_of_
     one = Drawn(spec(tmp_path, f"depths={depths}"), flat, 0.004)
     one.run(workers=workers, order=order)
     assert one.ladder == []
-    assert not {depth.frozen_layers for depth in one.spec.ladder} & set(one.measured())
+    assert not {depth.frozen_layers for depth in Hunt(one.spec).ladder} & set(one.measured())
     found = certified(one.answer())
     assert found is not None and found <= 1, one.answer().certainty
 
@@ -439,10 +422,10 @@ def test_what_a_depth_follows_is_decided_before_it_is_measured_by_any_number_of_
 def test_of_several_tasks_each_has_the_whole_ladder(tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text("stdlib\nrte\n")
     wanted = SearchOptions(model="minilm", task=[str(tmp_path / "tasks.txt")], space="hunt")
-    both = [specify(one) for one in read_requests(wanted)]
+    both = [one.spec for one in read_requests(wanted)]
     assert [one.ladder_error for one in both] == [0.0, 0.0]
     alone = read_requests(dataclasses.replace(wanted, task=["stdlib"]))
-    assert specify(alone[0]).ladder_error == 0.005
+    assert alone[0].spec.ladder_error == 0.005
 
 
 def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:
@@ -537,7 +520,7 @@ def test_until_certified_takes_a_look_that_promises_little_and_none_that_promise
 def test_which_depths_a_hunt_has() -> None:
     def of(layers: int, *frozen: int) -> list[int]:
         depths = [FreezeDepth.of(n) for n in frozen or (0, *range((layers + 1) // 2, layers + 1))]
-        ladder, deep = hunted(depths, layers)
+        ladder, deep = ladder_and_deep(depths, layers, Policy())
         return [0, *(depth.frozen_layers for depth in (*ladder, *deep))]
 
     assert of(12) == [0, 6, 7, 8, 9, 10, 11, 12]
@@ -553,7 +536,7 @@ def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> 
     plan = spec(tmp_path)
     for depth in plan.depths:
         tries = plan.tries if depth in plan.explored else 0
-        assert planned_trials(plan, [], depth) == plan.first_seeds(depth) + tries
+        assert planned_trials(plan, [], depth) == Hunt(plan).seeds_at(0, depth) + tries
     full = plan.depths[0]
     begun = [
         KnownTrial(
@@ -569,14 +552,14 @@ def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> 
 def test_a_ladder_that_is_left_out_is_not_counted_as_waiting(tmp_path: Path) -> None:
     one = Drawn(spec(tmp_path), CLEAR, 0.004)
     one.run()
-    counts = [planned_trials(one.spec, list(one.known.values()), d) for d in one.spec.ladder]
+    counts = [planned_trials(one.spec, list(one.known.values()), d) for d in Hunt(one.spec).ladder]
     assert counts == [0, 0, 0]
     cut = dict(list(one.known.items())[:2])
-    assert planned_trials(one.spec, list(cut.values()), one.spec.ladder[0]) == 2
+    assert planned_trials(one.spec, list(cut.values()), Hunt(one.spec).ladder[0]) == 2
 
 
 def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
-    asked = spec(tmp_path)
+    asked = Hunt(spec(tmp_path))
     # First looks: 2 of the full model, 2 of each of the ladder's depths, 4 of each deeper one.
     assert asked.measuring_trials == 2 + 3 * 2 + 4 * 4
     assert asked.most_measuring_trials - asked.measuring_trials == 1 + 3 * 3 + 4 * 4
@@ -604,5 +587,5 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
     with pytest.raises(SpaceError, match="tests each depth once"):
         until_certain(spec(tmp_path, "strategy=even"))
     with pytest.raises(SpaceError, match="tests each depth once"):
-        spec(tmp_path, "strategy=even", until_certified=True)
-    assert spec(tmp_path, until_certified=True).until_certified
+        spec(tmp_path, "strategy=even", until="certified")
+    assert spec(tmp_path, until="certified").until_certified

@@ -14,9 +14,13 @@ from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
+from elsa_tune.tracking.params import looks_text, read_looks
 from tests.unit.result_rows import seeds
+
+SHARE = Policy().first_look_share
 
 
 def test_pococks_constant_is_reproduced() -> None:
@@ -36,23 +40,23 @@ def test_the_second_look_has_what_the_first_leaves(correlation: float, level: fl
 
 
 def test_one_look_has_all_of_the_error() -> None:
-    assert levels([(3, 3)], 0.05) == (0.05,)
+    assert levels([(3, 3)], 0.05, SHARE) == (0.05,)
 
 
 def test_the_least_correlation_decides() -> None:
-    first, second = levels([(2, 2), (5, 3)], 0.05)
+    first, second = levels([(2, 2), (5, 3)], 0.05, SHARE)
     assert first == pytest.approx(0.03)
     assert second == second_level(0.05, first, 0.4**0.5)
-    assert levels([(3, 3), (5, 9)], 0.05)[1] == second_level(0.05, first, (1 / 3) ** 0.5)
-    assert levels([(3, 3), (3, 3)], 0.05)[1] == 0.05  # the same runs once more
+    assert levels([(3, 3), (5, 9)], 0.05, SHARE)[1] == second_level(0.05, first, (1 / 3) ** 0.5)
+    assert levels([(3, 3), (3, 3)], 0.05, SHARE)[1] == 0.05  # the same runs once more
 
 
 def test_looks_are_read_back_as_they_were_written() -> None:
     looks = Looks(after=6, first_seed=1, counts=((4, 2), (8, 3)), error=0.045)
-    assert str(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
-    assert Looks.of(str(looks)) == looks
+    assert looks_text(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
+    assert read_looks(looks_text(looks)) == looks
     with pytest.raises(SpaceError, match="does not say when"):
-        Looks.of("4/2")
+        read_looks("4/2")
 
 
 # ---- what they make of results ----
@@ -189,7 +193,7 @@ def share_rejected(error: float, draws: int = 400_000) -> float:
     here, full = draw.normal(size=(8, draws)), draw.normal(size=(3, draws))
     examples = draw.normal(size=draws)
     rejected = np.zeros(draws, dtype=bool)
-    for (s, r), level in zip(COUNTS, levels(COUNTS, error), strict=True):
+    for (s, r), level in zip(COUNTS, levels(COUNTS, error, SHARE), strict=True):
         value = here[:s].mean(axis=0) - 0.9 * full[:r].mean(axis=0) + 0.3 * examples
         spread = np.sqrt(1 / s + 0.81 / r + 0.09)
         rejected |= value / spread > NormalDist().inv_cdf(1 - level)
@@ -202,5 +206,5 @@ COUNTS = ((4, 2), (8, 3))
 def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_twenty() -> None:
     assert 0.04 < share_rejected(0.05) < 0.0505
     # The same two looks, each at what one of them alone would have: what planning them saves.
-    assert levels(COUNTS, 0.05 / 0.6)[0] == pytest.approx(0.05)
+    assert levels(COUNTS, 0.05 / 0.6, SHARE)[0] == pytest.approx(0.05)
     assert share_rejected(0.05 / 0.6) > 0.065

@@ -10,7 +10,8 @@ from scipy import stats
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import Metric
-from elsa_tune.training.metrics import chance, check_quality, confusion, ranks, score
+from elsa_tune.tasks.types.regression import ranks
+from elsa_tune.tasks.types.scores import chance, check_quality, score
 
 LABELS = np.array([1, 1, 1, 0, 0, 1, 0, 1])
 ANSWERS = np.array([1, 0, 1, 0, 1, 1, 0, 1])  # TP 4, FN 1, TN 2, FP 1
@@ -122,4 +123,4 @@ def test_shapes_and_ids_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="must be equal, not empty"):
         score(Metric.ACCURACY, np.array([], dtype=int), np.array([], dtype=int), 2)
     with pytest.raises(ValueError, match="there are 2 classes"):
-        confusion(np.array([0, 2]), np.array([0, 1]), 2)
+        score(Metric.ACCURACY, np.array([0, 2]), np.array([0, 1]), 2)

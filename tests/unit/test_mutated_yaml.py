@@ -12,7 +12,7 @@ import pytest
 
 from elsa_tune.errors import DataError, SpaceError
 from elsa_tune.specs.space import load_space
-from elsa_tune.tables.task_file import read_task_file
+from elsa_tune.tasks.task_file import read_task_file
 from tests.conftest import Outcome, Run
 from tests.searching import make_bench
 

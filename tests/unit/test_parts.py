@@ -23,7 +23,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from elsa_tune.errors import ModelError, SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.training.model.parts import divide, final_linear, freeze, layer_list, prefix_modules
+from elsa_tune.training.adapt.methods import apply
+from elsa_tune.training.adapt.trainable import frozen_modules
+from elsa_tune.training.model.parts import divide, final_linear, layer_list
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 
 LAYERS = 4
@@ -124,7 +126,7 @@ def check_flow(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> None:
     assert len(parts.layers) == len(stack) == LAYERS
 
     # Cut behind the last layer: only the head side still learns.
-    freeze(model, FULL_MODEL)
+    apply(model, FULL_MODEL)
     cut = stack[-1].register_forward_hook(lambda _m, _i, output: detached(output))
     model.zero_grad()
     model(**batch).logits.square().sum().backward()
@@ -135,7 +137,7 @@ def check_flow(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> None:
     # Frozen to N: nothing that enters layer N, hidden states or shared tables, carries a gradient.
     for label in ("embeddings", "1", "3"):
         depth = FreezeDepth.of(label)
-        freeze(model, depth)
+        apply(model, depth)
         seen: list[torch.Tensor] = []
         look = stack[depth.frozen_layers].register_forward_pre_hook(
             lambda _m, args, kwargs, seen=seen: seen.extend(tensors((args, kwargs))),
@@ -168,10 +170,10 @@ def test_one_step_changes_exactly_the_trained_names(folder: Path, label: str, be
     assert (batch["attention_mask"] == 0).any()
     labels = torch.tensor([0, 1, 1, 0])
     # Another depth first, with its gradients: nothing of it may be left.
-    freeze(model, FreezeDepth.of(before))
+    apply(model, FreezeDepth.of(before))
     model(**batch, labels=labels).loss.backward()
 
-    freeze(model, depth)
+    apply(model, depth)
     trained = tuple(name for name, p in model.named_parameters() if p.requires_grad)
     model.zero_grad()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -213,7 +215,7 @@ def test_prefix_without_dropout_gives_the_same_states_every_time(folder: Path, l
     depth = FreezeDepth.of(label)
     model = load(folder).train()
     batch = batch_of(folder, FIRST, SECOND)
-    prefix = prefix_modules(model, depth)
+    prefix = frozen_modules(model, apply(model, depth))
     for module in prefix:
         module.eval()
     stack = layer_list(model)
@@ -243,7 +245,8 @@ def test_prefix_without_dropout_gives_the_same_states_every_time(folder: Path, l
 
 
 def test_the_full_model_has_no_prefix(folder: Path) -> None:
-    assert prefix_modules(load(folder), FULL_MODEL) == []
+    model = load(folder)
+    assert frozen_modules(model, apply(model, FULL_MODEL)) == []
 
 
 def test_sides_of_each_architecture(folder: Path) -> None:
@@ -270,19 +273,19 @@ def test_deberta_convolution_belongs_to_layer_0(tmp_path: Path) -> None:
     model = load(make_tiny("deberta-v2", tmp_path / "conv", LAYERS, conv_kernel_size=3))
     check_flow(model, batch_of(tmp_path / "conv", FIRST, SECOND))
     conv = model.deberta.encoder.conv
-    freeze(model, FreezeDepth.of("embeddings"))
+    trainable = apply(model, FreezeDepth.of("embeddings"))
     assert all(p.requires_grad for p in conv.parameters())
-    assert not any(conv is m for m in prefix_modules(model, FreezeDepth.of("embeddings")))
-    freeze(model, FreezeDepth.of(1))
+    assert not any(conv is m for m in frozen_modules(model, trainable))
+    trainable = apply(model, FreezeDepth.of(1))
     assert not any(p.requires_grad for p in conv.parameters())
-    assert any(conv is m for m in prefix_modules(model, FreezeDepth.of(1)))
+    assert any(conv is m for m in frozen_modules(model, trainable))
 
 
 def test_constant_positions_never_train() -> None:
     model = build("roformer", embedding_size=16)
     constant = "roformer.encoder.embed_positions.weight"
     assert divide(model).fixed == {constant}
-    freeze(model, FULL_MODEL)
+    apply(model, FULL_MODEL)
     assert not model.get_parameter(constant).requires_grad
     assert not model.get_parameter(constant).requires_grad
 
@@ -296,9 +299,8 @@ def test_division_works_without_memory() -> None:
 def test_depth_above_the_last_layer_is_refused() -> None:
     model = build("bert")
     before = [p.requires_grad for p in model.parameters()]
-    for function in (freeze, prefix_modules):
-        with pytest.raises(SpaceError, match=r"frozen_layers is 5, but the model has 4 layers"):
-            function(model, FreezeDepth.of(5))
+    with pytest.raises(SpaceError, match=r"frozen_layers is 5, but the model has 4 layers"):
+        apply(model, FreezeDepth.of(5))
     assert [p.requires_grad for p in model.parameters()] == before
 
 

@@ -29,13 +29,15 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
-from elsa_tune.searching.record import params_of, started
+from elsa_tune.results.columns import COLUMNS
+from elsa_tune.searching.planning.strategies import strategy_named
+from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
-from elsa_tune.specs.search import SamplerName, SearchSpec, Strategy
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.task import Metric, TaskKind
 from elsa_tune.specs.trial import (
     Phase,
@@ -45,7 +47,6 @@ from elsa_tune.specs.trial import (
     Selection,
     TrialStatus,
 )
-from elsa_tune.tables.columns import COLUMNS
 from elsa_tune.tracking import names
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
@@ -60,6 +61,7 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.overflow import Overflow
+from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
 from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, StorePaths
 from elsa_tune.training import bundled
 from elsa_tune.training.forward import prefix_store
@@ -99,7 +101,7 @@ space layers exploring_trials measuring_trials sampler seed target train_example
 evaluation_examples comparison depths asha chance command
 """
 SEARCH_TAGS = """
-fingerprint.weights fingerprint.data machine row_findings cpus_per_trial gpus_per_trial
+fingerprint.weights fingerprint.data machine row_findings policy cpus_per_trial gpus_per_trial
 """
 # What must agree before results are pooled: rows of earlier searches have this text.
 COMPARISON = (
@@ -120,12 +122,20 @@ recipe.frozen_dropout recipe.precision recipe.prefix_cache recipe.selection reci
 recipe.pooling recipe.standardize_targets recipe.eval_batch_size space depths depths.frozen_layers
 depths.embeddings_frozen explored explored.frozen_layers explored.embeddings_frozen rates tries
 sampler asha asha.grace asha.reduction_factor asha.margin seeds seed resources resources.cpus
-resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough speculate
+resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough
 ladder_error extend extend.low extend.high extend.tries exploring_limit max_time chance
 train_examples holdout_examples evaluation_examples fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of
 findings.where findings.exact findings.same_label findings.texts findings.names findings.named
-command
+command policy
+policy.tries policy.extension policy.noise policy.rate_factor policy.widest_gap policy.least_step
+policy.cheap_cost policy.cheap_patience policy.first_points policy.ask_limit policy.grace
+policy.exploring_share policy.deep_share policy.ladder_depths policy.looks policy.ladder_looks
+policy.thorough_seeds policy.above_chance policy.clear policy.likely policy.free_cost
+policy.promising policy.no_promise policy.error policy.ladder_error policy.first_look_share
+policy.fewest_seeds policy.fewest_freedom policy.prior_freedom policy.least_example_share
+policy.learning_share policy.at_chance policy.exact_decimals policy.same_score policy.rounding
+policy.extension.low policy.extension.high policy.extension.tries
 """
 # By the kind of learning rates and of sources: a part of `search.json`, and its path.
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -223,7 +233,6 @@ VALUES: dict[type[enum.StrEnum], str] = {
     Phase: "explore measure probe final",
     TrialStatus: "planned running completed stopped_early failed diverged interrupted",
     SearchStatus: "running completed interrupted failed time_up killed",
-    Strategy: "even hunt",
     SamplerName: "tpe random grid",
     Metric: "accuracy f1 f1_macro matthews pearson spearman",
     TaskKind: "classification regression",
@@ -313,6 +322,7 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
         "COMMAND": "command",
         "MACHINE_TAG": "machine",
         "FINDINGS_TAG": "row_findings",
+        "POLICY_TAG": "policy",
     }
     assert {name: getattr(names, name) for name in persisted} == persisted
     assert names.RUN_STATUS == {
@@ -324,6 +334,10 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
         "interrupted": "KILLED",
         "killed": "KILLED",
     }
+
+
+def test_strategies_keep_their_names() -> None:
+    assert [strategy_named(name).name for name in ("even", "hunt")] == ["even", "hunt"]
 
 
 @pytest.mark.parametrize("tag", ["elsa_tune.search", "elsa_tune.searching"])
@@ -345,9 +359,9 @@ def test_runs_keep_their_names() -> None:
     measured = {**depth, "phase": "measure", "seed": 1}
     explored = {**depth, "phase": "explore", "seed": 0, "frozen_layers": 0}
     shown = {
-        names.run_name("k", measured),
-        names.run_name("k", explored, TrialStatus.STOPPED_EARLY),
-        names.run_name("probe-N6", {"phase": "probe"}),
+        names.run_name("k", read_params(measured)),
+        names.run_name("k", read_params(explored), TrialStatus.STOPPED_EARLY),
+        names.run_name("probe-N6", read_params({"phase": "probe"})),
     }
     assert shown == {"N6 2e-5 s1", "embeddings 2e-5 explore, stopped early", "linear probe"}
 
@@ -363,14 +377,17 @@ def test_a_line_of_the_journal_keeps_its_fields(kind: str) -> None:
 def test_params_and_tags_keep_their_names() -> None:
     spec = full_spec()
     trial = spec.trial(Phase.MEASURE, FreezeDepth.of(3), 1e-4, 1)
-    assert not lost(TRIAL_PARAMS, params_of(spec, trial))
+    facts = facts_of(spec, trial)
+    assert not lost(TRIAL_PARAMS, params_record(facts))
+    assert set(param_texts(facts)) == set(TRIAL_PARAMS.split())
     search = started(spec, 1)
     assert not lost(SEARCH_PARAMS, search.params)
+    assert not lost(SEARCH_PARAMS, search_texts(search.params))
     assert not lost(SEARCH_TAGS, search.tags)
 
 
 def test_what_must_agree_before_results_are_pooled_is_the_same_text() -> None:
-    assert make_spec().comparison == COMPARISON
+    assert str(make_spec().comparison) == COMPARISON
 
 
 def test_a_specification_keeps_its_fields(tmp_path: Path) -> None:

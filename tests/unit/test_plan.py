@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,23 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import plan, time_limit
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
-    exploring_slots,
-    failed_slots,
-    measured_rates,
-    slots_left,
-)
-from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
-from elsa_tune.searching.planning.measuring import measuring_trials
+from elsa_tune.searching.planning.hunt import Hunt
+from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.planning.strategy import Findings, Step, measuring_trials
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec, Strategy
+from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.state import SearchState
-from tests.unit.search_examples import DEPTHS, make_spec
+from tests.unit.search_examples import DEPTHS, make_spec, planned_request
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
 
@@ -54,7 +50,7 @@ def known(
 
 def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:
     spec = make_spec()
-    assert exploring_slots(spec, []) == (*map(lambda d: Slot(depth=d), DEPTHS),) * 2
+    assert strategy_of(spec).slots([]) == (*map(lambda d: Slot(depth=d), DEPTHS),) * 2
 
 
 def test_a_depth_that_is_measured_lacks_no_exploring_trial(
@@ -78,7 +74,7 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
         known(spec, DEPTHS[1], 5e-5, (0.6,), TrialStatus.INTERRUPTED),
         known(spec, DEPTHS[2], 5e-5, (0.5,), STOPPED),
     ]
-    assert exploring_slots(spec, so_far) == (
+    assert strategy_of(spec).slots(so_far) == (
         Slot(depth=DEPTHS[1], learning_rate=5e-5),
         Slot(depth=DEPTHS[0]),
         Slot(depth=DEPTHS[1]),
@@ -94,7 +90,7 @@ def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
     failed = known(spec, DEPTHS[0], 2e-5, (), TrialStatus.FAILED)
     diverged = known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED)
     assert (diverged.is_unfinished, failed.is_unfinished) == (False, True)
-    slots = exploring_slots(spec, [failed, diverged])
+    slots = strategy_of(spec).slots([failed, diverged])
     assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
 
 
@@ -110,28 +106,28 @@ def test_of_a_measured_depth_only_what_failed_is_left() -> None:
     kept = measured_rates(so_far)
     assert kept == dict.fromkeys(DEPTHS, 2e-5)
     assert failed_slots(so_far) == (Slot(depth=DEPTHS[0], learning_rate=5e-5),)
-    assert slots_left(spec, so_far, kept) == failed_slots(so_far)
+    assert strategy_of(spec).slots_left(so_far, kept) == failed_slots(so_far)
     # What is not measured yet goes on as ever.
-    assert slots_left(spec, so_far, ()) == exploring_slots(spec, so_far)
+    assert strategy_of(spec).slots_left(so_far, ()) == strategy_of(spec).slots(so_far)
 
 
 def test_a_hunt_counts_what_is_left_at_the_rates_that_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that is tried again may give a better rate: that makes no measured depth new."""
-    spec = make_spec(strategy=Strategy.HUNT)
+    spec = make_spec(strategy="hunt")
     better = known(spec, DEPTHS[0], 5e-5, (0.9,))
     measured = known(spec, DEPTHS[0], 2e-5, (0.7,), phase=Phase.MEASURE, seed=1)
-    asked: list[dict[FreezeDepth, float]] = []
+    asked: list[Mapping[Candidate, float]] = []
 
-    def measuring(plan: Plan, rates: dict[FreezeDepth, float], known: Any) -> tuple[()]:
-        asked.append(rates)
-        return ()
+    def step(hunt: Hunt, findings: Findings) -> Step:
+        asked.append(findings.rates)
+        return Step()
 
     monkeypatch.setattr(Plan, "known", (better, measured))
-    monkeypatch.setattr(Plan, "measuring", measuring)
+    monkeypatch.setattr(Hunt, "next", step)
     assert Plan(spec, SearchState, tmp_path).left
-    assert best_rates(spec, [better, measured]) == {DEPTHS[0]: 5e-5}
+    assert strategy_of(spec).best_rates([better, measured]) == {DEPTHS[0]: 5e-5}
     assert asked == [{DEPTHS[0]: 2e-5}]
 
 
@@ -144,7 +140,7 @@ def test_the_best_rate_comes_from_completed_trials_only() -> None:
         known(spec, DEPTHS[1], 5e-5, (0.6, 0.66)),
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.DIVERGED),
     ]
-    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+    assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
 
 
 def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal_age() -> None:
@@ -155,7 +151,7 @@ def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal
         known(spec, DEPTHS[1], 2e-5, (0.6, 0.9, 0.95), TrialStatus.INTERRUPTED),
         known(spec, DEPTHS[1], 5e-5, (0.7,), TrialStatus.INTERRUPTED),
     ]
-    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+    assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
 
 
 def test_best_epoch_chooses_rates_by_the_best_epoch() -> None:
@@ -164,7 +160,7 @@ def test_best_epoch_chooses_rates_by_the_best_epoch() -> None:
         known(spec, DEPTHS[0], 2e-5, (0.6, 0.7, 0.72)),
         known(spec, DEPTHS[0], 5e-5, (0.6, 0.9, 0.70)),
     ]
-    assert best_rates(spec, so_far) == {DEPTHS[0]: 5e-5}
+    assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 5e-5}
 
 
 def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
@@ -176,7 +172,7 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
             (5e-5, (0.9, 0.9, 0.9), (0.4, 0.7, 0.6)),
         )
     ]
-    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5}
+    assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5}
     # The first of the best on the holdout, not the best nor the last.
     assert [(one.score, one.quality) for one in so_far] == [(0.8, 0.7), (0.7, 0.9)]
     found = tried(so_far, DEPTHS[0])
@@ -187,18 +183,8 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
 def request_for(space: str = "quick", **changes: Any) -> Request:
     """space: its name and overrides, in one line."""
     name, *overrides = space.split()
-    return Request(
-        name="never",
-        model=resolve_model("minilm"),
-        layers=6,
-        task=resolve_task("stdlib"),
-        recipe=changes.pop("recipe", Recipe()),
-        space=load_space(name, overrides),
-        space_name=name,
-        storage=Path("/nowhere"),
-        tracking_uri="sqlite:////nowhere/mlflow.db",
-        **changes,
-    )
+    read = load_space(name, overrides)
+    return planned_request(Path("/nowhere"), read, name, **{"recipe": Recipe(), **changes})
 
 
 @pytest.mark.parametrize(
@@ -217,18 +203,17 @@ def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str
 
 
 def test_gpu_hours_pass_on_every_gpu_that_trials_take() -> None:
-    def limit(gpus_per_trial: float, gpus: float, **asked: float) -> float | None:
+    def limit(gpus_per_trial: float, gpus: float, **asked: object) -> float | None:
         there = Capacity(
             cpus=64, gpus=gpus, nodes=1, largest_cpus=64, largest_gpus=1 if gpus else 0
         )
         share = Resources(cpus=1, gpus=gpus_per_trial)
-        spec = make_spec(resources=share, max_time=asked.get("max_time"))
-        return time_limit(request_for(**asked), spec, there)
+        return time_limit(request_for(**asked), share, there)
 
     assert limit(1, 4, gpu_hours=2) == 1800
     assert limit(0.5, 1, gpu_hours=2) == 7200
-    assert limit(1, 4, gpu_hours=2, max_time=600.0) == 600
-    assert limit(1, 4, max_time=600.0) == 600
+    assert limit(1, 4, gpu_hours=2, max_time="600") == 600
+    assert limit(1, 4, max_time="600") == 600
     assert limit(1, 4) is None
     with pytest.raises(UsageError, match="trials train on CPUs here; give `max_time`"):
         limit(0, 0, gpu_hours=2)
@@ -242,21 +227,21 @@ def test_a_holdout_is_not_trained_on() -> None:
 def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:
     spec = make_spec()
     diverged = [known(spec, DEPTHS[0], rate, (), TrialStatus.DIVERGED) for rate in (5e-5, 2e-5)]
-    assert best_rates(spec, diverged) == {DEPTHS[0]: 2e-5}
-    assert best_rates(spec, diverged[:1]) == {}  # there are tries to come
+    assert strategy_of(spec).best_rates(diverged) == {DEPTHS[0]: 2e-5}
+    assert strategy_of(spec).best_rates(diverged[:1]) == {}  # there are tries to come
 
 
 def test_depths_that_are_not_explored_take_the_full_models_rate() -> None:
     spec = make_spec(explored=(FULL_MODEL,))
     so_far = [known(spec, FULL_MODEL, 2e-5, (0.1, 0.7)), known(spec, FULL_MODEL, 5e-5, (0.1, 0.8))]
-    assert best_rates(spec, so_far) == dict.fromkeys(DEPTHS, 5e-5)
-    assert best_rates(spec, []) == {}
+    assert strategy_of(spec).best_rates(so_far) == dict.fromkeys(DEPTHS, 5e-5)
+    assert strategy_of(spec).best_rates([]) == {}
 
 
 def test_one_rate_needs_no_exploring() -> None:
     spec = make_spec(explored=(), tries=0, rates=RateList(values=(5e-5,)))
-    assert exploring_slots(spec, []) == ()
-    assert best_rates(spec, []) == dict.fromkeys(DEPTHS, 5e-5)
+    assert strategy_of(spec).slots([]) == ()
+    assert strategy_of(spec).best_rates([]) == dict.fromkeys(DEPTHS, 5e-5)
     assert exploring_share(spec) == 0
 
 
@@ -277,7 +262,7 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
 
 def test_the_estimate_counts_every_step() -> None:
     spec = make_spec()
-    assert (spec.exploring_trials, spec.measuring_trials) == (6, 6)
+    assert (strategy_of(spec).exploring_trials, strategy_of(spec).measuring_trials) == (6, 6)
     assert steps_per_trial(spec) == 14  # ceil(100 / 16) x 2 epochs
     assert exploring_share(make_spec()) == 0.5
     assert exploring_share(make_spec(tries=20)) == 0.5
@@ -313,9 +298,9 @@ def test_a_specification_from_before_holdouts_is_read_and_pooled_as_it_was() -> 
     values = json.loads(adapter.dump_json(spec))
     del values["recipe"]["holdout"], values["holdout_examples"]
     assert adapter.validate_json(json.dumps(values)) == spec
-    assert "holdout" not in spec.comparison
+    assert "holdout" not in str(spec.comparison)
     held_out = make_spec(recipe=Recipe(epochs=2, train_size=100, selection=Selection.HOLDOUT))
-    assert "selection=holdout, holdout=0.1" in held_out.comparison
+    assert "selection=holdout, holdout=0.1" in str(held_out.comparison)
 
 
 def test_standardised_targets_are_part_of_what_is_comparable_for_regressions_only() -> None:
@@ -326,16 +311,16 @@ def test_standardised_targets_are_part_of_what_is_comparable_for_regressions_onl
     standardised = dataclasses.replace(plain.recipe, standardize_targets=True)
     assert make_spec(recipe=standardised).comparison == plain.comparison
     regression = make_spec(task=resolve_task("stsb"))
-    assert "standardize" not in regression.comparison + plain.comparison
+    assert "standardize" not in f"{regression.comparison}{plain.comparison}"
     found = dataclasses.replace(regression, recipe=standardised).comparison
-    assert found == regression.comparison + ", standardize_targets=True"
+    assert str(found) == f"{regression.comparison}, standardize_targets=True"
 
 
 def test_pooling_is_part_of_what_is_comparable_where_it_is_not_the_heads_own() -> None:
     plain = make_spec()
-    assert "pooling" not in plain.comparison
+    assert "pooling" not in str(plain.comparison)
     by_mean = make_spec(recipe=dataclasses.replace(plain.recipe, pooling=Pooling.MEAN))
-    assert by_mean.comparison == plain.comparison + ", pooling=mean"
+    assert str(by_mean.comparison) == f"{plain.comparison}, pooling=mean"
 
 
 def test_sources_are_told_apart_in_the_file() -> None:

@@ -21,7 +21,7 @@ from transformers import pipeline
 import elsa_tune
 from elsa_tune.exporting import predicted_file, predicting, progress
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
-from elsa_tune.tables import row_files
+from elsa_tune.tasks import row_files
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
@@ -202,6 +202,7 @@ def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, r
     assert first.out == second.out and first.out.startswith("text,other,prediction,")
 
 
+@pytest.mark.thorough
 def test_a_pipe_gets_the_data_as_a_file_does(folder: Path, run: Run) -> None:
     """Marks of the order of writing and carriage returns are written out for terminals alone."""
     with open("odd.csv", "w", newline="", encoding="utf-8") as file:

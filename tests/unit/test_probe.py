@@ -12,9 +12,9 @@ import torch
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.tasks.types.scores import score
 from elsa_tune.training import probe
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
-from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.probe import ProbeResult, linear_probe
 from tests.unit.tiny_models import make_tiny

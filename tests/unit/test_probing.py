@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from elsa_tune.errors import ModelError
+from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
-from elsa_tune.searching.tune.stopping import Interruption
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import Journal

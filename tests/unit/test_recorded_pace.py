@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.pace import recorded_seconds
+from elsa_tune.searching.probe_time import recorded_seconds
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -28,7 +28,7 @@ from tests.recorded_search import (
     trial_ended,
     trial_started,
 )
-from tests.unit.search_examples import make_spec
+from tests.unit.search_examples import make_spec, planned_request
 
 
 def timed(trials: list[tuple[str, float, float]]) -> Iterator[Record]:
@@ -60,16 +60,15 @@ def searched(storage: Path, spec: SearchSpec, trials: Any = RAN) -> None:
 
 
 def asked(storage: Path, spec: SearchSpec) -> Request:
-    return Request(
-        name="next",
+    space = load_space("quick", ["depths=[0, 3, 5]", "extend=false"])
+    return planned_request(
+        storage,
+        space,
+        "quick",
         model=spec.model,
         layers=spec.layers,
         task=spec.task,
         recipe=spec.recipe,
-        space=load_space("quick", ["depths=[0, 3, 5]", "extend=false"]),
-        space_name="quick",
-        storage=storage,
-        tracking_uri=spec.tracking_uri,
     )
 
 

@@ -14,7 +14,7 @@ from elsa_tune.analysis.answer import Certified
 from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Panel, Series, all_charts
-from elsa_tune.report.page import curve_table
+from elsa_tune.report.tables import curve_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -132,7 +132,7 @@ def test_embeddings_only_stands_before_the_full_model() -> None:
 
 
 def test_ticks_leave_one_another_room() -> None:
-    ticks = charts.depth_ticks([*map(float, range(25)), 23.5])
+    ticks = charts.depth_ticks(range(25), [(23.5, "emb.")])
     assert ticks[0] == (0, "0")
     assert all(after[0] - before[0] >= 2 for before, after in itertools.pairwise(ticks))
 

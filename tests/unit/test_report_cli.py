@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tables.results_csv import write_results
 from elsa_tune.tracking.journal_records import Record
 from tests.conftest import Run
 from tests.recorded_search import (

@@ -12,9 +12,9 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.report.page import write_report
+from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tables.results_csv import import_results
 from tests.unit.report_examples import NASTY, answers_of, searched
 from tests.unit.result_rows import falling_curve, seeds
 

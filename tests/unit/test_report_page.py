@@ -13,7 +13,9 @@ from markupsafe import escape
 
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import cost_table, curve_table, facts, in_full, summary
+from elsa_tune.report.page import facts, in_full, summary
+from elsa_tune.report.tables import cost_table, curve_table
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Origin
 from elsa_tune.specs.trial import Phase
@@ -132,7 +134,14 @@ def test_what_is_not_saved_is_no_saving() -> None:
 
 def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
     rows = [
-        replace(one, search="first", trial=f"t{n}", train_size=480, examples=600, comparison=data)
+        replace(
+            one,
+            search="first",
+            trial=f"t{n}",
+            train_size=480,
+            examples=600,
+            comparison=Comparison.read(data),
+        )
         for data in ["weights=de70, data=949eccf9c86c, metric=accuracy"]
         for n, one in enumerate(seeds(0, [0.9, 0.89]) + seeds(3, [0.88, 0.87]))
     ]

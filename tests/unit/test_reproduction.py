@@ -24,18 +24,21 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.results.published import Study
 from elsa_tune.searching import several
-from elsa_tune.searching.inputs import Request, SearchOptions
-from elsa_tune.searching.pace import training_seconds
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.probe_time import training_seconds
+from elsa_tune.searching.request import Request
 from elsa_tune.searching.several import carry_out, standing
-from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.searching.specification import save_specification, with_seeds
 from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import Edition, edition, read_study
-from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -45,6 +48,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import probed
 
@@ -73,14 +77,14 @@ def kept_in(folder: Path) -> SearchOptions:
 
 def spec_of(search: Request) -> SearchSpec:
     """What a search's specification is once it has started."""
-    spec = specify(search)
+    spec = search.spec
     settled = dataclasses.replace(spec.recipe, precision=Precision.FP32)
     return dataclasses.replace(spec, recipe=settled)
 
 
 def record(search: Request, records: list[Record]) -> None:
     """Put a search on disk as if it had run."""
-    paths = SearchPaths(search.storage, search.name)
+    paths = search.paths
     paths.check_writable()
     save_specification(spec_of(search), paths)
     with Journal(paths.journal) as journal:
@@ -111,7 +115,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
             "embeddings_frozen": trial.depth.embeddings_frozen,
             "layers": 6,
         }
-        found.append(TrialStarted(trial=trial.key, params=params))
+        found.append(TrialStarted(trial=trial.key, params=read_params(params)))
         found.append(
             TrialEnded(
                 trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": 0.6, **metrics}
@@ -122,7 +126,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
 
 def began(search: Request) -> SearchStarted:
     return SearchStarted(
-        name=search.name, search_id="1", attempt=1, model="minilm", task=search.task.name
+        name=search.name, search_id="1", attempt=1, model="minilm", task=search.spec.task.name
     )
 
 
@@ -147,19 +151,19 @@ def test_names_follow_from_study_model_task_and_size(tmp_path: Path) -> None:
 def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_layers(
     tmp_path: Path,
 ) -> None:
-    spec = specify(request(tmp_path, seeds=5))
+    spec = request(tmp_path, seeds=5).spec
     assert spec.depths == DEPTHS
-    assert spec.explored == (FULL_MODEL,) and spec.exploring_trials == 5
+    assert spec.explored == (FULL_MODEL,) and strategy_of(spec).exploring_trials == 5
     assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-    assert spec.measuring_trials == 25 and spec.asha is None
+    assert strategy_of(spec).measuring_trials == 25 and spec.asha is None
     assert spec.recipe.frozen_dropout and spec.recipe.train_size is None
 
 
 def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
-    spec = specify(request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5))
+    spec = request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5).spec
     assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
-    assert spec.exploring_trials == 0 and spec.rates.values == (5e-5,)
-    assert spec.measuring_trials == 35
+    assert strategy_of(spec).exploring_trials == 0 and spec.rates.values == (5e-5,)
+    assert strategy_of(spec).measuring_trials == 35
     assert (spec.recipe.epochs, spec.recipe.warmup_ratio, spec.recipe.train_size) == (10, 0.1, 50)
     assert spec.recipe.selection.value == "best_epoch"
     assert spec.task.metric.value == "accuracy"
@@ -173,8 +177,8 @@ def test_more_seeds_go_to_the_recorded_search_and_fewer_take_none_away(tmp_path:
 
 def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
     search = request(tmp_path)
-    other = dataclasses.replace(search.recipe, epochs=7)
-    record(dataclasses.replace(search, recipe=other), [])
+    other = dataclasses.replace(search.spec.recipe, epochs=7)
+    record(dataclasses.replace(search, spec=dataclasses.replace(search.spec, recipe=other)), [])
     with pytest.raises(StorageError, match=r"here epochs 3 \(recorded: 7\).*`storage_path`"):
         request(tmp_path)
 
@@ -209,7 +213,7 @@ def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: P
     search = finished(request(tmp_path))
     found = standing(search)
     assert found.is_complete and not found.left
-    more = standing(dataclasses.replace(search, seeds=4))
+    more = standing(dataclasses.replace(search, spec=with_seeds(search.spec, 4)))
     assert not more.is_complete
     assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
 
@@ -252,8 +256,9 @@ def test_a_search_that_was_exported_is_read_as_before(tmp_path: Path) -> None:
     before = read_study(of(search))
     final = spec_of(search).trial(Phase.FINAL, FULL_MODEL, 3e-5, 9)
     start = next(one for one in trials(search) if isinstance(one, TrialStarted))
-    params = {**start.params, "phase": "final", "seed": 9}
-    with Journal(SearchPaths(search.storage, search.name).journal) as journal:
+    assert isinstance(start.params, TrialFacts)
+    params = dataclasses.replace(start.params, phase=Phase.FINAL, seed=9)
+    with Journal(search.paths.journal) as journal:
         journal.append(TrialStarted(trial=final.key, params=params))
     after = read_study(of(search))
     assert not after.unread and (after.rows, after.left) == (before.rows, before.left)
@@ -392,7 +397,7 @@ def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
 
 
 def test_hours_come_from_depths_tokens_and_the_full_model_s_pace(tmp_path: Path) -> None:
-    spec = specify(request(tmp_path))
+    spec = request(tmp_path).spec
     left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
     # Dropout runs in the frozen layers: they cost a third of those that train.
     full = (3 * 1000 + 3 * 100 / 3) / 100.0

@@ -16,8 +16,8 @@ from elsa_tune.analysis.statistics.resampling import resample, score
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
-from elsa_tune.training.metrics import chance as trainers_chance
-from elsa_tune.training.metrics import score as trainers_score
+from elsa_tune.tasks.types.scores import chance as trainers_chance
+from elsa_tune.tasks.types.scores import score as trainers_score
 
 CLASSES = {"f1_macro": 3, "spearman": 0, "pearson": 0}
 

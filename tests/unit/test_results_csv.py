@@ -12,9 +12,9 @@ import pytest
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ResultsError, UsageError
+from elsa_tune.results.results_csv import import_results, plain_cell, write_results
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.results_csv import import_results, plain_cell, write_results
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
 
 HEADER = "model,task,layers,frozen_layers,quality,seed"
@@ -40,7 +40,7 @@ def test_every_optional_column(tmp_path: Path) -> None:
     (one,) = import_results(table(tmp_path, line, header=header)).rows
     assert one.learning_rate == 3e-5 and one.train_size == 100
     assert one.phase is Phase.EXPLORE and one.metric == "f1" and one.search == "first"
-    assert one.epochs == 3 and one.comparison == "epochs=3"
+    assert one.epochs == 3 and str(one.comparison) == "epochs=3"
 
 
 def test_a_metric_by_another_tools_name(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
         (
             "embeddings_frozen",
             "maybe",
-            "must be true or false, not 'maybe'",
+            "embeddings_frozen is 'maybe'; it must be true or false",
         ),
         (
             "embeddings_frozen",

@@ -22,8 +22,8 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, finding_lines
 from elsa_tune.specs.task import Cleaning, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
-from elsa_tune.tables.task_file import read_task_file
-from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tasks.frames import write_task
+from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import findings_of
 from elsa_tune.tracking.state import SearchState

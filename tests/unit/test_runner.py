@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
@@ -88,7 +89,7 @@ def test_the_mean_is_pooled_alike_on_packed_and_on_padded_batches(
 
 def test_the_mean_is_that_of_the_tokens_without_padding(tmp_path: Path) -> None:
     from elsa_tune.training.model.encoder import load_classifier
-    from elsa_tune.training.model.parts import pool
+    from elsa_tune.training.model.pooling import pool
 
     spec = calm("bert", tmp_path / "model")
     head, mean = (load_classifier(spec, 2, seed=1) for _ in range(2))
@@ -153,7 +154,8 @@ def test_fast_equals_plain(
 def test_a_second_trial_reads_what_the_first_one_kept(frozen: int, tmp_path: Path) -> None:
     trial = make_trial(tiny_bert(tmp_path / "model", LAYERS), frozen, frozen_dropout=False)
     data = data_for("bert")
-    first = list(train(trial, data, device="cpu", depths=(1, 2, LAYERS)))
+    others = tuple(map(FreezeDepth.of, (1, 2, LAYERS)))
+    first = list(train(trial, data, device="cpu", depths=others))
     again = list(train(trial, data, device="cpu"))
     # To the bit, dropout included: building draws nothing that the trial would have drawn.
     assert [(r.train_loss, r.eval_loss) for r in first] == [
@@ -231,14 +233,14 @@ def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_writ
     shutil.rmtree(tmp_path / "cache")
     needed = sum(len(rows.input_ids) for rows in data.splits().values()) * 32
     needed *= 4 if how is PrefixCache.FP32 else 2
-    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE + 1)
+    monkeypatch.setattr(runner, "free_bytes", lambda device: needed / runner._MEMORY_SHARE + 1)
     in_memory = list(train(trial, data, device="cpu"))
     assert in_memory[-1].prefix == "cached"
     assert [(r.train_loss, r.eval_loss) for r in in_memory] == [
         (r.train_loss, r.eval_loss) for r in on_disk
     ]
     assert not (tmp_path / "cache").exists()
-    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE - 10)
+    monkeypatch.setattr(runner, "free_bytes", lambda device: needed / runner._MEMORY_SHARE - 10)
     list(train(trial, data, device="cpu"))
     assert list((tmp_path / "cache" / "prefix").glob("*[!k]"))
 
@@ -302,7 +304,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
     assert last.batches == "padded" and "in training mode" in " ".join(last.notes)
 
 
-def attended_by_ends(
+def varlen_kernel(
     query: Any, key: Any, value: Any, ends: Any, key_ends: Any, *rest: Any, **how: Any
 ) -> tuple[Any, ...]:
     """What flash attention's kernel computes of [tokens, heads, size], row by row."""
@@ -323,11 +325,11 @@ def attended_by_ends(
 def test_packed_attention_gives_the_same_in_every_layout(
     heads: int, with_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In groups, as a CPU has it, in one padded square and by the ends of rows; gradients too."""
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", attended_by_ends)
+    """In buckets, as a CPU has it, padded together, and by a varlen kernel; gradients too."""
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", varlen_kernel)
     few, how = np.array([3, 9, 1, 12, 4]), Heads(heads, 0.0, 0.5)
     outcomes = []
-    for attention in Attention if not with_bias else (Attention.GROUPS, Attention.SQUARE):
+    for attention in Attention if not with_bias else (Attention.BUCKETED, Attention.PADDED):
         batch = pack(make_data().train, few, Layout(attention=attention))
         draw = torch.Generator().manual_seed(0)
         tokens = len(batch.ids)
@@ -336,9 +338,9 @@ def test_packed_attention_gives_the_same_in_every_layout(
         bias, wide = None, torch.randn(heads, 40, 40, generator=draw).requires_grad_()
         if with_bias:
             bias = wide[:, : batch.longest, : batch.longest]
-        if bias is not None and attention is Attention.SQUARE:
-            bias = bias + batch.squares[0].bias  # as `PackedModel.position_bias` has it
-        firsts = attend(batch.firsts(q), k, v, batch, how, bias)
+        if bias is not None and attention is Attention.PADDED:
+            bias = bias + batch.buckets[0].bias  # as `PackedModel.position_bias` has it
+        firsts = attend(batch.cls_tokens(q), k, v, batch, how, bias)
         out = attend(q, k, v, batch, how, bias)
         ((out * weights).sum() + firsts.square().sum()).backward()
         assert torch.allclose(out[batch.starts], firsts, atol=1e-6)
@@ -350,7 +352,7 @@ def test_packed_attention_gives_the_same_in_every_layout(
 
 
 @pytest.mark.parametrize("frozen", [0, 2])
-def test_rows_by_their_ends_train_as_any_others(
+def test_rows_under_varlen_attention_train_as_any_others(
     frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU with flash attention: kernels apart, the same steps; and without it where the
@@ -359,26 +361,26 @@ def test_rows_by_their_ends_train_as_any_others(
     trial = make_trial(calm("bert", tmp_path / "model"), frozen, precision=Precision.BF16, epochs=3)
     data = data_for("bert")
     plain = list(train(trial, data, device="cpu"))
-    monkeypatch.setattr(equality, "_attends_by_ends", lambda model, setting: True)
+    monkeypatch.setattr(equality, "_attends_varlen", lambda model, setting: True)
     found = {}
-    for kernel in (attended_by_ends, shifted, absent):
+    for kernel in (varlen_kernel, shifted, absent):
         equality._found.clear()
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", kernel)
         found[kernel] = list(train(trial, data, device="cpu"))
-    for a, b in zip(found[attended_by_ends], plain, strict=True):
+    for a, b in zip(found[varlen_kernel], plain, strict=True):
         assert a.train_loss == pytest.approx(b.train_loss, rel=2e-2)
         assert a.train_loss != b.train_loss
         assert a.eval_loss == pytest.approx(b.eval_loss, rel=2e-2)
-    assert found[attended_by_ends][-1].notes == ()
+    assert found[varlen_kernel][-1].notes == ()
     for kernel, why in ((shifted, "differs by"), (absent, "RuntimeError: no such kernel")):
         [note] = found[kernel][-1].notes
-        assert note.startswith("attention in a padded square: ") and why in note
+        assert note.startswith("attention on padded rows: ") and why in note
         assert [r.train_loss for r in found[kernel]] == [r.train_loss for r in plain]
 
 
 def shifted(query: Any, *rest: Any, **how: Any) -> tuple[Any, ...]:
     """A kernel of another version, which takes its arguments for something else."""
-    context, *others = attended_by_ends(query, *rest, **how)
+    context, *others = varlen_kernel(query, *rest, **how)
     return context.roll(1, 0), *others
 
 
@@ -386,7 +388,7 @@ def absent(*given: Any, **how: Any) -> Any:
     raise RuntimeError("no such kernel")
 
 
-@pytest.mark.parametrize("attention", [Attention.GROUPS, Attention.SQUARE])
+@pytest.mark.parametrize("attention", [Attention.BUCKETED, Attention.PADDED])
 def test_attention_gradients_are_right(attention: Attention) -> None:
     """Against finite differences, with rows of different lengths."""
     layout = Layout(attention=attention, dtype=torch.float64)
@@ -398,32 +400,32 @@ def test_attention_gradients_are_right(attention: Attention) -> None:
     ]
 
     def function(q: Any, k: Any, v: Any, bias: Any) -> Any:
-        if attention is Attention.SQUARE:
-            bias = bias + batch.squares[0].bias
+        if attention is Attention.PADDED:
+            bias = bias + batch.buckets[0].bias
         every = attend(q, k, v, batch, Heads(2, 0.0, 0.7), bias)
-        firsts = attend(batch.firsts(q), k, v, batch, Heads(2, 0.0, 0.7), bias)
+        firsts = attend(batch.cls_tokens(q), k, v, batch, Heads(2, 0.0, 0.7), bias)
         return torch.cat([every, firsts])
 
     assert torch.autograd.gradcheck(function, inputs, eps=1e-3, atol=1e-2, rtol=1e-2)
 
 
-def test_a_gpus_square_has_few_widths_and_its_mask_is_made_once() -> None:
+def test_a_gpus_bucket_has_few_widths_and_its_mask_is_made_once() -> None:
     rows = make_data(train=200).train
-    layout = Layout(attention=Attention.SQUARE, dtype=torch.bfloat16)
+    layout = Layout(attention=Attention.PADDED, dtype=torch.bfloat16)
     draw = np.random.default_rng(0)
     widths = set()
     for _ in range(20):
         batch = pack(rows, draw.choice(200, 5, replace=False), layout)
-        [square] = batch.squares
-        widths.add(square.width)
-        assert square.bias is not None and square.bias.dtype == torch.bfloat16
-        assert square.real is not None and len(square.real) == len(batch.ids)
+        [bucket] = batch.buckets
+        widths.add(bucket.width)
+        assert bucket.bias is not None and bucket.bias.dtype == torch.bfloat16
+        assert bucket.real is not None and len(bucket.real) == len(batch.ids)
     assert widths == {16}
-    # Rows that fill the square need neither mask nor gather.
+    # Rows that fill the bucket need neither mask nor gather.
     alike = make_data().train.take(np.array([0, 0, 0]))
     longer = TokenRows(np.arange(32, dtype=np.int32), np.array([0, 16, 32]), None, alike.labels[:2])
-    [square] = pack(longer, [0, 1], layout).squares
-    assert (square.width, square.bias, square.index) == (16, None, None)
+    [bucket] = pack(longer, [0, 1], layout).buckets
+    assert (bucket.width, bucket.bias, bucket.index) == (16, None, None)
 
 
 def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
@@ -500,8 +502,8 @@ def test_other_weights_change_the_key_and_a_checkpoint_that_changes_is_not_kept(
     assert len(both) == 2 and before < both
     loaded = loop.load_classifier
 
-    def and_then_others(*args: Any) -> Any:
-        model = loaded(*args)
+    def and_then_others(*args: Any, **kwargs: Any) -> Any:
+        model = loaded(*args, **kwargs)
         save_file({**weights, "more": torch.zeros(1)}, folder / "model.safetensors")
         return model
 

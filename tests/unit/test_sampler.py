@@ -14,7 +14,7 @@ from elsa_tune.searching.planning import sampler
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.sampler import first_points, propose
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
+from elsa_tune.specs.search import RateList, RateRange, RateSpace, SamplerName
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.search_examples import make_spec
 
@@ -30,7 +30,7 @@ def quiet_optuna() -> None:
 
 
 def proposals(
-    rates: Rates,
+    rates: RateSpace,
     quality: Callable[[float], float],
     *,
     tries: int = 5,
@@ -75,7 +75,9 @@ def test_five_tries_of_five_steps_try_each_rate_once(name: SamplerName) -> None:
         (RateList(values=(2e-5, 5e-5)), (5e-5, 2e-5)),
     ],
 )
-def test_tpe_begins_with_both_ends_and_the_middle(rates: Rates, points: tuple[float, ...]) -> None:
+def test_tpe_begins_with_both_ends_and_the_middle(
+    rates: RateSpace, points: tuple[float, ...]
+) -> None:
     assert first_points(rates) == points
     assert tuple(proposals(rates, peak_at(3e-5), tries=len(points))) == points
 

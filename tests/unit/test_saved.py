@@ -20,9 +20,9 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec
+from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
-from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.saved import (
     check_exportable,
     predict,

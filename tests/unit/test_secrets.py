@@ -19,12 +19,9 @@ from elsa_tune.cli.app import main
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching import launch
 from elsa_tune.searching.answering import Finished
-from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
-from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -35,7 +32,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import shown_uri
 from tests.conftest import Run
 from tests.recorded_search import search_started, whole_search
-from tests.unit.search_examples import make_spec
+from tests.unit.search_examples import make_spec, planned_request
 
 SECRET = "s3cret"
 CLOSED = f"http://me:{SECRET}@127.0.0.1:9"
@@ -65,21 +62,10 @@ def test_the_command_line_does_not_show_it(
 
 def test_a_specification_never_has_it(tmp_path: Path) -> None:
     space = load_space("demo")
-    request = Request(
-        name="mine",
-        model=resolve_model("minilm"),
-        layers=6,
-        task=resolve_task("stdlib"),
-        recipe=space.recipe(2),
-        space=space,
-        space_name="demo",
-        storage=tmp_path,
-        tracking_uri=CLOSED,
-    )
-    paths = SearchPaths(tmp_path, "mine")
-    paths.check_writable()
-    save_specification(specify(request), paths)
-    text = paths.specification.read_text()
+    request = planned_request(tmp_path, space, "demo", tracking_uri=CLOSED)
+    request.paths.check_writable()
+    save_specification(request.spec, request.paths)
+    text = request.paths.specification.read_text()
     assert SECRET not in text
     assert json.loads(text)["tracking_uri"] == "http://***@127.0.0.1:9"
 

@@ -25,13 +25,13 @@ from elsa_tune.specs.trial import (
     TrialStatus,
     trial_quality,
 )
+from elsa_tune.tasks.types.scores import score
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.metrics import score
 from tests.unit.search_examples import DEPTHS, make_spec
 from tests.unit.tiny_trials import REGRESSION, TASK, calm, make_data, make_rows, make_trial
 

@@ -21,7 +21,8 @@ from elsa_tune.errors import NoAnswerError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.launch import _with_versions, versions_here
-from elsa_tune.searching.specification import load_specification, save_specification, settled
+from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.searching.tune.shares import settled_recipe
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
@@ -71,7 +72,7 @@ def test_a_mixed_cluster_has_one_precision(units: list[bool], precision: Precisi
     ]
     spec = make_spec(resources=Resources(cpus=1, gpus=0.5))
     said: list[str] = []
-    assert settled(spec, gpus, said.append).precision is precision
+    assert settled_recipe(spec, gpus, said.append).precision is precision
     assert said == []
 
 
@@ -242,8 +243,8 @@ def test_another_version_than_the_search_began_with_is_said_and_recorded() -> No
     assert resumed.versions == here
     now = f"elsa-tune {here['version.elsa-tune'][:12]}, torch {here['version.torch'][:12]}"
     assert said == [
-        "note: search 'example' was started with elsa-tune 0.0.1, torch 1.0; this session trains, "
-        f"chooses and certifies with {now}"
+        "note: search 'example' was started with elsa-tune 0.0.1, torch 1.0; this session trains "
+        f"with {now}, and chooses and certifies by the policy that the search was started with"
     ]
     # One recorded before versions were: nothing to compare.
     assert _with_versions(make_spec(), said.append).versions == here and len(said) == 1

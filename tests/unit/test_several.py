@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, StorageError, UsageError
 from elsa_tune.searching import several
-from elsa_tune.searching.inputs import Request, SearchOptions, read_requests, search_command
+from elsa_tune.searching.inputs import SearchOptions, search_command
+from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.searching.several import curves_of
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,
     save_specification,
-    specify,
     until_certain,
 )
 from elsa_tune.tracking.journal_records import SearchStatus
@@ -32,15 +32,14 @@ def requests(folder: Path, *tasks: str, **more: object) -> list[Request]:
 
 
 def recorded(search: Request) -> SearchPaths:
-    paths = SearchPaths(search.storage, search.name)
-    paths.check_writable()
-    save_specification(specify(search), paths)
-    return paths
+    search.paths.check_writable()
+    save_specification(search.spec, search.paths)
+    return search.paths
 
 
 def test_each_task_is_a_search_named_after_it(tmp_path: Path) -> None:
     found = requests(tmp_path, "stdlib", "rte", data_dir=str(tmp_path), seeds=4)
-    assert [(one.name, one.task.name, one.seeds) for one in found] == [
+    assert [(one.name, one.spec.task.name, one.seeds) for one in found] == [
         ("pair-stdlib", "stdlib", 4),
         ("pair-rte", "rte", 4),
     ]
@@ -55,15 +54,15 @@ def test_a_search_records_the_command_that_starts_such_a_search(tmp_path: Path) 
     first, second = requests(tmp_path, "stdlib", "rte", **given)
     # Neither its name, which is taken, nor where it is kept: both say nothing of what it finds.
     assert (
-        first.command
-        == second.command
+        first.spec.command
+        == second.spec.command
         == (
             "elsa-tune search --model minilm --task stdlib --task rte --seeds 3 --set epochs=6 "
             "--set 'depths=[0,3]' --data-dir 'my data' --cpus-per-trial 2"
         )
     )
-    assert load_specification(recorded(first)).command == first.command
-    words = shlex.split(first.command)[1:]
+    assert load_specification(recorded(first)).command == first.spec.command
+    words = shlex.split(first.spec.command)[1:]
     told = CliRunner().invoke(app, [*words, "--help"])
     assert told.exit_code == 0
 
@@ -76,7 +75,7 @@ def test_a_command_that_is_recorded_has_no_password() -> None:
 def test_a_file_lists_tasks(tmp_path: Path) -> None:
     listed = tmp_path / "tasks.txt"
     listed.write_text("rte\n\n  mrpc \n")
-    assert [one.task.name for one in requests(tmp_path, str(listed), "cola")] == [
+    assert [one.spec.task.name for one in requests(tmp_path, str(listed), "cola")] == [
         "rte", "mrpc", "cola",
     ]  # fmt: skip
     listed.write_text("\n")
@@ -104,11 +103,11 @@ def test_what_is_refused(
 def test_a_recorded_search_that_was_asked_otherwise_is_refused(tmp_path: Path) -> None:
     first, second = requests(tmp_path, "rte", "mrpc")
     recorded(second)
-    check_same(first)
-    check_same(second)
+    check_same(first.spec, first.paths)
+    check_same(second.spec, second.paths)
     _, other = requests(tmp_path, "rte", "mrpc", seeds=9)
     with pytest.raises(StorageError, match="seeds 9"):
-        check_same(other)
+        check_same(other.spec, other.paths)
     assert curves_of([first, second]) == []
 
 

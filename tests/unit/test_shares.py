@@ -122,7 +122,7 @@ def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(
     node = {"NodeID": "0123456789", "Resources": {"CPU": 4.0, "GPU": 1.0}}
     monkeypatch.setattr(cluster, "_nodes", lambda: [node])
     broken = Gpu(torch="2.13.0+cpu", fault=fault)
-    monkeypatch.setattr(cluster, "_asked", lambda nodes, found, **share: {nodes[0]: broken})
+    monkeypatch.setattr(cluster, "_ask_nodes", lambda nodes, found, **share: {nodes[0]: broken})
     with pytest.raises(UsageError) as error:
         cluster.ask_gpus()
     assert str(error.value) == (

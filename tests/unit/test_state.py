@@ -29,7 +29,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 from tests.recorded_search import (
     probed,
     report,
@@ -201,7 +201,7 @@ def test_a_report_costs_the_same_however_many_trials_there_are(
 ) -> None:
     told: list[str] = []
 
-    def counted(spec: SearchSpec, state: TrialState) -> KnownTrial:
+    def counted(spec: SearchSpec, state: RecordedTrial) -> KnownTrial:
         told.append(state.key)
         return known_trial(spec, state)
 

@@ -12,9 +12,9 @@ import pytest
 import ray
 
 from elsa_tune.errors import DataError, RunError
-from elsa_tune.searching.saying import heard
+from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.signals import handling_signals
 from elsa_tune.searching.tune.cluster import ray_session
-from elsa_tune.searching.tune.stopping import Interruption
 from tests.conftest import Run
 
 
@@ -82,7 +82,7 @@ def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
     before = signal.getsignal(signal.SIGTERM)
     with (
-        heard(signal.default_int_handler, (signal.SIGTERM,)),
+        handling_signals(signal.default_int_handler, (signal.SIGTERM,)),
         pytest.raises(KeyboardInterrupt),
         ray_session(None) as session,
     ):

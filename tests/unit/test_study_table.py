@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.reproduction import Line, beside, table_text
-from elsa_tune.tables.results_csv import Study, printed_rows
 from tests.unit.result_rows import EMBEDDINGS_ONLY, seeds
 
 ELSA, BLOG = Study.ELSA, Study.LOW_RESOURCE

@@ -14,7 +14,7 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind
-from elsa_tune.tables.task_file import read_task_file, resolve_task
+from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 CSV = 'subject,body,urgent\nHelp,"My, screen\nis dark",yes\nHello,null,no\nBye,nan,no\n'
@@ -154,7 +154,7 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"text": ["a", "b", "c"]}, r"field 'text' must be a list of 2 or fewer, not \['a', 'b'"),
         ({"text": []}, r"field 'text' must be a list of 1 or more, not \[\]"),
         ({"name": None, "label": None}, r"field 'name' is missing; field 'label' is missing$"),
-        ({"name": "rte", "format": "x", "metric": "f2"}, r"'rte' is .*'format' .*'metric'"),
+        ({"name": "rte", "format": "x", "metric": "f2"}, r"'rte' is .*'metric' .*'format'"),
         (
             {"name": None, "regression": "x"},
             r"field 'name' is missing; field 'regression' must be true or",

@@ -20,14 +20,15 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.launch import sizes
-from elsa_tune.specs.hub_tasks import HUB_TASKS
-from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
+from elsa_tune.searching.request import read_requests
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_draft import Columns, guess_task
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.draft import Columns, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS
+from elsa_tune.tasks.known import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 from tests.unit.tiny_models import make_tiny
@@ -142,7 +143,7 @@ def test_the_heads_width() -> None:
 
 def test_resolving_a_known_name_imports_nothing_heavy(root: Path) -> None:
     code = (
-        "import sys; from elsa_tune.tables.task_file import resolve_task; resolve_task('rte');"
+        "import sys; from elsa_tune.tasks.task_file import resolve_task; resolve_task('rte');"
         "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
     )
     answer = subprocess.run(
@@ -159,7 +160,7 @@ def test_the_list_as_json_has_every_task() -> None:
     assert [task["name"] for task in listed] == [*KNOWN_TASKS, *HUB_TASKS]
     stdlib = next(task for task in listed if task["name"] == "stdlib")
     assert stdlib["chance"] == 0.5
-    assert stdlib["source"] == "this machine's Python standard library"
+    assert stdlib["source"] == "Python 3.11's standard library, shipped with elsa-tune"
 
 
 def test_the_list_as_a_table_is_plain_in_a_pipe() -> None:
@@ -444,12 +445,12 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     _write(tmp_path, "t.csv", UNEVEN * 2)
     options = SearchOptions(model="model", task=["t.csv"], label="team", text=["title"])
     [request] = read_requests(options)
-    assert request.task == resolve_task("t.csv", columns=Columns("team", ("title",)))
+    assert request.spec.task == resolve_task("t.csv", columns=Columns("team", ("title",)))
     said: list[str] = []
-    assert sizes(request.task, request.recipe, said.append) == (96, 24)
+    assert sizes(request.spec.task, request.spec.recipe, said.append) == (96, 24)
     assert said and all(line.startswith("! ") for line in said)
     # A table's columns are not for tasks beside it.
     two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))
-    assert [one.task.name for one in two] == ["t", "stdlib"]
+    assert [one.spec.task.name for one in two] == ["t", "stdlib"]
     with pytest.raises(DataError, match="and task 'stdlib' is neither"):
         read_requests(dataclasses.replace(options, task=["stdlib"]))

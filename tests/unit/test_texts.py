@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from elsa_tune.errors import DataError
-from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.known import GLUE_TASKS
+from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.tasks.types.scores import chance
 from elsa_tune.training.data.texts import read_texts
 from elsa_tune.training.data.tokens import Split
-from elsa_tune.training.metrics import chance
 
 
 def tsv(*lines: str, end: str = "\n", last_end: bool = True) -> str:

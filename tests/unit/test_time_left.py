@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.pace import (
+from elsa_tune.searching.eta import (
     FURTHER_TRIES,
     TRIAL_SECONDS,
     evaluation_seconds,

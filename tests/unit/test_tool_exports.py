@@ -9,14 +9,10 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.results.columns import metric_of, possible_columns, read_mapping
+from elsa_tune.results.results_csv import Imported, import_results
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import (
-    candidates,
-    metric_of,
-    read_mapping,
-)
-from elsa_tune.tables.results_csv import Imported, import_results
 
 EXPORTS = Path(__file__).parent / "exports"
 MLFLOW_HEADER = (
@@ -84,9 +80,9 @@ def test_statuses_of_mlflow(tmp_path: Path) -> None:
 
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
-    with pytest.raises(ResultsError, match=r"missing columns model, task, layers; .*`map` model="):
+    with pytest.raises(ResultsError, match=r"missing .* frozen_layers; .*`map` model="):
         read(path)
-    says = ("model=net", "task==t=1", "layers==6")
+    says = ("model=net", "task==t=1", "layers==6", "frozen_layers=frozen")
     imported = read(path, *says)
     assert [(row.model, row.task, row.seed) for row in imported.rows] == [("m", "t=1", 1)] * 2
     assert {row.learning_rate for row in imported.rows} == {3e-5}
@@ -199,7 +195,7 @@ def test_a_wide_header_is_not_repeated_whole(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_column_can_be(header: list[str], column: str, found: list[int]) -> None:
-    assert candidates(header, column) == [header[place] for place in found]
+    assert possible_columns(header, column) == [header[place] for place in found]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
     interval_of_mean,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions
 
 DEEP, MIDDLE = FreezeDepth.of(4), FreezeDepth.of(2)
@@ -127,7 +128,7 @@ def test_one_run_has_no_interval() -> None:
 
 def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
     expected = students(0.8, 0.02 / math.sqrt(5), 4)
-    assert ends(interval_of_mean(0.8, 0.02, 5)) == pytest.approx(expected)
+    assert ends(interval_of_mean(0.8, 0.02, 5, Policy().ends)) == pytest.approx(expected)
 
 
 def test_the_spread_of_other_depths_counts_as_a_prior() -> None:

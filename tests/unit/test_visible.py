@@ -18,7 +18,7 @@ import pytest
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.console import SafeConsole
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.visible import progress_visible, visible, visible_cell
 from tests.conftest import Outcome, Run

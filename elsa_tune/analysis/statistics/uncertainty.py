@@ -21,30 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-
-# What a contrast takes: so many seeds at either depth, and so many degrees of freedom of the spread
-# between seeds over all depths that learn. (With two seeds alone one unlucky pair would decide.)
-FEWEST_SEEDS = 2
-FEWEST_FREEDOM = 3
-CONFIDENCE = 0.95
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
 
 # Which shares of what may be lie below an interval's low, high and one-sided lower end.
 Ends = tuple[float, float, float]
-ENDS = (0.025, 0.975, 0.05)
-
-# The most that the spread of other depths counts for, in degrees of freedom: as if the true spreads
-# of depths differed by a factor of e^.6 (one standard deviation of their logarithm).
-PRIOR_FREEDOM = 2
-
-# A seed within this of chance has not left it: chance is often printed with four decimals.
-AT_CHANCE = 5e-5
-
-# Taking out of the examples' variance what the seeds' spread holds already leaves at least so much.
-_LEAST_SHARE = 0.25
-
-# Qualities with fewer decimals than this were rounded when they were written down.
-_DECIMALS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +36,7 @@ class DepthRuns:
     qualities: [S], fractions. failed: [S], whether a run diverged or ended no better than chance.
     """
 
-    depth: FreezeDepth
+    depth: Candidate
     qualities: tuple[float, ...]
     failed: tuple[bool, ...]
 
@@ -121,9 +103,10 @@ class Interval:
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
-    runs: Mapping[FreezeDepth, DepthRuns]
+    runs: Mapping[Candidate, DepthRuns]
     chance: float | None = None
     examples: ExampleDraws | None = None
+    policy: Policy = dataclasses.field(default_factory=Policy, repr=False)
 
     @property
     def basis(self) -> str:
@@ -139,7 +122,7 @@ class Uncertainty:
         """Whether it is known which examples each run got right."""
         return self.examples is not None and not self.examples.are_counted
 
-    def quality(self, depth: FreezeDepth) -> Interval | None:
+    def quality(self, depth: Candidate) -> Interval | None:
         """The depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
@@ -148,25 +131,26 @@ class Uncertainty:
         spread = self.spread(depth)
         if self.examples is None and spread.variance == 0:
             return None
-        return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread])
+        return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread], self.policy.ends)
 
-    def next_run(self, depth: FreezeDepth) -> Interval | None:
+    def next_run(self, depth: Candidate) -> Interval | None:
         """Of the quality of one more run on the same examples; None with one seed."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
         spread = self.spread(depth)
         variance = spread.variance * (1 + runs.count)  # its own beside the mean's
-        return _interval(runs.mean, 0.0, [dataclasses.replace(spread, variance=variance)])
+        own = dataclasses.replace(spread, variance=variance)
+        return _interval(runs.mean, 0.0, [own], self.policy.ends)
 
-    def example_variance(self, depth: FreezeDepth) -> float | None:
+    def example_variance(self, depth: Candidate) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
         if self.examples is None or depth not in self.examples.depths:
             return None
         moved = self.examples.depths[depth] - self.examples.chance
         return float(np.var(self._once(moved, {depth: 1.0})))
 
-    def spread(self, depth: FreezeDepth, as_if_seeds: int | None = None) -> Spread:
+    def spread(self, depth: Candidate, as_if_seeds: int | None = None) -> Spread:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
@@ -177,7 +161,8 @@ class Uncertainty:
         own = 0.0 if runs.count < 2 else float(np.var(runs.qualities, ddof=1))
         others = [one.working for one in self._learning if one is not runs]
         known = sum(max(0, len(one) - 1) for one in others)
-        prior = 0.0 if any(runs.failed) else PRIOR_FREEDOM * known / (PRIOR_FREEDOM + known)
+        most = self.policy.prior_freedom
+        prior = 0.0 if any(runs.failed) or not known else most * known / (most + known)
         squares = sum(float(np.var(one)) * len(one) for one in others if len(one))
         freedom = prior + count - 1
         variance = 0.0
@@ -189,12 +174,12 @@ class Uncertainty:
 
     def contrast(
         self,
-        depth: FreezeDepth,
+        depth: Candidate,
         target: float,
         *,
         corrected: bool = False,
         as_if_seeds: tuple[int, int] | None = None,
-        ends: Ends = ENDS,
+        ends: Ends | None = None,
     ) -> Interval | None:
         """D = (q_N - b) - target (q_0 - b), against the full model; None with too few seeds.
 
@@ -204,10 +189,12 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        here, there = self.runs.get(depth), self.runs.get(FULL_MODEL)
-        if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
+        here = self.runs.get(depth)
+        there = self.runs.get(REFERENCE)
+        if here is None or there is None or min(here.count, there.count) < self.policy.fewest_seeds:
             return None
-        if sum(one.count - 1 for one in {here, there, *self._learning}) < FEWEST_FREEDOM:
+        freedom = sum(one.count - 1 for one in {here, there, *self._learning})
+        if freedom < self.policy.fewest_freedom:
             return None
         base = self.chance if corrected else 0.0
         if base is None:
@@ -215,19 +202,20 @@ class Uncertainty:
         value = (here.mean - base) - target * (there.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
-            moved = self.examples.depths[depth] - target * self.examples.depths[FULL_MODEL]
+            moved = self.examples.depths[depth] - target * self.examples.depths[REFERENCE]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
-        shift, seeds = 0.0, []
+        shift = 0.0
+        seeds = []
         for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
             shift += max(0.0, -weight * move)
-        moved = self._once(moved, {depth: 1.0, FULL_MODEL: target})
-        found = _interval(value, moved, seeds, ends)
+        moved = self._once(moved, {depth: 1.0, REFERENCE: target})
+        found = _interval(value, moved, seeds, ends or self.policy.ends)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
         )
@@ -239,22 +227,26 @@ class Uncertainty:
 
     @functools.cached_property
     def _learning(self) -> tuple[DepthRuns, ...]:
-        """The depths whose working runs gain at least half of what the best depth's do."""
+        """The depths whose working runs gain a good share of what the best depth's do."""
         gains = {
             depth: float(runs.working.mean()) - (self.chance or 0.0)
             for depth, runs in self.runs.items()
             if len(runs.working)
         }
         best = max(gains.values(), default=0.0)
-        return tuple(self.runs[depth] for depth, gain in gains.items() if gain >= best / 2)
+        return tuple(
+            self.runs[depth]
+            for depth, gain in gains.items()
+            if gain >= best * self.policy.learning_share
+        )
 
-    def _flips(self, depth: FreezeDepth) -> float:
+    def _flips(self, depth: Candidate) -> float:
         """ExampleDraws.flips; 0 where a seed failed, which differs from others for that reason."""
         if self.examples is None or any(self.runs[depth].failed):
             return 0.0
         return self.examples.flips.get(depth, 0.0)
 
-    def _once(self, moved: Floats | float, weights: Mapping[FreezeDepth, float]) -> Floats | float:
+    def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
         """The moves of a weighted sum of depths, without the flips that seeds' spread has."""
         variance = float(np.var(moved))
         if not variance:
@@ -262,7 +254,7 @@ class Uncertainty:
         twice = sum(
             w**2 * self._flips(depth) / self.runs[depth].count for depth, w in weights.items()
         )
-        return moved * math.sqrt(max(1 - twice / variance, _LEAST_SHARE))
+        return moved * math.sqrt(max(1 - twice / variance, self.policy.least_example_share))
 
     @functools.cached_property
     def _rounding(self) -> float:
@@ -270,7 +262,7 @@ class Uncertainty:
         if self.has_predictions:
             return 0.0
         known = [quality for runs in self.runs.values() for quality in runs.qualities]
-        for decimals in range(2, _DECIMALS):
+        for decimals in range(2, self.policy.exact_decimals):
             if all(round(quality, decimals) == quality for quality in known):
                 return float(10.0 ** (-2 * decimals)) / 12
         return 0.0
@@ -302,9 +294,14 @@ class Learnt(enum.Enum):
 
 
 def learnt(
-    quality: float, *, chance: float | None, spread: Spread | None, example_variance: float = 0.0
+    quality: float,
+    *,
+    chance: float | None,
+    spread: Spread | None,
+    example_variance: float = 0.0,
+    policy: Policy,
 ) -> Learnt:
-    """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
+    """Test whether the quality a fresh seed can expect lies above chance, one-sided.
 
     quality: the mean over seeds, in [-1, 1]. spread: of that mean. example_variance: of quality
     above chance, by the examples. All seeds are judged by the same, so that more seeds do not
@@ -312,15 +309,16 @@ def learnt(
     quality that the examples alone cannot tell from chance has not learnt, any other is untested.
     """
     # The best constant answer scores at least 0 on every metric we know.
-    if quality <= (chance or 0.0) + AT_CHANCE:
+    if quality <= (chance or 0.0) + policy.at_chance:
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
-    variance, freedom = example_variance, math.inf
+    variance = example_variance
+    freedom = math.inf
     if spread is not None and spread.variance > 0:
         variance += spread.variance
         freedom = variance**2 * spread.freedom / spread.variance**2
-    if quality - chance <= _quantiles(freedom, CONFIDENCE) * math.sqrt(variance):
+    if quality - chance <= _quantiles(freedom, policy.confidence) * math.sqrt(variance):
         return Learnt.NO
     return Learnt.UNTESTED if spread is None else Learnt.YES
 
@@ -330,14 +328,12 @@ def excluded_failure_rate(seeds: int) -> float:
     return float(1 - 0.05 ** (1 / seeds))
 
 
-def interval_of_mean(mean: float, std: float, count: int) -> Interval:
+def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
     """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
-    return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)])
+    return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)], ends)
 
 
-def _interval(
-    value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends = ENDS
-) -> Interval:
+def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends) -> Interval:
     """moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds

@@ -6,16 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
-from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Learnt
+from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.freeze import FreezeDepth, default_depths
+from elsa_tune.specs.candidates import default_candidates
 from elsa_tune.words import (
+    capitalized,
     depths_text,
+    is_part_plural,
     layers_text,
     listed,
     metric_text,
-    of_layers,
+    number_or_name,
+    part_text,
     percent,
     points,
     rate_text,
@@ -32,33 +36,35 @@ PAPER_RATES = (1e-5, 5e-5)
 
 def answer_sentence(answer: Answer) -> str:
     """The operating point, raw, corrected and by the given rates alone, or why there is none."""
-    raw, full = answer.operating_point, answer.full
+    raw = answer.operating_point
+    full = answer.full
     if raw is None or full is None:
         return _refusal_sentence(answer)
     metric = metric_text(answer.metric)
     kept = f"{percent(raw.retention)} of the full model's {metric}"
     numbers = f"{points(raw.quality)} of {points(full.quality)}"
     at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
-    if raw.depth.is_full_model:
+    if raw.depth.is_reference:
         first = (
             f"All {layers_text(answer.layers)} must be fine-tuned: no measured depth with frozen "
             f"layers keeps {target_text(answer.target)} of the full model's {metric} "
             f"({points(full.quality)}{at})."
         )
     elif raw.fine_tuned_layers == 0:
-        none = f"{of_layers(0, answer.layers)} need fine-tuning"
+        none = f"{part_text(raw.depth, answer.layers)} need fine-tuning"
         first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
     else:
-        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        number = of_layers(raw.fine_tuned_layers, answer.layers)
-        first = f"{number}{at} {verb} {kept} ({numbers})."
+        verb = "keep" if is_part_plural(raw.depth, answer.layers) else "keeps"
+        part = capitalized(part_text(raw.depth, answer.layers))
+        first = f"{part}{at} {verb} {kept} ({numbers})."
     sentences = [first, _corrected_sentence(answer)]
-    within, rates = answer.within_given, answer.given_rates
+    within = answer.within_given
+    rates = answer.given_rates
     if within is not None and rates is not None and within.depth != raw.depth:
         paper = " (the paper's range)" if rates == PAPER_RATES else ""
         sentences.append(
             f"Within {rate_text(rates[0])}..{rate_text(rates[1])}{paper} it would be "
-            f"{of_layers(within.fine_tuned_layers, answer.layers)}, by single exploring runs."
+            f"{part_text(within.depth, answer.layers)}, by single exploring runs."
         )
     return " ".join(sentences)
 
@@ -77,14 +83,15 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 def in_short(answer: Answer) -> str:
     """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
-    point, full = answer.operating_point, answer.full
+    point = answer.operating_point
+    full = answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
     told = f"no answer{reason}"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
-        number = of_layers(point.fine_tuned_layers, answer.layers)
-        told = f"{number} for {target_text(answer.target)} ({numbers})"
-    rates: dict[float | None, list[FreezeDepth]] = {}
+        part = part_text(point.depth, answer.layers)
+        told = f"{part} for {target_text(answer.target)} ({numbers})"
+    rates: dict[float | None, list[Candidate]] = {}
     for one in answer.with_quality:
         rates.setdefault(one.learning_rate, []).append(one.depth)
     at = ", ".join(
@@ -95,7 +102,7 @@ def in_short(answer: Answer) -> str:
 
 def saves_sentence(point: CurvePoint | None) -> str:
     """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
-    if point is None or point.depth.is_full_model:
+    if point is None or point.depth.is_reference:
         return ""
     shares = saved_shares(point)
     return f"Saves {listed(shares)}." if shares else ""
@@ -148,33 +155,37 @@ def _refusal_sentence(answer: Answer) -> str:
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     against = "0"
     if answer.chance is not None:
-        sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
+        guesses = full.quality <= answer.chance + answer.policy.at_chance
+        sure = "" if guesses else " with 95 % confidence"
         against = f"the {points(answer.chance)} of a constant answer{sure}"
     return f"The full model did not learn: {scored} {runs} is not above {against}."
 
 
 def _corrected_sentence(answer: Answer) -> str:
-    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    raw = answer.operating_point
+    corrected = answer.corrected_operating_point
     if answer.chance is None:
         return "Chance is not known, so there is no corrected answer."
     assert raw is not None and corrected is not None
     for_chance = f"Corrected for chance ({points(answer.chance)})"
     share = percent(raw.corrected_retention)
     if corrected.depth == raw.depth:
-        if raw.depth.is_full_model:
+        if raw.depth.is_reference:
             return f"{for_chance} the answer is the same."
         return f"{for_chance} that is {share}: the same answer."
-    if corrected.depth.is_full_model:
+    if corrected.depth.is_reference:
         needed = f"all {layers_text(answer.layers)} must be fine-tuned"
         return f"{for_chance} that is only {share}, and {needed}."
-    needed = of_layers(corrected.fine_tuned_layers, answer.layers)
-    are = "is" if corrected.fine_tuned_layers == 1 else "are"
+    needed = part_text(corrected.depth, answer.layers)
+    are = "are" if is_part_plural(corrected.depth, answer.layers) else "is"
     kept = percent(corrected.corrected_retention)
     return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
 
 def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
-    raw, corrected, full = answer.operating_point, answer.corrected_operating_point, answer.full
+    raw = answer.operating_point
+    corrected = answer.corrected_operating_point
+    full = answer.full
     if answer.chance is None:
         yield AnswerWarning(
             WarningCode.CHANCE_UNKNOWN,
@@ -199,8 +210,8 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
             f"{percent(answer.chance / full.quality)}; corrected, "
-            f"{of_layers(corrected.fine_tuned_layers, answer.layers)}, not "
-            f"{raw.fine_tuned_layers}",
+            f"{part_text(corrected.depth, answer.layers)}, not "
+            f"{number_or_name(raw.depth, answer.layers)}",
         )
 
 
@@ -219,7 +230,8 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[An
 
 
 def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
-    probe, full = answer.probe, answer.full
+    probe = answer.probe
+    full = answer.full
     if probe is None:
         return
     # Of every depth: whatever trains can answer at least as well as what needs no training.
@@ -235,11 +247,12 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
         )
     if answer.operating_point is None or full is None or full.quality is None:
         return
-    if not reaches(probe.quality, full.quality, answer.target):
+    if not reaches(probe.quality, full.quality, answer.target, policy=answer.policy):
         return
-    base, corrected = answer.chance, ""
+    base = answer.chance
+    corrected = ""
     if base is not None:
-        also = reaches(probe.quality, full.quality, answer.target, base)
+        also = reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
         share = percent(probe.corrected_retention)
         corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
     yield AnswerWarning(
@@ -267,8 +280,9 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
 
 
 def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
-    full, best = answer.full, answer.best
-    raw, failing = answer.operating_point, answer.failing_above
+    """Warn of a curve that does not fall as layers are frozen."""
+    raw = answer.operating_point
+    failing = answer.failing_above
     if raw is not None and failing:
         shares = ", ".join(percent(point.retention) for point in failing)
         yield AnswerWarning(
@@ -277,6 +291,8 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
             f"({shares}) misses the target, though fine-tuning {_names(answer, [raw])} "
             f"({percent(raw.retention)}) reaches it",
         )
+    full = answer.full
+    best = answer.best
     if full is None or full.quality is None or best is None or best.quality is None:
         return
     if best.quality > full.quality + SAME_QUALITY:
@@ -285,26 +301,35 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
             f"the best model is not the full one: fine-tuning {_names(answer, [best])} gives "
             f"{points(best.quality)}, the full model {points(full.quality)}",
         )
-    rises = [
-        (after.quality - before.quality, before, after)
-        for before, after in itertools.pairwise(answer.measured)
-        if before.quality is not None and after.quality is not None
-    ]
-    rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
-    if rise > VISIBLE_RISE:
+    yield from _warning_of_a_rise(answer)
+    for point in answer.with_quality:
+        if point.depth.is_tested or (point.quality or 0.0) <= best.quality + SAME_QUALITY:
+            continue
+        yield AnswerWarning(
+            WarningCode.EMBEDDINGS_ONLY_IS_BEST,
+            f"{point.depth.doing(answer.layers)} gives {points(point.quality)}, more than any "
+            "other depth; it is never the reference",
+        )
+
+
+def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
+    """Warn of the highest step up between two neighbouring depths, where it can be seen."""
+    highest = VISIBLE_RISE
+    step: tuple[CurvePoint, CurvePoint] | None = None
+    for before, after in itertools.pairwise(answer.measured):
+        if before.quality is None or after.quality is None:
+            continue
+        rise = after.quality - before.quality
+        if rise > highest:
+            highest = rise
+            step = (before, after)
+    if step is not None:
+        before, after = step
         yield AnswerWarning(
             WarningCode.NOT_MONOTONE,
             f"the curve is not monotone: quality rises from {points(before.quality)} "
             f"({_names(answer, [before])}) to {points(after.quality)} "
             f"({_names(answer, [after])})",
-        )
-    embeddings = next((p for p in answer.points if p.depth.is_embeddings_only), None)
-    above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
-    if embeddings is not None and above > SAME_QUALITY:
-        yield AnswerWarning(
-            WarningCode.EMBEDDINGS_ONLY_IS_BEST,
-            f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
-            "other depth; it is never the reference",
         )
 
 
@@ -321,7 +346,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}
-    frozen = [point for point in measured if not point.depth.is_full_model]
+    frozen = [point for point in measured if not point.depth.is_reference]
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
         yield AnswerWarning(
             WarningCode.ONE_RATE,
@@ -332,7 +357,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
 
 def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
     measured = {point.depth for point in answer.measured}
-    missing = [depth for depth in default_depths(answer.layers) if depth not in measured]
+    missing = [depth for depth in default_candidates(answer.layers) if depth not in measured]
     if measured and missing:
         yield AnswerWarning(
             WarningCode.DEPTHS_NOT_MEASURED,
@@ -359,6 +384,6 @@ def _names(answer: Answer, found: Iterable[CurvePoint]) -> str:
     return depths_text((point.depth for point in found), answer.layers)
 
 
-def _tally(counts: Mapping[FreezeDepth, int], layers: int) -> str:
+def _tally(counts: Mapping[Candidate, int], layers: int) -> str:
     by_count = itertools.groupby(sorted(counts, key=counts.__getitem__), counts.__getitem__)
     return "; ".join(f"{count} at {depths_text(several, layers)}" for count, several in by_count)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.words import count_text, depths_text, either_text, part_text, percent, target_text
 
 # What is suggested where too few seeds leave nothing to forecast from.
 USUAL_SEEDS = 5
@@ -15,31 +15,32 @@ USUAL_SEEDS = 5
 
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
-    point, known = answer.operating_point, answer.uncertainty
+    point = answer.operating_point
+    known = answer.uncertainty
     assert point is not None
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif answer.certified is None:
-        yield "Nothing is certified: it is not sure that the full model itself learnt."
+        yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
         yield _certified_text(answer)
         if not known.has_predictions:
             yield f"Predictions are not used: this rests on {known.basis}."
-        if not answer.certified.depth.is_full_model:
+        if not answer.certified.depth.is_reference:
             yield from _failures_text(known, answer.certified.depth, answer.layers)
-    if answer.plausible is not None:
-        yield plausible_text(answer.plausible, measured=len(answer.measured))
+    if answer.plausible_depths is not None:
+        yield plausible_text(answer, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
         planned = "" if answer.looks is None else ", planned from the start of another search"
         yield (
             f"{answer.seeds_to_settle} seeds at each depth would probably certify "
-            f"{layers_text(point.fine_tuned_layers)}, if they spread like these{planned}."
+            f"{count_text(point.depth, answer.layers)}, if they spread like these{planned}."
         )
     if answer.examples_forbid:
         scores_alone = "" if known.has_predictions else "and without predictions "
         yield (
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
-            f"{layers_text(point.fine_tuned_layers)}."
+            f"{count_text(point.depth, answer.layers)}."
         )
 
 
@@ -59,35 +60,37 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     if curve.looks is not None and not any(map(curve.looks.taken, curve.looks.order()[:1])):
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
-    if least < uncertainty.FEWEST_SEEDS:
-        return f"that takes {uncertainty.FEWEST_SEEDS} seeds or more a depth, and there is {least}"
-    fewest = uncertainty.FEWEST_FREEDOM
+    fewest = curve.policy.fewest_seeds
+    if least < fewest:
+        return f"that takes {fewest} seeds or more a depth, and there is {least}"
+    fewest = curve.policy.fewest_freedom
     return f"that takes at least {fewest} runs more than there are depths that learn"
 
 
 def _certified_text(answer: Answer) -> str:
-    certified, corrected = answer.certified, answer.corrected_certified
+    certified = answer.certified
+    corrected = answer.corrected_certified
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
-    if certified.depth.is_full_model:
+    if certified.depth.is_reference:
         return (
             f"No depth with frozen layers is certain (at {at}) to keep "
             f"{target_text(answer.target)} at the rates found."
         )
-    number = of_layers(certified.fine_tuned_layers, answer.layers)
-    text = f"Certified at {at}, at the rates found: {number}, and every larger measured number"
+    part = part_text(certified.depth, answer.layers)
+    text = f"Certified at {at}, at the rates found: {part}, and every larger measured number"
     if corrected is None:
         return f"{text}."
     if corrected.depth == certified.depth:
         return f"{text}, also corrected for chance."
-    if corrected.depth.is_full_model:
+    if corrected.depth.is_reference:
         return f"{text}; corrected for chance none."
-    number = of_layers(corrected.fine_tuned_layers, answer.layers)
-    return f"{text}; corrected for chance {number}."
+    part = part_text(corrected.depth, answer.layers)
+    return f"{text}; corrected for chance {part}."
 
 
 def _failures_text(
-    known: uncertainty.Uncertainty, certified: FreezeDepth, layers: int
+    known: uncertainty.Uncertainty, certified: Candidate, layers: int
 ) -> Iterator[str]:
     failed, count = known.failures()
     if failed:
@@ -105,23 +108,25 @@ def _failures_text(
     )
 
 
-def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
-    """The plausible numbers of fine-tuned layers, of so many measured ones."""
-    if len(numbers) == 1:
+def plausible_text(answer: Answer, *, measured: int) -> str:
+    """The plausible depths of an answer that has them, of so many measured ones."""
+    depths = answer.plausible_depths
+    assert depths is not None
+    if len(depths) == 1:
         return (
             "Among the measured depths, at the rates found, only "
-            f"{layers_text(numbers[0])} can be the true answer (at 95 %)."
+            f"{count_text(depths[0], answer.layers)} can be the true answer (at 95 %)."
         )
-    if len(numbers) == measured:
+    if len(depths) == measured:
         return "No measured depth can be ruled out as the true answer."
-    told = listed(map(str, numbers), last="or")
-    return f"The true answer at the rates found may be {told} layers."
+    return f"The true answer at the rates found may be {either_text(depths, answer.layers)}."
 
 
 def next_step(answer: Answer) -> str | None:
-    """The command that would settle an open answer, or None."""
-    name, chosen = recorded_search(answer), answer.operating_point
-    if name is None or chosen is None or chosen.depth.is_full_model:
+    """Return the command that would settle an open answer, or None."""
+    name = recorded_search(answer)
+    chosen = answer.operating_point
+    if name is None or chosen is None or chosen.depth.is_reference:
         return None
     seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
@@ -130,7 +135,7 @@ def next_step(answer: Answer) -> str | None:
 
 
 def recorded_search(answer: Answer) -> str | None:
-    """The recorded search that alone gave an answer's runs, as a command names it; else None.
+    """Return the recorded search that alone gave an answer's runs, as a command names it, or None.
 
     Only a single one can go on; a second would begin with the same seeds.
     """
@@ -138,3 +143,14 @@ def recorded_search(answer: Answer) -> str | None:
     if len(names) != 1:
         return None
     return answer.search_arguments or shlex.quote(str(names.pop()))
+
+
+def export_command(answer: Answer) -> str:
+    """Return the command that trains and saves the model of an answer from one recorded search.
+
+    "" where there is no such search, or nothing to export.
+    """
+    name = recorded_search(answer)
+    if name is None or not answer.is_answered:
+        return ""
+    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"

@@ -4,8 +4,6 @@ saves, and what to type next. They are the same wherever an answer is shown.
 Their words were tried on readers who had never seen the tool: what those misread is worded anew.
 """
 
-import shlex
-
 from elsa_tune.analysis.answer import (
     ALL_TASKS,
     Action,
@@ -20,12 +18,14 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
-from elsa_tune.analysis.wording.certainty import recorded_search, why_not_certified
+from elsa_tune.analysis.wording.certainty import export_command, recorded_search, why_not_certified
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
+    capitalized,
+    either_text,
     interval,
-    last_layers,
-    last_of_layers,
+    last_of_text,
+    last_text,
     listed,
     metric_text,
     percent,
@@ -35,7 +35,11 @@ from elsa_tune.words import (
     target_text,
 )
 
-HOW_SURE, FEWER, OTHERWISE, SAVES, NEXT = "How sure", "Fewer?", "Otherwise", "Saves", "Next"
+HOW_SURE = "How sure"
+FEWER = "Fewer?"
+OTHERWISE = "Otherwise"
+SAVES = "Saves"
+NEXT = "Next"
 
 _FIT_ONE = f"fit a linear model on the frozen features ({PROBE_FEATURES})"
 _TRAIN_BETTER = "search again with more epochs, higher learning rates or more training rows"
@@ -73,7 +77,8 @@ def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
 
 def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
     """What to mend before a depth is chosen; "" where nothing is grave."""
-    full, metric = answer.full, metric_text(answer.metric)
+    full = answer.full
+    metric = metric_text(answer.metric)
     leaked = leaked_rows(answer)
     if leaked is not None:
         rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
@@ -99,7 +104,7 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
 
 def _to_do(answer: Answer, point: CurvePoint) -> str:
     """`Fine-tune the last 4 of 6 layers at learning rate 1e-4`."""
-    layers = last_of_layers(point.fine_tuned_layers, answer.layers)
+    layers = last_of_text(point.depth, answer.layers)
     at = _at_rate(point)
     if point.fine_tuned_layers == 0:
         return f"Train {layers}, no layer of the encoder{',' if at else ''}{at}"
@@ -114,11 +119,11 @@ def _at_rate(point: CurvePoint) -> str:
 def _score(answer: Answer, point: CurvePoint) -> str:
     """`: accuracy 84.4 (full model 84.6, guessing 50.0).`; of several tasks what each keeps."""
     if answer.task == ALL_TASKS:
-        if point.depth.is_full_model:
+        if point.depth.is_reference:
             return f": with fewer, some task falls below {_target_of(answer)}."
         return f": each task keeps {percent(point.retention)} or more of its full model's score."
     beside = []
-    if not point.depth.is_full_model and answer.full is not None:
+    if not point.depth.is_reference and answer.full is not None:
         beside.append(f"full model {points(answer.full.quality)}")
     if answer.chance:
         beside.append(f"guessing {points(answer.chance)}")
@@ -183,13 +188,13 @@ def _conditions(answer: Answer) -> str:
 
 def _sure_of_full_model(answer: Answer) -> str:
     """Nothing is frozen; what can be wrong is that fewer layers would do."""
-    numbers = answer.plausible
-    if numbers is None:
+    depths = answer.plausible_depths
+    if depths is None:
         return f"measured with {_seeds(answer)}, not certified: fewer layers may do."
-    smaller = [number for number in numbers if number < answer.layers]
+    smaller = [depth for depth in depths if not depth.is_reference]
     if smaller:
-        told = listed(map(str, smaller), last="or")
-        return f"not certain that all are needed: {told} layers cannot be ruled out at 95 %."
+        others = either_text(smaller, answer.layers)
+        return f"not certain that all are needed: {others} cannot be ruled out at 95 %."
     return "at 95 % every smaller measured number of layers misses the target."
 
 
@@ -200,7 +205,7 @@ def _why_not(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
     if answer.certified is None and answer.reason is None:
-        return "it is not sure that the full model itself learnt"
+        return "it is not certain that the full model learnt anything"
     if answer.certified is None and answer.reason is not None:
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"
@@ -209,7 +214,8 @@ def _why_not(answer: Answer) -> str:
 
 def _seeds(answer: Answer) -> str:
     counts = [point.seeds for point in answer.points if point.seeds]
-    fewest, most = min(counts), max(counts)
+    fewest = min(counts)
+    most = max(counts)
     return f"{fewest} seeds a depth" if fewest == most else f"{fewest} to {most} seeds a depth"
 
 
@@ -217,65 +223,72 @@ def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
     """Other numbers of layers that may be the answer; they are known of the raw target alone."""
     if answer.chance or answer.task == ALL_TASKS:
         return ""
-    others = [one for one in answer.plausible or () if one != point.fine_tuned_layers]
+    others = [depth for depth in answer.plausible_depths or () if depth != point.depth]
     if not others or len(others) + 1 == len(answer.measured):
         return ""
-    return f" {listed(map(str, others), last='or')} layers cannot be ruled out at 95 %."
+    named = capitalized(either_text(others, answer.layers))
+    return f" {named} cannot be ruled out at 95 %."
 
 
 def _fewer(answer: Answer, point: CurvePoint) -> str:
     """What the next smaller number of layers would cost."""
-    if point.fine_tuned_layers == 0:
-        return ""
     smaller = [
         one
         for one in answer.points
-        if one.fine_tuned_layers < point.fine_tuned_layers and one.retention is not None
+        if one.depth.is_tested and one.depth.rank > point.depth.rank and one.retention is not None
     ]
     if not smaller:
-        return "not measured."
+        return "" if point.fine_tuned_layers == 0 else "not measured."
     raw = answer.operating_point
-    if raw is not None and raw.fine_tuned_layers < point.fine_tuned_layers:
+    if raw is not None and raw.depth.rank > point.depth.rank:
         return _raw_only(answer, raw)
-    nearest, goal = smaller[0], target_text(answer.target)
+    nearest = smaller[0]
+    goal = target_text(answer.target)
     if answer.task == ALL_TASKS:
         gain = percent(nearest.corrected_retention)
         least = f"{percent(nearest.retention)} of its full model's score and {gain} of its gain"
-        return f"{_scores(nearest)}: the least that a task keeps is {least} over guessing."
+        return f"{_scores(answer, nearest)}: the least that a task keeps is {least} over guessing."
     kept = nearest.corrected_retention if answer.chance else nearest.retention
     whole = "gain over guessing" if answer.chance else "score"
-    return f"{_scores(nearest)}: {percent(kept)} of the full model's {whole}; the target is {goal}."
+    score = _scores(answer, nearest)
+    return f"{score}: {percent(kept)} of the full model's {whole}; the target is {goal}."
 
 
 def _raw_only(answer: Answer, raw: CurvePoint) -> str:
     """Of the raw operating point, where the recommended one has more layers."""
-    full, share = answer.full, percent(raw.corrected_retention)
+    full = answer.full
+    share = percent(raw.corrected_retention)
     if full is None or full.quality is None or raw.quality is None:
-        said = f"{_scores(raw)}: {percent(raw.retention)} or more of each full model's score"
+        said = (
+            f"{_scores(answer, raw)}: {percent(raw.retention)} or more of each full model's score"
+        )
         if answer.corrected_operating_point in (None, raw):
             return f"{said}, not certified."
         goal = target_text(answer.target)
         return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
-    if answer.chance and not reaches(raw.quality, full.quality, answer.target, answer.chance):
+    chance = answer.chance
+    policy = answer.policy
+    if chance and not reaches(raw.quality, full.quality, answer.target, chance, policy=policy):
         return (
-            f"{_scores(raw)}. That is {percent(raw.retention)} of {points(full.quality)}, but only "
-            f"{share} of the gain over guessing; the target is {target_text(answer.target)} of it."
+            f"{_scores(answer, raw)}. That is {percent(raw.retention)} of {points(full.quality)}, "
+            f"but only {share} of the gain over guessing; the target is "
+            f"{target_text(answer.target)} of it."
         )
     kept = share if answer.chance else percent(raw.retention)
-    return f"{_scores(raw)}: {kept} is kept, which is not certified."
+    return f"{_scores(answer, raw)}: {kept} is kept, which is not certified."
 
 
-def _scores(point: CurvePoint) -> str:
+def _scores(answer: Answer, point: CurvePoint) -> str:
     """`the last 2 layers score 76.5`; nothing of the score in a joint answer."""
-    layers = last_layers(point.fine_tuned_layers)
+    layers = last_text(point.depth, answer.layers)
     if point.quality is None:
         return layers
-    verb = "score" if point.fine_tuned_layers > 1 else "scores"
+    verb = "score" if point.depth.is_plural(answer.layers) else "scores"
     return f"{layers} {verb} {points(point.quality)}"
 
 
 def _saves(point: CurvePoint) -> str:
-    if point.depth.is_full_model:
+    if point.depth.is_reference:
         return "nothing."
     shares = saved_shares(point)
     if not shares:
@@ -293,22 +306,20 @@ def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
     if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
         return f"{_TRAIN_BETTER}."
     if name is None:
-        if answer.task == ALL_TASKS or point.depth.is_full_model:
+        if answer.task == ALL_TASKS or point.depth.is_reference:
             return ""
-        return f"elsa_tune.freeze(model, {point.depth.frozen_layers}) in your own training."
+        snippet = point.depth.snippet
+        return f"{snippet} in your own training." if snippet else ""
     if Doubt.INCOMPLETE in advice.doubts:
         return f"elsa-tune resume {name}"
     if answer.next_step is None:
-        return _export(answer, name)
-    return f"{answer.next_step} (may settle it), or {_export(answer, name)}"
-
-
-def _export(answer: Answer, name: str) -> str:
-    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
+        return export_command(answer)
+    return f"{answer.next_step} (may settle it), or {export_command(answer)}"
 
 
 def _linear_headline(answer: Answer, advice: Recommendation) -> str:
-    probe, full = answer.probe, answer.full
+    probe = answer.probe
+    full = answer.full
     assert probe is not None and full is not None
     scores = f"scores {points(probe.quality)} {metric_text(answer.metric)}"
     if Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts:
@@ -327,9 +338,9 @@ def _linear_headline(answer: Answer, advice: Recommendation) -> str:
 def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> dict[str, str]:
     rows = "" if answer.examples is None else f" on {answer.examples:,} evaluation rows"
     name = recorded_search(answer)
-    otherwise = f"fine-tuned all the same, {_scores(point)}{_at_rate(point)}"
+    otherwise = f"fine-tuned all the same, {_scores(answer, point)}{_at_rate(point)}"
     if name is not None:
-        otherwise += f": {_export(answer, name)}"
+        otherwise += f": {export_command(answer)}"
     is_below = Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
     return {
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",

@@ -1,25 +1,27 @@
 """A curve's depths as the cells of a table, and an answer in Markdown."""
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.visible import visible
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
 
-# Of Markdown's table.
+# The columns of Markdown's table.
 _COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds")
 
 
 def point_cells(point: CurvePoint) -> dict[str, str]:
-    """One depth as every table shows it, by column; a cell without anything is empty or `-`."""
-    rate = point.learning_rate
+    """Return one depth as every table shows it, by column; an empty cell is "" or `-`."""
+    rate = "-"
+    if point.learning_rate is not None:
+        rate = f"{rate_text(point.learning_rate)}{BORDER_ARROWS[point.tried.at_border]}"
     return {
-        "tuned": str(point.fine_tuned_layers),
-        "frozen": "emb." if point.depth.is_embeddings_only else point.depth.label,
+        "tuned": tuned_cell(point),
+        "frozen": "-" if point.fine_tuned_layers is None else point.depth.short,
         "quality": spread(point.quality, point.std),
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
         "gain kept": percent(point.corrected_retention),
-        "rate": "-" if rate is None else f"{rate_text(rate)}{BORDER_ARROWS[point.tried.at_border]}",
+        "rate": rate,
         "seeds": str(point.seeds),
         "failed": str(point.failed_seeds or ""),
         "tries": str(point.explored or ""),
@@ -27,19 +29,46 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     }
 
 
+def answer_cells(answer: Answer, point: CurvePoint) -> dict[str, str]:
+    """Return a depth's cells beside an answer.
+
+    Where the full model did not learn, a share of what it scores means nothing.
+    """
+    cells = point_cells(point)
+    if answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN:
+        cells |= {"kept": "-", "gain kept": "-"}
+    return cells
+
+
+def tuned_cell(point: CurvePoint) -> str:
+    """Return the number of fine-tuned layers, or the label of what is not told by one."""
+    number = point.fine_tuned_layers
+    return point.depth.label if number is None else str(number)
+
+
 def answer_markdown(answer: Answer) -> str:
-    """The first lines, the freeze curve as a table with the recommended depth's line in bold, the
+    """Return an answer in Markdown.
+
+    The first lines, the freeze curve as a table with the recommended depth's line in bold, the
     complete statement with how sure it is, and the warnings; what there is nothing of is left out.
     """
+    first = answer.first_lines
+    sentence = "" if answer.sentence == first.headline else answer.sentence
+    warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
+    parts = (first.markdown, _curve_markdown(answer), sentence, answer.certainty, warnings)
+    return visible("\n\n".join(filter(None, parts)))
+
+
+def _curve_markdown(answer: Answer) -> str:
+    """Return the freeze curve as a table; "" without any depth."""
+    if not answer.points:
+        return ""
     chosen = answer.recommendation.point
     lines = [("fine-tuned", *_COLUMNS[1:]), ("---:",) * len(_COLUMNS)]
     for point in answer.points:
-        cells = point_cells(point) | {"frozen": point.depth.label}
+        cells = answer_cells(answer, point)
+        if point.fine_tuned_layers is not None:
+            cells["frozen"] = point.depth.label
         mark = "**" if chosen is not None and point.depth == chosen.depth else ""
         lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines) if answer.points else ""
-    warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
-    first = answer.first_lines
-    sentence = "" if answer.sentence == first.headline else answer.sentence
-    parts = (first.markdown, table, sentence, answer.certainty, warnings)
-    return visible("\n\n".join(filter(None, parts)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -25,7 +25,7 @@ from elsa_tune.cli.options import (
     out_folder,
 )
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import shown_uri
 from elsa_tune.words import listed
@@ -150,7 +150,7 @@ def answer(
     curves, share = _curves(asked, format, target)
     answers = answer_curves(curves, share, exclude_task or ())
     _print(answers, format, answer_object, answers_csv, details=details)
-    _require_an_answer(answers, told=format == "table")
+    _require_an_answer(answers, is_table=format == "table")
 
 
 @grouped
@@ -163,7 +163,7 @@ def curve(asked: Asked, format: Format = "table") -> None:
 
     curves, _ = _curves(asked, format, None)
     _print(curves, format, freeze_curve_object, curves_csv)
-    if not any(found.with_quality for found in curves):
+    if not any(curve.with_quality for curve in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
@@ -199,72 +199,106 @@ def report(
     page, *others = write_report(answers, rows, out, command, origins)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
-    _require_an_answer(answers, told=False)
+    _require_an_answer(answers, is_table=False)
 
 
 def _read_question(asked: Asked) -> tuple[Source, Question]:
-    """What is asked and where, the options checked against one another before anything is read."""
-    table, columns, storage_path = asked.from_, asked.map_, asked.storage_path
-    search = named_search(asked.name, asked.search)
-    origins = {
-        "--published": asked.published or None,
-        "--from": table,
-        "--tracking-uri": asked.tracking_uri,
-        "--storage-path": storage_path,
-    }
-    given = [name for name, value in origins.items() if value is not None]
+    """Return what is asked and where.
+
+    The options are checked against one another before anything is read.
+    """
+    from elsa_tune import sources
+
+    _check_places(asked)
+    question = sources.Question(
+        model=asked.model,
+        tasks=_tasks(asked.task or ()),
+        search=_asked_search(asked),
+        train_sizes=_train_sizes(asked.train_size or ()),
+    )
+    if asked.published:
+        return sources.Published(), question
+    places = StorePaths(Path.cwd())
+    if asked.from_ is not None:
+        if not _is_table(asked.from_):
+            return sources.Journals(asked.from_), question
+        percent = asked.scale == "percent"
+        return sources.Table(asked.from_, asked.map_ or (), percent=percent), question
+    if asked.storage_path:
+        return sources.Journals(places.storage_at(asked.storage_path)), question
+    return sources.recorded(question, places, asked.tracking_uri, _note), question
+
+
+def _is_table(file: Path) -> bool:
+    """Whether `--from` is a results table; else it is a journal."""
+    return file.suffix != ".jsonl"
+
+
+def _check_places(asked: Asked) -> None:
+    """Raise UsageError where several places are named, or a table's options without one."""
+    given = []
+    if asked.published:
+        given.append("--published")
+    if asked.from_ is not None:
+        given.append("--from")
+    if asked.tracking_uri is not None:
+        given.append("--tracking-uri")
+    if asked.storage_path is not None:
+        given.append("--storage-path")
     if len(given) > 1:
         raise UsageError(f"{listed(given)} each say where the results are; give one of them")
-    is_csv = table is not None and table.suffix != ".jsonl"
-    if (columns or asked.scale == "percent") and not is_csv:
+    has_table = asked.from_ is not None and _is_table(asked.from_)
+    if (asked.map_ or asked.scale == "percent") and not has_table:
         raise UsageError("--map and --scale percent are for a results table given with --from")
-    is_named = table is not None or search is not None or asked.published
-    if not (is_named or asked.model or asked.task or asked.tracking_uri):
-        storage = StorePaths(Path.cwd()).storage_at(storage_path)
-        search = latest_search(storage)
-        if search is None:
+
+
+def _asked_search(asked: Asked) -> str | None:
+    """Return the search that is named, or the latest where nothing at all is; else None.
+
+    Raises UsageError where a record is asked about and too little is said.
+    """
+    search = named_search(asked.name, asked.search)
+    if search is not None or asked.from_ is not None or asked.published:
+        return search
+    if not (asked.model or asked.task or asked.tracking_uri):
+        storage = StorePaths(Path.cwd()).storage_at(asked.storage_path)
+        latest = latest_search(storage)
+        if latest is None:
             raise UsageError(
                 f"no search is recorded in {storage}; `elsa-tune search` starts one, --model with "
                 "--task asks an MLflow store, and --from FILE a results table"
             )
-    elif not is_named and (asked.model is None or not asked.task):
+        return latest
+    if asked.model is None or not asked.task:
         missing = "--model" if asked.model is None else "--task (or --task all)"
         raise UsageError(
             f"{missing} is needed to ask about recorded searches; or name one search, as "
             "`elsa-tune searches` lists them, or a results table with --from FILE"
         )
-    from elsa_tune import sources
-
-    question = sources.Question(
-        model=asked.model,
-        tasks=_tasks(asked.task or ()),
-        search=search,
-        train_sizes=_train_sizes(asked.train_size or ()),
-    )
-    if asked.published:
-        return sources.Published(), question
-    if table is not None and is_csv:
-        return sources.Table(table, columns or (), percent=asked.scale == "percent"), question
-    places = StorePaths(Path.cwd())
-    if journals := table or (storage_path and places.storage_at(storage_path)):
-        return sources.Journals(journals), question
-    return sources.recorded(question, places, asked.tracking_uri, _note), question
+    return None
 
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
-    """None for every task. A YAML file stands for the task it describes."""
-    from elsa_tune.tables.task_file import YAML_SUFFIXES, resolve_task
+    """Return the tasks that are named, None for every task.
+
+    A YAML file stands for the task it describes.
+    """
+    from elsa_tune.tasks.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
         return None
-    names = (
-        resolve_task(text).name if text.lower().endswith(YAML_SUFFIXES) else text for text in texts
-    )
+    names = []
+    for text in texts:
+        is_file = text.lower().endswith(YAML_SUFFIXES)
+        names.append(resolve_task(text).name if is_file else text)
     return tuple(dict.fromkeys(names))
 
 
 def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
-    """Numbers, `full` for the whole training set, `all`."""
+    """Return the numbers of examples, None among them for `full`; () for `all`.
+
+    None where no size is asked for.
+    """
     from elsa_tune.sources import FULL
 
     if not texts or ALL in texts:
@@ -281,12 +315,12 @@ def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
 
 
 def _note(line: str) -> None:
-    """Say what a source says beside its results."""
+    """Print what a source says beside its results."""
     say(f"elsa-tune: {line}")
 
 
 def _curves(asked: Asked, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
-    """The curves, and the share to keep."""
+    """Return the curves, and the share to keep."""
     source, question = _read_question(asked)
     try:
         rows = source.ask(question, _note)
@@ -310,7 +344,7 @@ def _print(
     from elsa_tune.analysis.answer_json import as_json
 
     if format == "json":
-        typer.echo(as_json([as_object(one) for one in curves]))
+        typer.echo(as_json([as_object(curve) for curve in curves]))
     elif format == "csv":
         typer.echo(as_csv(curves), nl=False)
     else:
@@ -319,11 +353,14 @@ def _print(
         print_curves(curves, details=details)
 
 
-def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
-    """Raise NoAnswerError, with each reason, unless there is an answer. told: one alone is."""
+def _require_an_answer(answers: Sequence[Answer], *, is_table: bool) -> None:
+    """Raise NoAnswerError, with each reason, unless there is an answer.
+
+    is_table: a table was printed, which gives the reason where it is about one answer alone.
+    """
     if any(answer.is_answered for answer in answers):
         return
-    if told and len(answers) == 1:
+    if is_table and len(answers) == 1:
         # The table says why, as its first sentence.
         raise typer.Exit(NoAnswerError.exit_status)
     reasons = [
@@ -331,5 +368,4 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         for answer in answers
         if answer.decided_by is None
     ]
-    told_of = "; ".join(first_few(reasons))
-    raise NoAnswerError(f"nothing that was asked has an answer: {told_of}")
+    raise NoAnswerError(f"nothing that was asked has an answer: {'; '.join(first_few(reasons))}")

@@ -1,8 +1,7 @@
-"""`elsa-tune models`, `tasks` and `spaces`: what is known, or one of it looked at."""
+"""`elsa-tune models`, `tasks` and `spaces`: list what is known, or look at one of it."""
 
 import dataclasses
 import importlib.util
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +11,7 @@ import typer
 from elsa_tune.cli.options import DataDir, Label, Metric, Text
 from elsa_tune.cli.printing import FormatOption, show
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.searching.saying import say
-from elsa_tune.specs.hub_tasks import HUB_TASKS, HubTask
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.searching.output import say
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelSource,
@@ -26,15 +23,17 @@ from elsa_tune.specs.model import (
 from elsa_tune.specs.row_findings import RowFinding, finding_lines
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
-from elsa_tune.tables.task_file import guessed_task, is_table, resolve_task
+from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS, HubTask
+from elsa_tune.tasks.known import KNOWN_TASKS
+from elsa_tune.tasks.task_file import guessed_task, is_table, resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import Split
 
 EXAMPLES = 3
-EXAMPLE_WIDTH = 160
-LISTED = ("name", "kind", "texts", "metric", "chance", "source")
+EXAMPLE_WIDTH = 160  # characters
+LISTED = ("name", "kind", "texts", "metric", "chance", "source")  # columns of the list of tasks
 
 
 def models(
@@ -60,15 +59,16 @@ def models(
 
 
 def listed(spec: ModelSpec) -> dict[str, Any]:
-    """One line of the list, from what ships with the tool alone; JSON-ready."""
+    """Return a line of the list of models, from what ships with the tool alone; JSON-ready."""
     fields = shipped_configuration(spec.name)
-    is_package = spec.source is ModelSource.PACKAGE
+    is_installed = None  # a model of the hub is looked for when it is needed
+    if spec.source is ModelSource.PACKAGE:
+        is_installed = importlib.util.find_spec(spec.location) is not None
     return {
         "name": spec.name,
         "source": spec.source.value,
         "location": spec.location,
-        # Of the hub it is asked when it is needed.
-        "installed": importlib.util.find_spec(spec.location) is not None if is_package else None,
+        "installed": is_installed,
         "model_type": fields["model_type"],
         "layers": fields["num_hidden_layers"],
         "default_epochs": default_epochs(fields["model_type"]),
@@ -76,7 +76,10 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
 
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
-    """Parameters of one model by part, as in the paper's Table 1; JSON-ready. Raises ModelError."""
+    """Count a model's parameters by part, as in the paper's Table 1; JSON-ready.
+
+    Raises ModelError.
+    """
     from elsa_tune.training.model.encoder import facts
     from elsa_tune.training.model.model_files import folder_pooling
 
@@ -107,46 +110,54 @@ def tasks(
     format: FormatOption = "table",
 ) -> None:
     """List the tasks, look at one, or start a task file."""
-    if (task is None or is_table(task)) and (data_dir is not None or metric is not None):
+    is_named = task is not None and not is_table(task)
+    if not is_named and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
     columns = Columns(label, tuple(text or ()))
     if task is None:
-        if columns != GUESSED:
-            raise UsageError(
-                "--label and --text are about a table; name it: elsa-tune tasks MY.csv"
-            )
-        listed = [described(spec) for spec in KNOWN_TASKS.values()]
-        listed += [on_the_hub(name, one) for name, one in HUB_TASKS.items()]
-        show(listed, format, LISTED)
+        _list_tasks(columns, format)
     elif is_table(task):
         guess = guess_task(Path(task), columns)
         typer.echo(guess.yaml(), nl=False)
-        _say_of_rows(guess)
+        _say_findings(guess)
         say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:
-        spec = resolve_task(task, data_dir, metric, columns)
-        splits, findings = _looked_at(spec)
-        known = {**described(spec), **data_set_columns(spec), **look(spec, splits)}
-        if format == "table":
-            for line in finding_lines(findings, spec.is_published):
-                typer.echo(line)
-        else:
-            known["findings"] = [_finding(one) for one in findings]
-        show(known, format)
+        _show_task(resolve_task(task, data_dir, metric, columns), format)
 
 
-def _say_of_rows(guess: Guess) -> None:
-    """What is odd about a table's rows; what keeps it from being a task is no reason to fail."""
+def _list_tasks(columns: Columns, format: str) -> None:
+    if columns != GUESSED:
+        raise UsageError("--label and --text are about a table; name it: elsa-tune tasks MY.csv")
+    rows = [described(spec) for spec in KNOWN_TASKS.values()]
+    for name, task in HUB_TASKS.items():
+        rows.append(on_the_hub(name, task))
+    show(rows, format, LISTED)
+
+
+def _show_task(spec: TaskSpec, format: str) -> None:
+    splits, findings = _read_rows(spec)
+    fields = {**described(spec), **data_set_columns(spec), **look(spec, splits)}
+    if format == "table":
+        for line in finding_lines(findings, spec.is_published):
+            typer.echo(line)
+    else:
+        fields["findings"] = [_finding(finding) for finding in findings]
+    show(fields, format)
+
+
+def _say_findings(guess: Guess) -> None:
+    """Say what is odd about a table's rows, or why it is no task yet, which is no failure."""
     try:
         spec = guessed_task(guess)
-        for line in finding_lines(_looked_at(spec)[1]):
+        _, findings = _read_rows(spec)
+        for line in finding_lines(findings):
             say(line)
     except DataError as error:
         say(f"note: {error}")
 
 
-def _looked_at(spec: TaskSpec) -> "tuple[dict[str, Split], tuple[RowFinding, ...]]":
-    """A task's splits, and what is odd about them. Raises DataError as reading does."""
+def _read_rows(spec: TaskSpec) -> "tuple[dict[str, Split], tuple[RowFinding, ...]]":
+    """Return a task's splits, and what is odd about them. Raises DataError as reading does."""
     from elsa_tune.training.data.preparation import read_splits
     from elsa_tune.training.data.row_checks import row_findings
 
@@ -155,7 +166,7 @@ def _looked_at(spec: TaskSpec) -> "tuple[dict[str, Split], tuple[RowFinding, ...
 
 
 def described(spec: TaskSpec) -> dict[str, Any]:
-    """What is known of a task without reading any data, JSON-ready."""
+    """Return what is known of a task without reading any data, JSON-ready."""
     return {
         "name": spec.name,
         "kind": spec.kind.value,
@@ -169,7 +180,7 @@ def described(spec: TaskSpec) -> dict[str, Any]:
 
 
 def on_the_hub(name: str, task: HubTask) -> dict[str, Any]:
-    """The same of a data set of the hub with a name, which is read once it is looked at."""
+    """Return the fields of `described` for a data set of the hub that has a name."""
     return {
         "name": name,
         "kind": TaskKind.CLASSIFICATION.value,
@@ -183,8 +194,8 @@ def on_the_hub(name: str, task: HubTask) -> dict[str, Any]:
 
 
 def data_set_columns(spec: TaskSpec) -> dict[str, Any]:
-    """What the columns of a data set hold, where the task is one, JSON-ready."""
-    from elsa_tune.tables.data_set_task import shown_columns
+    """Return what the columns of a data set hold, where the task is one, JSON-ready."""
+    from elsa_tune.tasks.data_set_task import shown_columns
 
     if not isinstance(spec.source, DataSetSource):
         return {}
@@ -192,7 +203,7 @@ def data_set_columns(spec: TaskSpec) -> dict[str, Any]:
 
 
 def source_text(spec: TaskSpec) -> str:
-    """Where the rows come from, in a few words."""
+    """Write where the rows come from, in a few words."""
     source = spec.source
     if isinstance(source, GlueSource):
         if source.data_dir is not None:
@@ -203,43 +214,55 @@ def source_text(spec: TaskSpec) -> str:
     if isinstance(source, DataSetSource):
         return source.text
     shuffled = ", labels shuffled" if source.shuffled_labels else ""
-    return f"this machine's Python standard library{shuffled}"
+    return f"Python 3.11's standard library, shipped with elsa-tune{shuffled}"
 
 
 def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
-    """What the task's data are, JSON-ready."""
-    from elsa_tune.training.metrics import chance
+    """Return what the task's data are: chance, splits, examples and notes; JSON-ready."""
+    from elsa_tune.tasks.types.scores import chance
 
-    train = splits["train"]
-    columns = list(zip(spec.text_columns, train.texts, strict=True))
+    described_splits = {}
+    notes: list[str] = []
+    for name, split in splits.items():
+        described_splits[name] = {"rows": len(split), "from": split.where, **_labels(spec, split)}
+        notes += split.notes
     return {
         "chance": chance(spec.metric, splits["evaluation"].labels, spec.outputs),
-        "splits": {
-            name: {"rows": len(split), "from": split.where, **_labels(spec, split)}
-            for name, split in splits.items()
-        },
-        "examples": [
-            {
-                **{name: _shortened(column[row]) for name, column in columns},
-                "label": spec.classes[int(label)] if spec.classes else round(float(label), 6),
-            }
-            for row, label in enumerate(train.labels[:EXAMPLES])
-        ],
-        "notes": list(dict.fromkeys(note for split in splits.values() for note in split.notes)),
+        "splits": described_splits,
+        "examples": _examples(spec, splits["train"]),
+        "notes": list(dict.fromkeys(notes)),
     }
 
 
+def _examples(spec: TaskSpec, split: "Split") -> list[dict[str, Any]]:
+    """Return the first rows of a split, their texts shortened; JSON-ready."""
+    examples = []
+    for row, label in enumerate(split.labels[:EXAMPLES]):
+        example: dict[str, Any] = {}
+        for name, texts in zip(spec.text_columns, split.texts, strict=True):
+            example[name] = _shortened(texts[row])
+        example["label"] = spec.classes[int(label)] if spec.classes else round(float(label), 6)
+        examples.append(example)
+    return examples
+
+
 def _finding(finding: RowFinding) -> dict[str, Any]:
-    """JSON-ready."""
-    share = round(finding.share, 6)
-    said = {"share": share, "text": finding.text, "remedy": finding.remedy}
-    return {**dataclasses.asdict(finding), **said}
+    """Return what is odd about rows, JSON-ready."""
+    fields = dataclasses.asdict(finding)
+    fields["share"] = round(finding.share, 6)
+    fields["text"] = finding.text
+    fields["remedy"] = finding.remedy
+    return fields
 
 
 def _labels(spec: TaskSpec, split: "Split") -> dict[str, Any]:
+    """Return the rows of each class, or the range of a regression's labels; JSON-ready."""
     labels = split.labels
     if spec.classes:
-        return {"labels": {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}}
+        counts = {}
+        for class_id, name in enumerate(spec.classes):
+            counts[name] = int((labels == class_id).sum())
+        return {"labels": counts}
     mean = round(float(labels.mean()), 6)
     return {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
 
@@ -264,6 +287,9 @@ def spaces(
         typer.echo(files[name].read_text(encoding="utf-8"), nl=False)
         return
     for stem, file in files.items():
-        lines = file.read_text(encoding="utf-8").splitlines()
-        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
-        typer.echo("\n    ".join([stem, *(line.lstrip("# ") for line in comment)]))
+        typer.echo(stem)
+        # The comment at the file's top says what the space is for.
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                break
+            typer.echo(f"    {line.lstrip('# ')}")

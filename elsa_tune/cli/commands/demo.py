@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elsa_tune.cli.commands.search import search
 from elsa_tune.errors import ModelError
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.tracking.paths import StorePaths
 

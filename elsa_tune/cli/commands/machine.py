@@ -1,4 +1,4 @@
-"""`elsa-tune doctor` and `cache`: what this machine has for a search, and what is kept on it."""
+"""`elsa-tune doctor` and `cache`: what this machine has for a search, and what it keeps."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from elsa_tune.cli.options import SEARCH_OPTIONS, DataDir, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
-from elsa_tune.searching.saying import say
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.searching.output import say
+from elsa_tune.specs.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.trial import Precision, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.words import depths_text, listed
 
 if TYPE_CHECKING:
     from elsa_tune.searching.checkup import Check
-    from elsa_tune.training.throughput import Division
+    from elsa_tune.training.throughput import Division, Throughput
 
 cache = typer.Typer(no_args_is_help=True, help="List or prune the frozen layers' output kept here.")
 
@@ -33,7 +33,11 @@ def list_entries(format: FormatOption = "table") -> None:
 
     store = PrefixStore()
     entries = store.entries()
-    rows = [dataclasses.asdict(one) | {"last_used": local_time(one.last_used)} for one in entries]
+    rows = []
+    for entry in entries:
+        row = dataclasses.asdict(entry)
+        row["last_used"] = local_time(entry.last_used)
+        rows.append(row)
     show(rows, format, ("bytes", "last_used", "in_use", "what"))
     if format == "table":
         total = sum(entry.bytes for entry in entries)
@@ -53,12 +57,14 @@ def prune(
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
-    kept = removed = 0
+    kept = 0  # bytes
+    removed = 0
     for entry in store.entries():
-        if kept + entry.bytes <= keep_gb * 1e9 or not store.evict(entry.key):
-            kept += entry.bytes
-        else:
+        has_room = kept + entry.bytes <= keep_gb * 1e9
+        if not has_room and store.evict(entry.key):
             removed += entry.bytes
+        else:
+            kept += entry.bytes
     say(f"removed {removed / 1e9:.2f} GB, kept {kept / 1e9:.2f} GB")
 
 
@@ -98,9 +104,9 @@ def doctor(
     device = _show_machine()
     # The full model, on which a search spends most; on a GPU also a depth whose trials leave more
     # of it to others.
-    depths = [FULL_MODEL]
+    depths = [REFERENCE]
     if device == "cuda":
-        depths.append(FreezeDepth.of(3 * inputs.layers // 4))
+        depths.append(read_candidate(3 * inputs.layers // 4))
     trials = [inputs.trial(depth) for depth in depths]
     _tune(trials, inputs.layers, device, seconds)
 
@@ -108,33 +114,39 @@ def doctor(
 def _checks(
     task: str | None, data_dir: str | None, tracking_uri: str | None, address: str | None
 ) -> "dict[str, Check]":
+    """Return what to try, by its name in the output."""
     from elsa_tune.searching import checkup
 
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
+    checks: dict[str, Check] = {}
+    checks["store"] = (checkup.store, (uri,))
+    checks["Ray"] = (checkup.ray, (address,))
     if task is not None:
-        data: Check = checkup.task_rows, (resolve_task(task, data_dir),)
+        checks["data"] = (checkup.task_rows, (resolve_task(task, data_dir),))
     elif data_dir is not None:
-        data = checkup.glue_rows, (data_dir,)
+        checks["data"] = (checkup.glue_rows, (data_dir,))
     else:
-        data = checkup.cached_glue, ()
-    return {"store": (checkup.store, (uri,)), "Ray": (checkup.ray, (address,)), "data": data}
+        checks["data"] = (checkup.cached_glue, ())
+    return checks
 
 
 def _show_findings(checks: "dict[str, Check]") -> None:
-    """A line for each; raises RunError where one is not well."""
+    """Print a line for each check. Raises RunError where one found something wrong."""
     from elsa_tune.searching.checkup import examine
 
     faults = []
-    for one in examine(checks):
-        text = hidden(with_options(one.text))
-        show({one.name: text if one.is_well else f"does not work: {text}"})
-        if not one.is_well:
-            faults.append(one.name)
+    for finding in examine(checks):
+        text = hidden(with_options(finding.text))
+        if not finding.is_well:
+            text = f"does not work: {text}"
+            faults.append(finding.name)
+        show({finding.name: text})
     if faults:
         raise RunError(f"a search would not work here yet: see {listed(faults)}")
 
 
 def _show_machine() -> str:
+    """Print what this machine has, and return the device that trains, cpu or cuda."""
     import platform
     from importlib import metadata
 
@@ -145,57 +157,63 @@ def _show_machine() -> str:
     from elsa_tune.training.throughput import memory_mb, remembered
 
     fault = look_at_gpu().fault
-    device, gpus = "cpu", f"none ({fault})"
     if fault is None:
         device = "cuda"
-        every = range(torch.cuda.device_count())
-        gpus = ", ".join(torch.cuda.get_device_name(index) for index in every)
+        names = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
+        gpus = ", ".join(names)
+    else:
+        device = "cpu"
+        gpus = f"none ({fault})"
+    packages = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray")]
     store = PrefixStore()
-    versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
+    tuned_models = []
+    for model, tuned in remembered(device).items():
+        division = _words(tuned.division, device)
+        tuned_models.append(f"{model}: {division} ({tuned.task}, {tuned.date})")
+    not_measured = "not measured: `elsa-tune doctor --tune` finds the best number"
     lines = {
         "CPU": f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB",
         "GPU": gpus,
-        "software": f"Python {platform.python_version()}, {', '.join(versions)}",
+        "software": f"Python {platform.python_version()}, {', '.join(packages)}",
         "precision": f"`auto` is {resolve_precision(Precision.AUTO, device).value}",
         "prefix cache": f"{store.folder}, at most {store.budget / 1e9:g} GB",
-        "trials": "; ".join(
-            f"{name}: {_words(one.division, device)} ({one.task}, {one.date})"
-            for name, one in remembered(device).items()
-        )
-        or "not measured: `elsa-tune doctor --tune` finds the best number",
+        "trials": "; ".join(tuned_models) or not_measured,
     }
     show(lines)
     return device
 
 
 def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float) -> None:
+    """Train in each division of the machine; print and remember the fastest."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune
 
     trial = trials[0]
     data = prepare(trial.model, trial.task, trial.recipe)
-    model, task = trial.model.name, trial.task.name
-    depths = depths_text([one.depth for one in trials], layers)
+    model = trial.model.name
+    task = trial.task.name
+    depths = depths_text([trial.depth for trial in trials], layers)
     say(f"training {model} on {task} at {depths} in each way for {seconds:g} s:")
-    found: dict[Division, float] = {}
-    for division, one in tune(trials, data, device, seconds):
-        told = one
-        if isinstance(one, Throughput):
-            found[division] = one.tokens_per_second
-            told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
-        say(f"  {_words(division, device)}: {told}")
-    best, bf16 = max(found, key=found.__getitem__), None
+    speeds: dict[Division, float] = {}  # tokens a second
+    for division, measured in tune(trials, data, device, seconds):
+        result = measured
+        if isinstance(measured, Throughput):
+            speeds[division] = measured.tokens_per_second
+            result = _speed(measured)
+        say(f"  {_words(division, device)}: {result}")
+    best = max(speeds, key=speeds.__getitem__)
+    bf16 = None  # how many times as fast
     if device == "cpu" and has_bf16_units(device):
         recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
-        trial = dataclasses.replace(trial, recipe=recipe)
+        bf16_trial = dataclasses.replace(trial, recipe=recipe)
         try:
-            [one] = measure([(trial, data)], best, device, seconds)
-            bf16 = round(one.tokens_per_second / found[best], 2)
-            told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
+            [throughput] = measure([(bf16_trial, data)], best, device, seconds)
+            bf16 = round(throughput.tokens_per_second / speeds[best], 2)
+            result = _speed(throughput)
         except RunError as error:
-            told = str(error)
-        say(f"  {_words(best, device)}, in bf16: {told}")
+            result = str(error)
+        say(f"  {_words(best, device)}, in bf16: {result}")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
@@ -208,9 +226,15 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
     show({"best": _words(best, device) + faster, "from now on": kept})
 
 
+def _speed(throughput: "Throughput") -> str:
+    tokens = f"{throughput.tokens_per_second:,.0f} tokens/s"
+    return f"{tokens}, {throughput.peak_memory_mb:,.0f} MiB each"
+
+
 def _words(division: "Division", device: str) -> str:
-    on = " on each GPU" if device == "cuda" else ""
+    """Write a division of the machine: `2 trials at once, each with 1 CPU thread`."""
+    on_gpu = " on each GPU" if device == "cuda" else ""
     threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
     if division.trials == 1:
-        return f"1 trial at once{on}, with {threads}"
-    return f"{division.trials} trials at once{on}, each with {threads}"
+        return f"1 trial at once{on_gpu}, with {threads}"
+    return f"{division.trials} trials at once{on_gpu}, each with {threads}"

@@ -1,11 +1,11 @@
-"""`elsa-tune predict`: rows of a file with what an exported model or a bundle says of them."""
+"""`elsa-tune predict`: add an exported model's or a bundle's predictions to the rows of a file."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
 

@@ -10,10 +10,10 @@ import typer
 from elsa_tune.cli.options import DryRun, grouped
 from elsa_tune.cli.printing import show, with_options
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError, shortlist
+from elsa_tune.results.published import Study
 from elsa_tune.searching.inputs import Places, SearchOptions
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
-from elsa_tune.tables.results_csv import Study
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
@@ -97,7 +97,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _print_plan(edition: "Edition") -> None:
-    from elsa_tune.searching.pace import probed_time
+    from elsa_tune.searching.probe_time import probed_time
     from elsa_tune.searching.several import standing
 
     plans = [(search, standing(search)) for search in edition.searches]

@@ -1,4 +1,4 @@
-"""`elsa-tune search`, `resume`, and `trial`: one of a search's trials, for debugging."""
+"""`elsa-tune search` and `resume`, and `trial`, which runs one of a search's trials."""
 
 import dataclasses
 import json
@@ -27,11 +27,13 @@ from elsa_tune.cli.options import (
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
-from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.inputs import SearchOptions, read_duration
+from elsa_tune.searching.output import say
+from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.tables.task_draft import Columns
-from elsa_tune.tables.task_file import is_table
+from elsa_tune.specs.trial import EpochResult, TrialSpec, trial_quality
+from elsa_tune.tasks.draft import Columns
+from elsa_tune.tasks.task_file import is_table
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.words import duration, metric_text, points
 
@@ -64,7 +66,8 @@ def search(
     requests = read_requests(wanted)
     if any(map(is_table, wanted.task)):
         for request in requests:
-            say(f"search: {_read_as(request.task)}; `elsa-tune tasks` writes a table's task file")
+            columns = _read_as(request.spec.task)
+            say(f"search: {columns}; `elsa-tune tasks` writes a table's task file")
 
     from elsa_tune.searching.launch import start
 
@@ -73,7 +76,7 @@ def search(
             _print_plan(request, probe=probe)
         return
     for request in requests:
-        what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+        what = f"{request.spec.model.name} on {request.spec.task.name}, space {wanted.space}"
         say(f"search '{request.name}': {what}")
     if len(requests) == 1:
         _conclude(start(requests[0], say))
@@ -82,12 +85,11 @@ def search(
 
 
 def _read_as(task: TaskSpec) -> str:
-    """Which columns and metric are taken, which of a table may be guessed."""
-    texts, classes = " and ".join(task.text_columns), "numbers"
-    if task.classes:
-        classes = f"{len(task.classes)} classes"
-    said = f"task {task.name}: text {texts}, label {task.label_column} ({classes})"
-    return f"{said}, {metric_text(task.metric)}"
+    """Write which columns and metric a task takes; of a table they may be guessed."""
+    texts = " and ".join(task.text_columns)
+    labels = f"{len(task.classes)} classes" if task.classes else "numbers"
+    metric = metric_text(task.metric)
+    return f"task {task.name}: text {texts}, label {task.label_column} ({labels}), {metric}"
 
 
 def resume(
@@ -126,21 +128,21 @@ def resume(
 
 
 def _conclude_several(requests: Sequence[Request]) -> None:
-    """Carry them out; print each task's answer and the joint one."""
+    """Carry out searches of several tasks; print each task's answer and the joint one."""
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.searching.several import carry_out, curves_of
     from elsa_tune.searching.specification import check_same
 
-    target = requests[0].space.target
+    first = requests[0]
     for request in requests:
-        check_same(request)
+        check_same(request.spec, request.paths)
     try:
         failed = carry_out(requests, say)
     except InterruptedSearchError:
-        print_curves(answer_curves(curves_of(requests), target))
+        print_curves(answer_curves(curves_of(requests), first.spec.target))
         raise
-    answers = answer_curves(curves_of(requests), target)
+    answers = answer_curves(curves_of(requests), first.spec.target)
     print_curves(answers)
     if failed:
         raise RunError(
@@ -149,33 +151,36 @@ def _conclude_several(requests: Sequence[Request]) -> None:
         )
     if not any(answer.operating_point for answer in answers):
         raise typer.Exit(NoAnswerError.exit_status)
-    name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
-    which = SearchPaths(requests[0].storage, name).arguments
+    name = first.name.removesuffix(f"-{slug(first.spec.task.name)}")
+    which = SearchPaths(first.storage, name).arguments
     say(f"Next: elsa-tune export {which} --all --out {name}-models")
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:
+    """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import doubts, steps_per_trial
+    from elsa_tune.searching.planning.strategies import strategy_of
 
-    train, evaluation = sizes(request.task, request.recipe, say)
+    train, evaluation = sizes(request.spec.task, request.spec.recipe, say)
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
     each = steps_per_trial(spec)
-    exploring = spec.exploring_trials, spec.most_exploring_trials
-    measuring = spec.measuring_trials, spec.most_measuring_trials
+    strategy = strategy_of(spec)
+    exploring = strategy.exploring_trials, strategy.most_exploring_trials
+    measuring = strategy.measuring_trials, strategy.most_measuring_trials
     steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
     lines = {
-        "model": f"{request.model.name} ({request.layers} layers)",
-        "task": f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples",
+        "model": f"{spec.model.name} ({spec.layers} layers)",
+        "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
         "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
         "exploring": f"{_up_to(*exploring)} trials",
         "measuring": f"{_up_to(*measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
         "steps": f"at most {_up_to(*steps)} ({each:,} per trial)",
         "time": _time(request, spec, probe=probe),
-        "would be at": str(request.storage / request.name),
+        "would be at": str(request.paths.folder),
     }
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
@@ -184,23 +189,28 @@ def _print_plan(request: Request, *, probe: bool) -> None:
 
 
 def _up_to(planned: int, most: int) -> str:
-    """Further ones: beyond the given rates, and a hunt's second looks."""
+    """Write how many are planned, and how many it may become.
+
+    More come of rates beyond the given ones, and of a hunt's second looks.
+    """
     return f"{planned:,}" if most == planned else f"{planned:,} to {most:,}"
 
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
-    """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.searching.pace import probed_time, recorded_seconds
+    """Write how long the planned trials take, as far as a like search or a probe tells it."""
+    from elsa_tune.searching.planning.strategies import strategy_of
+    from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
-    trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
-    trials.update(dict.fromkeys(spec.explored, spec.tries))
+    strategy = strategy_of(spec)
+    trials = Counter({depth: strategy.seeds_at(0, depth) for depth in spec.depths})
+    trials.update({depth: strategy.rates.planned(depth) for depth in spec.explored})
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
-    found = recorded_seconds(request, trials)
-    if found is None:
+    recorded = recorded_seconds(request, trials)
+    if recorded is None:
         return "not known; --probe trains for a few seconds to find out"
-    like, seconds = found
+    like, seconds = recorded
     device = "GPUs" if like.resources.gpus else "CPU"
     about = f"about {duration(seconds)} on this machine's {device}"
     return f"{about}, at the pace of search '{like.name}'"
@@ -212,7 +222,8 @@ def _conclude(finished: "Finished") -> None:
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
-    uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
+    uri = finished.spec.tracking_uri
+    resume_it = finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
     print_curves(finished.answers)
@@ -253,12 +264,42 @@ def trial(
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
     from elsa_tune.searching.inputs import read_inputs
-    from elsa_tune.specs.freeze import FreezeDepth
-    from elsa_tune.specs.space import OWN_FIELDS
-    from elsa_tune.specs.trial import trial_quality
+    from elsa_tune.specs.candidates import read_candidate
 
-    depth = FreezeDepth.of(frozen_layers)
-    overrides = list(settings or [])
+    depth = read_candidate(frozen_layers)
+    inputs = read_inputs(
+        model,
+        task,
+        overrides=_trial_overrides(settings or [], train_size, metric),
+        data_dir=data_dir,
+        columns=Columns(label, tuple(text or ())),
+    )
+    spec = inputs.trial(depth, learning_rate, seed)
+
+    from elsa_tune.training.loop import few_steps, train
+
+    said: set[str] = set()
+    results = []
+    for result in train(spec):
+        results.append(result)
+        for note in (few_steps(spec.recipe, result.steps), *result.notes):
+            if note is not None and note not in said:
+                said.add(note)
+                say(f"note: {note}")
+        if output == "json":
+            typer.echo(json.dumps(dataclasses.asdict(result)))
+        else:
+            typer.echo(_evaluation_line(result, spec.recipe.epochs))
+    _say_quality(spec, results)
+
+
+def _trial_overrides(
+    settings: Sequence[str], train_size: int | None, metric: str | None
+) -> list[str]:
+    """Return the overrides of the default space. Raises UsageError for a field of a search."""
+    from elsa_tune.specs.space import OWN_FIELDS
+
+    overrides = list(settings)
     for override in overrides:
         field = override.partition("=")[0].split(".")[0].strip()
         if field in OWN_FIELDS - {"epochs", "metric", "revision"}:
@@ -267,41 +308,37 @@ def trial(
         overrides.append(f"train_size={train_size}")
     if metric is not None:
         overrides.append(f"metric={metric}")
-    inputs = read_inputs(
-        model,
-        task,
-        overrides=overrides,
-        data_dir=data_dir,
-        columns=Columns(label, tuple(text or ())),
+    return overrides
+
+
+def _evaluation_line(result: EpochResult, epochs: int) -> str:
+    scores = {**result.metrics, "holdout_quality": result.holdout_quality}
+    shown = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
+    parts = (
+        f"epoch {result.epoch:g}/{epochs}",
+        f"step {result.step}/{result.steps}",
+        *shown,
+        f"train_loss {result.train_loss:.4f}",
+        f"eval_loss {result.eval_loss:.4f}",
+        f"{result.train_seconds:.1f} s",
+        f"{result.peak_memory_mb:.0f} MiB",
     )
-    spec = inputs.trial(depth, learning_rate, seed)
+    return "  ".join(parts)
 
-    from elsa_tune.training.loop import few_steps, train
 
-    notes: set[str] = set()
-    results = []
-    for result in train(spec):
-        results.append(result)
-        for note in (few_steps(spec.recipe, result.steps), *result.notes):
-            if note is not None and note not in notes:
-                notes.add(note)
-                say(f"note: {note}")
-        if output == "json":
-            typer.echo(json.dumps(dataclasses.asdict(result)))
-            continue
-        scores = {**result.metrics, "holdout_quality": result.holdout_quality}
-        said = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
-        typer.echo(
-            f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
-            f"{'  '.join(said)}  "
-            f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
-            f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
-        )
-    held_out = [one.holdout_quality for one in results if one.holdout_quality is not None]
-    quality = trial_quality(spec.recipe.selection, [one.quality for one in results], held_out)
+def _say_quality(spec: TrialSpec, results: Sequence[EpochResult]) -> None:
+    """Say what the trial's quality is and how it was trained. results: of every evaluation."""
+    qualities = []
+    held_out = []
+    for result in results:
+        qualities.append(result.quality)
+        if result.holdout_quality is not None:
+            held_out.append(result.holdout_quality)
+    quality = trial_quality(spec.recipe.selection, qualities, held_out)
+    last = results[-1]
     say(
-        f"{spec.key}: {inputs.task.metric.value} {points(quality)} "
-        f"(a constant answer scores {points(result.chance)}); "
-        f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
-        f"{result.batches} batches, frozen layers {result.prefix}"
+        f"{spec.key}: {spec.task.metric.value} {points(quality)} "
+        f"(a constant answer scores {points(last.chance)}); "
+        f"{last.trainable_parameters:,} parameters trained, {last.precision}, "
+        f"{last.batches} batches, frozen layers {last.prefix}"
     )

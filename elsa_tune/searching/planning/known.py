@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.errors import StorageError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import (
     HOLDOUT_QUALITY,
@@ -16,22 +17,19 @@ from elsa_tune.specs.trial import (
     trial_quality,
     trial_score,
 )
-from elsa_tune.tracking.state import TrialState
+from elsa_tune.tracking.state import RecordedTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrial:
-    """A trial of this search that was started at least once. qualities, holdout_qualities: of its
-    evaluations in order; the latter are () without a holdout. started, reported, ended: when its
-    last attempt began, reported each evaluation, and ended, seconds since the epoch.
-    """
+    """A trial of this search that was started at least once. Times are seconds since the epoch."""
 
     trial: TrialSpec
     status: TrialStatus
-    qualities: tuple[float, ...]
-    holdout_qualities: tuple[float, ...] = ()
-    started: float = 0.0
-    reported: tuple[float, ...] = ()
+    qualities: tuple[float, ...]  # of its evaluations, in order
+    holdout_qualities: tuple[float, ...] = ()  # likewise; () without a holdout
+    started: float = 0.0  # when its last attempt began
+    reported: tuple[float, ...] = ()  # when it reported each evaluation
     ended: float | None = None
 
     @property
@@ -58,52 +56,82 @@ class KnownTrial:
         return self.status in (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
 
 
-def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
-    depth = FreezeDepth(
-        int(state.params["frozen_layers"] or 0), bool(state.params["embeddings_frozen"])
-    )
-    rate, seed = state.params["learning_rate"], state.params["seed"]
-    assert isinstance(rate, float) and isinstance(seed, int)
+def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
+    """Return a recorded trial as the plan knows it.
+
+    Raises StorageError where the record does not say which trial of the plan it is.
+    """
+    facts = recorded.facts
+    if facts.learning_rate is None or facts.seed is None:
+        raise StorageError(f"trial {recorded.key} has no learning rate or no seed in the record")
     return KnownTrial(
-        trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
-        status=state.status,
-        qualities=_reported(state, QUALITY),
-        holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        started=state.start.time,
-        reported=tuple(report.time for report in state.reports),
-        ended=state.ended,
+        trial=spec.trial(facts.phase, facts.candidate, facts.learning_rate, facts.seed),
+        status=recorded.status,
+        qualities=recorded.reported(QUALITY),
+        holdout_qualities=recorded.reported(HOLDOUT_QUALITY),
+        started=recorded.start.time,
+        reported=tuple(report.time for report in recorded.reports),
+        ended=recorded.ended,
     )
-
-
-def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
-    return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One exploring trial to come; None leaves its learning rate to the depth's study."""
+    """One exploring trial to come."""
 
-    depth: FreezeDepth
-    learning_rate: float | None = None
-
-
-def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[KnownTrial, ...]:
-    """A depth's exploring trials, as its study and its way outward see it."""
-    return tuple(
-        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
-    )
+    depth: Candidate
+    learning_rate: float | None = None  # None: chosen when it begins
 
 
-def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
-    """What a trial of this depth costs, in trials of the full model.
+def slot_again(trial: KnownTrial) -> Slot:
+    """Return the slot of an exploring trial that is to run once more, at the rate it had."""
+    return Slot(depth=trial.trial.depth, learning_rate=trial.trial.learning_rate)
 
-    With the frozen layers' output kept, fitted to bench/results/step.json, peer_rte.json and
-    peer_sst2.json: the last layer works for one token only. Without, a frozen layer costs its
-    forward pass, a third of a trained one.
+
+def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
+    """Return the exploring trials among these."""
+    return [one for one in known if one.trial.phase is Phase.EXPLORE]
+
+
+def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
+    """Return a candidate's exploring trials, by which its rates are chosen."""
+    return tuple(one for one in exploring_of(known) if one.trial.depth == candidate)
+
+
+def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:
+    """Return the score of each rate at which a trial ran to its end."""
+    return {
+        one.trial.learning_rate: one.score
+        for one in tried
+        if one.status is TrialStatus.COMPLETED and one.score is not None
+    }
+
+
+def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
+    """Return the exploring trials that failed, to be tried again at their rates.
+
+    Diverged ones did not fail.
     """
-    layers, frozen = spec.layers, depth.frozen_layers
-    if frozen == 0:
-        return 1.0
-    if spec.recipe.frozen_dropout or spec.recipe.prefix_cache is PrefixCache.NONE:
-        return (frozen / 3 + layers - frozen) / layers
-    return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
+    failed = [one for one in exploring_of(known) if one.status is TrialStatus.FAILED]
+    return tuple(map(slot_again, failed))
+
+
+def measured_rates(known: Iterable[KnownTrial]) -> dict[Candidate, float]:
+    """Return the learning rates of the candidates whose measuring has begun: they keep them."""
+    return {
+        one.trial.depth: one.trial.learning_rate
+        for one in known
+        if one.trial.phase is Phase.MEASURE
+    }
+
+
+def relative_cost(spec: SearchSpec, candidate: Candidate) -> float:
+    """Return what a trial of this candidate costs, in trials of the full model."""
+    recipe = spec.recipe
+    keeps_prefix = not recipe.frozen_dropout and recipe.prefix_cache is not PrefixCache.NONE
+    return candidate.relative_cost(spec.layers, keeps_prefix=keeps_prefix)
+
+
+def is_cheap(spec: SearchSpec, candidate: Candidate) -> bool:
+    """Whether its trials cost too little to be worth stopping."""
+    return relative_cost(spec, candidate) < spec.policy.cheap_cost

@@ -11,58 +11,49 @@ from typing import Self
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
     failed_slots,
+    known_trial,
     measured_rates,
-    settled_depths,
-    slots_left,
+    tried,
 )
-from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
-from elsa_tune.searching.planning.measuring import Walk, chosen_ladder, measuring_trials, walk
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
-from elsa_tune.specs.trial import Phase, TrialSpec
-from elsa_tune.tracking.journal_records import Decision, Record
-from elsa_tune.tracking.names import LADDER
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
-from elsa_tune.words import depths_text
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 
 
 class Plan:
-    """What a search is to do; nobody else judges whether it is complete.
+    """What a search is to do; nobody else judges whether it is complete, and nothing is written.
 
-    state: gives the record so far. folder: the search's. say: is told what a hunt's next trials are
-    for, whenever that is something new. write: keeps which of its ladder a hunt tests.
+    state: gives the record so far. folder: the search's.
     """
 
-    def __init__(
-        self,
-        spec: SearchSpec,
-        state: Callable[[], SearchState],
-        folder: Path,
-        say: Callable[[str], None] = lambda why: None,
-        write: Callable[[Record], None] = lambda record: None,
-    ) -> None:
-        self._spec, self._state, self._folder, self._say = spec, state, folder, say
-        self._write = write
-        self._said = ""
-        self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
+    def __init__(self, spec: SearchSpec, state: Callable[[], SearchState], folder: Path) -> None:
+        self.strategy = strategy_of(spec)
+        self._spec = spec
+        self._state = state
+        self._folder = folder
+        self._known: dict[str, tuple[RecordedTrial, KnownTrial]] = {}
         self._evidence = KeptPredictions()
         self._judged: frozenset[str] | None = None
         self._curve: FreezeCurve | None = None
 
     @classmethod
     def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Self:
-        """That of a recorded search; StorageError where a record does not say what a trial is."""
+        """Return a recorded search's. Raises StorageError where a record does not name a trial."""
         for trial in state.planned_trials:
             try:
                 known_trial(spec, trial)
                 rows_of(dataclasses.replace(state, trials={trial.key: trial}))
-            except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+            except ElsaTuneError as error:
                 raise StorageError(
                     f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "
                     "from a copy, or delete the search"
@@ -76,66 +67,47 @@ class Plan:
     @property
     def known(self) -> tuple[KnownTrial, ...]:
         """The plan's trials that have begun, in the order of their start."""
-        # Read anew where something was recorded of it since.
-        before, now = self._known, {one.key: one for one in self.state.planned_trials}
-        self._known = {
-            key: before[key]
-            if key in before and before[key][0] is state
-            else (state, known_trial(self._spec, state))
-            for key, state in now.items()
-        }
-        return tuple(one for _, one in self._known.values())
+        read_before = self._known
+        read = {}
+        for recorded in self.state.planned_trials:
+            known = read_before.get(recorded.key)
+            if known is None or known[0] is not recorded:  # something was recorded of it since
+                known = recorded, known_trial(self._spec, recorded)
+            read[recorded.key] = known
+        self._known = read  # at once, for the board asks in a thread of its own
+        return tuple(known for _, known in read.values())
 
     @property
     def trials(self) -> int:
         """How many trials there are in all; beyond the given rates those that have begun."""
         known = self.known
-        return sum(planned_trials(self._spec, known, depth) for depth in self._spec.depths)
+        return sum(planned_trials(self._spec, known, one) for one in self._spec.depths)
 
-    def measuring(
-        self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]
-    ) -> Sequence[TrialSpec]:
-        """The measuring trials that could start now, those that run included."""
-        return self._next(rates, known).trials
+    def step(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Step:
+        """Return what is measured now, at these rates, and why."""
+        return self.strategy.next(self._findings(rates, known))
 
-    def _next(self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]) -> Walk:
-        if self._spec.strategy is Strategy.EVEN:
-            return Walk(measuring_trials(self._spec, rates, known), "", waits=True)
-        curve, ladder = self._curve_of(known), self.state.decisions.get(LADDER)
-        if ladder is None:
-            ladder = chosen_ladder(self._spec, rates, known, curve)
-            if ladder is not None and self._spec.ladder_error:
-                self._write(Decision(what=LADDER, value=ladder))
-                left_out = [one for one in self._spec.ladder if one.frozen_layers not in ladder]
-                if left_out:
-                    layers = self._spec.layers
-                    why = f"{depths_text(self._spec.explored[1:2], layers)} looks good"
-                    left = depths_text(left_out, layers)
-                    self._say(f"measuring: leaving out {left}, because {why}")
-        found = walk(self._spec, rates, known, curve, ladder)
-        if found.why != self._said and not found.waits:
-            self._said = found.why
-            self._say(f"measuring: {found.why}")
-        return found
+    def _findings(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Findings:
+        return Findings(
+            known=known,
+            rates=rates,
+            curve=lambda: self._curve_of(known),
+            decisions=self.state.decisions,
+        )
 
     @property
-    def left(self) -> Counter[FreezeDepth]:
-        """Trials to go, by depth; none where the plan was carried out.
+    def left(self) -> Counter[Candidate]:
+        """Trials to go, by candidate; none where the plan was carried out.
 
         What failed is among them: a session gives it up, the next one tries it again.
         """
-        spec, known = self._spec, self.known
+        known = self.known
         kept = measured_rates(known)
-        if spec.strategy is Strategy.HUNT:
-            rates = {**best_rates(spec, known), **kept}
-            left = Counter(one.depth for one in self.measuring(rates, known))
-        else:  # whatever the rates will be
-            measured = [one for one in known if one.trial.phase is Phase.MEASURE]
-            ended = Counter(one.trial.depth for one in measured if one.status.is_final)
-            left = Counter(dict.fromkeys(spec.depths, spec.seeds)) - ended
+        rates = {**self.strategy.best_rates(known), **kept}
+        left = self.strategy.lacking(self._findings(rates, known))
         # The answer of a complete search did not need whatever else was not explored.
         is_complete = self.state.is_complete
-        slots = failed_slots(known) if is_complete else slots_left(spec, known, kept)
+        slots = failed_slots(known) if is_complete else self.strategy.slots_left(known, kept)
         left.update(slot.depth for slot in slots)
         return left
 
@@ -144,30 +116,31 @@ class Plan:
         """Whether the search has ended with nothing left to do."""
         return self.state.is_complete and not self.left
 
-    def missing(self, rates: Mapping[FreezeDepth, float], *, explores: bool) -> str:
-        """What is left at these rates, in words; "" for nothing. explores: exploring trials count
-        too; a depth whose measuring has begun keeps its rate, and only what failed there is left.
+    def missing(self, rates: Mapping[Candidate, float], *, explores: bool) -> str:
+        """Return what is left at these rates, in words; "" for nothing.
+
+        explores: exploring trials count too. A candidate whose measuring has begun keeps its rate,
+        and only what failed there is left.
         """
         known = self.known
-        untried = len(slots_left(self._spec, known, measured_rates(known))) if explores else 0
-        found = self._next(rates, known)
-        # A hunt that has ended needs no rate of what it did not come to.
-        needed = self._spec.depths if found.waits else ()
-        rateless = ", ".join(depth.label for depth in needed if depth not in rates)
+        untried = 0
+        if explores:
+            untried = len(self.strategy.slots_left(known, measured_rates(known)))
+        step = self.step(rates, known)
+        # A search that has ended needs no rate of what it did not come to.
+        needed = self._spec.depths if step.waits else ()
+        rateless = ", ".join(candidate.label for candidate in needed if candidate not in rates)
         parts = (
             f"{untried} exploring trials to go" if untried else "",
-            f"{len(found.trials)} measuring trials to go" if found.trials else "",
+            f"{len(step.trials)} measuring trials to go" if step.trials else "",
             f"no learning rate for frozen layers {rateless}" if rateless else "",
         )
         return " and ".join(filter(None, parts))
 
     def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
-        """Of the trials that have ended; made anew when another one has."""
-        ended = frozenset(
-            one.trial.key
-            for one in known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
+        """Return the curve of the trials that have ended, made anew when another one has."""
+        measured = [one for one in known if one.trial.phase is Phase.MEASURE]
+        ended = frozenset(one.trial.key for one in measured if one.status.is_final)
         if ended != self._judged:
             rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
             self._curve = next(iter(freeze_curves(rows, self._evidence)), None)
@@ -175,39 +148,32 @@ class Plan:
         return self._curve
 
 
-def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeDepth) -> int:
-    """Trials of a depth, both phases: the plan's, and beyond the given rates those begun."""
-    explored = len(tried(known, depth))
-    planned = spec.tries if depth in spec.explored else 0
-    measured = spec.seeds
-    if spec.strategy is Strategy.HUNT:
-        # Its first look's; others as they begin, as all of a ladder whose next depth has begun.
-        begun = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
-        is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
-        measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
-    return measured + max(planned, explored)
+def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], candidate: Candidate) -> int:
+    """Return the trials of a candidate, both phases, as far as they are decided."""
+    strategy = strategy_of(spec)
+    exploring = max(strategy.rates.planned(candidate), len(tried(known, candidate)))
+    return exploring + strategy.planned_seeds(candidate, known)
 
 
 def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int]:
-    """How few and how many trials there may be in all.
+    """Return how few and how many trials there may be in all.
 
-    The most: with every rate beyond the given ones at the depths that still explore, and a hunt's
-    second looks. The fewest: without them; a hunt may end once it has measured the full model.
+    The most: with every further rate of the candidates that still explore, and every look. The
+    fewest: without them, and without what the search may end before.
     """
-    is_hunt = spec.strategy is Strategy.HUNT
-    settled = settled_depths(spec, known)
+    strategy = strategy_of(spec)
+    settled = strategy.settled(known)
     measured = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
     fewest = most = furthest = begun = 0
-    for depth in spec.depths:
-        planned, explored = planned_trials(spec, known, depth), len(tried(known, depth))
-        exploring = max(spec.tries if depth in spec.explored else 0, explored)
-        measuring = planned - exploring
-        may_end_before = is_hunt and not depth.is_full_model
-        fewest += exploring + (measured[depth] if may_end_before else measuring)
-        most += max(measuring, spec.seeds_at(-1, depth)) if is_hunt and measuring else measuring
-        is_open = depth in spec.explored and depth not in settled and not measured[depth]
-        beyond = spec.extend.tries if spec.extend is not None and is_open else 0
-        furthest += max(exploring, spec.tries + beyond) if is_open else exploring
+    for candidate in spec.depths:
+        explored = len(tried(known, candidate))
+        exploring = max(strategy.rates.planned(candidate), explored)
+        measuring = strategy.planned_seeds(candidate, known)
+        may_end_before = strategy.may_leave_out(candidate)
+        fewest += exploring + (measured[candidate] if may_end_before else measuring)
+        most += max(measuring, strategy.seeds_at(-1, candidate)) if measuring else 0
+        is_open = candidate not in settled and not measured[candidate]
+        furthest += max(exploring, strategy.rates.most(candidate)) if is_open else exploring
         begun += exploring
     if spec.exploring_limit is not None:
         furthest = max(begun, min(furthest, spec.exploring_limit))
@@ -215,20 +181,22 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
 
 
 def exploring_share(spec: SearchSpec) -> float:
-    """The part of a time budget that exploring may take: that of its trials, at most half."""
-    return min(0.5, spec.exploring_trials / (spec.exploring_trials + spec.measuring_trials))
+    """Return the part of a time budget that exploring may take: that of its trials, at most."""
+    strategy = strategy_of(spec)
+    exploring, measuring = strategy.exploring_trials, strategy.measuring_trials
+    return min(spec.policy.exploring_share, exploring / (exploring + measuring))
 
 
 def steps_per_trial(spec: SearchSpec) -> int:
-    """Optimiser steps of a trial that runs to its end."""
+    """Return the optimiser steps of a trial that runs to its end."""
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
 
 
 def doubts(spec: SearchSpec) -> Iterator[str]:
-    """What to tell who is about to train all of this, and might not want to."""
+    """Yield what to tell whoever is about to train all of this, and might not want to."""
     from elsa_tune.training.loop import few_steps
 
-    full = FULL_MODEL in spec.depths
+    full = REFERENCE in spec.depths
     if not full or len(spec.depths) == 1:
         lacks = "frozen layers" if full else "0 (the full model)"
         yield f"depths without {lacks} leave nothing to compare: no answer by this search alone"
@@ -237,12 +205,15 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
 
 
 def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
-    """How many a recorded search's board counted, if known. folder: None if in MLflow alone."""
+    """Return how many trials a recorded search's board counted; None where that is not known.
+
+    folder: None for a search that is in MLflow alone.
+    """
     if folder is not None:
         paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):
             return Plan.of(load_specification(paths), paths, state).trials
     params = state.search.params
-    counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
+    counts = [str(params.get(f"{phase}_trials", "")) for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
     return max(sum(planned), state.trials_done) if planned else None

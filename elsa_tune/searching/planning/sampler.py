@@ -12,18 +12,14 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.search import RateList, RateSpace, SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
 LEARNING_RATE = "learning_rate"
-# The points that every TPE study begins with: both ends of the range and its middle.
-FIRST_POINTS = 3
-# How often TPE is asked again when it proposes a rate that its depth has already tried.
-ASK_LIMIT = 8
 
 
-def rate_distribution(rates: Rates) -> BaseDistribution:
+def rate_distribution(rates: RateSpace) -> BaseDistribution:
     """Stepped or log-uniform for a range, categorical for a list."""
     if isinstance(rates, RateList):
         return CategoricalDistribution(rates.values)
@@ -33,7 +29,7 @@ def rate_distribution(rates: Rates) -> BaseDistribution:
     return FloatDistribution(rates.low, rates.high, log=True)
 
 
-def first_points(rates: Rates) -> tuple[float, ...]:
+def first_points(rates: RateSpace) -> tuple[float, ...]:
     """The highest rate, the one nearest to the geometric middle, the lowest.
 
     The highest first: it is the best more often than not, and what early stopping compares with.
@@ -47,7 +43,7 @@ def first_points(rates: Rates) -> tuple[float, ...]:
     return tuple(dict.fromkeys((values[-1], middle, values[0])))
 
 
-def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> float:
+def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> float:
     """A rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
@@ -67,13 +63,13 @@ def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -
     return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
 
 
-def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> list[float]:
+def _proposals(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
     """Rates in the order in which the depth's own study asks for them."""
-    entropy = (spec.seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
+    entropy = (spec.seed, *depth.entropy, len(tried))
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     sampler: BaseSampler = RandomSampler(seed=seed)
     if spec.sampler is SamplerName.TPE:
-        sampler = TPESampler(seed=seed, n_startup_trials=FIRST_POINTS)
+        sampler = TPESampler(seed=seed, n_startup_trials=spec.policy.first_points)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distribution, values = rate_distribution(spec.rates), spec.rates.values
     for one in tried:
@@ -82,7 +78,7 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]
     if spec.sampler is SamplerName.TPE:
         for point in first_points(spec.rates):
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
-    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(ASK_LIMIT))
+    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(spec.policy.ask_limit))
     return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
 
 

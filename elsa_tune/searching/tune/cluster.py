@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.search import Resources
 from elsa_tune.training.machine import Gpu, look_at_gpu, usable_cores
 
@@ -27,7 +27,8 @@ CONNECT_SECONDS = 5.0
 # A cold node reads torch from a shared disk.
 ANSWER_SECONDS = 60.0
 # Until it is said what is waited for, and said again.
-TELL_SECONDS, AGAIN_SECONDS = 25.0, 600.0
+TELL_SECONDS = 25.0
+AGAIN_SECONDS = 600.0
 DEFAULT_PORT = 6379
 # Of a GPU, for a question: next to nothing, so that one with anything left can be asked.
 _QUESTION = 0.001
@@ -48,26 +49,23 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the cluster has in all, and on its largest node.
+    """What the cluster has in all, and on its largest node."""
 
-    gpu_kinds: what torch finds of the GPUs, one for each node that was asked. no_gpu: why torch
-    finds none on this machine, where that is the cluster.
-    """
-
-    cpus: float
-    gpus: float
+    cpus: float  # of all nodes
+    gpus: float  # of all nodes
     nodes: int
-    largest_cpus: float
-    largest_gpus: float
-    gpu_kinds: tuple[Gpu, ...] = ()
-    no_gpu: str | None = None
+    largest_cpus: float  # of the node with the most
+    largest_gpus: float  # of the node with the most
+    gpu_kinds: tuple[Gpu, ...] = ()  # what torch finds, one for each node that was asked
+    no_gpu: str | None = None  # why torch finds none on this machine, where that is the cluster
 
     @classmethod
     def of_this_machine(cls) -> Self:
-        """What a search will find here, without starting Ray."""
+        """Return what a search will find here, without starting Ray."""
         import torch
 
-        cpus, gpu = float(usable_cores()), look_at_gpu()
+        cpus = float(usable_cores())
+        gpu = look_at_gpu()
         gpus = 0.0 if gpu.fault else float(torch.cuda.device_count())
         return cls(
             cpus=cpus,
@@ -80,23 +78,22 @@ class Capacity:
         )
 
     def at_once(self, each: Resources) -> int:
-        """How many trials of this share run side by side."""
+        """Return how many trials of this share run side by side."""
         by_gpus = self.gpus / each.gpus if each.gpus else math.inf
         return max(1, int(min(self.cpus / each.cpus, by_gpus)))
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
-        """One trial's share: as asked for, else a GPU where there is one, and half a node's CPUs.
+        """Return one trial's share.
 
-        Raises UsageError when no node could ever run such a trial.
+        It is as asked for, else a GPU where there is one, and half a node's CPUs. Raises UsageError
+        when no node could ever run such a trial.
         """
-        gpus = gpus_per_trial if gpus_per_trial is not None else (1.0 if self.gpus >= 1 else 0.0)
-        if cpus_per_trial is not None:
-            cpus = cpus_per_trial
-        elif gpus > 0:
-            most = min(4.0, self.largest_cpus)
-            cpus = max(1.0, min(most, self.cpus * gpus // max(1.0, self.gpus)))
-        else:
-            cpus = max(1.0, self.cpus / self.nodes // 2)
+        gpus = gpus_per_trial
+        if gpus is None:
+            gpus = 1.0 if self.gpus >= 1 else 0.0
+        cpus = cpus_per_trial
+        if cpus is None:
+            cpus = self._default_cpus(gpus)
         # Written so that nan, which compares to nothing, is refused too.
         if not 0 < cpus <= self.largest_cpus:
             raise UsageError(
@@ -112,13 +109,20 @@ class Capacity:
             )
         return Resources(cpus=cpus, gpus=gpus)
 
+    def _default_cpus(self, gpus: float) -> float:
+        """Return the CPUs of a trial that has this part of a GPU."""
+        if not gpus > 0:
+            return max(1.0, self.cpus / self.nodes // 2)
+        by_gpu = self.cpus * gpus // max(1.0, self.gpus)
+        return max(1.0, min(4.0, self.largest_cpus, by_gpu))
+
 
 @dataclass(frozen=True, slots=True)
 class RaySession:
-    """ready: waits until Ray has started. over: lets Ray end while the caller goes on."""
+    """Ray as `ray_session` has it open."""
 
-    ready: Callable[[], Capacity]
-    over: Callable[[], object] = lambda: None
+    ready: Callable[[], Capacity]  # waits until Ray has started
+    over: Callable[[], object] = lambda: None  # lets Ray end while the caller goes on
 
 
 def prepare_ray(address: str | None) -> None:
@@ -132,9 +136,10 @@ def prepare_ray(address: str | None) -> None:
 
 
 def _has_token() -> bool:
-    """Where Ray looks for it."""
-    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()
+    """Return whether this user has a token where Ray looks for it."""
+    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
+        return True
+    return (Path.home() / ".ray" / "auth_token").is_file()
 
 
 # Where `ray_session` has Ray open: the searches of one command share it.
@@ -145,12 +150,11 @@ _abandoned: list[object] = []
 
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[RaySession]:
-    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. It starts
-    while the caller goes on. Where this process has a Ray already, that is the one, and it goes on
-    running.
+    """Open Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT.
 
-    Raises UsageError within seconds, when it is waited for, if nothing answers there; RunError
-    where this process's Ray has lost its node.
+    It starts while the caller goes on. Where this process has a Ray already, that is the one, and
+    it goes on running. Raises UsageError within seconds, when it is waited for, if nothing answers
+    there; RunError where this process's Ray has lost its node.
     """
     if _abandoned:
         raise RunError("this program's Ray has lost its node; start the program again")
@@ -186,9 +190,10 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
 
 
 def abandon(*kept: object) -> None:
-    """Do not end this process's Ray, which has lost its node, as others are ended: whatever asks
-    that node for something waits without end. Its processes are killed at this one's exit. kept:
-    what would ask where it is collected.
+    """Leave this process's Ray, which has lost its node, to be killed at this process's exit.
+
+    It cannot end as others do: whatever asks that node for something waits without end. kept: what
+    would ask it when it is collected.
     """
     import ray
 
@@ -209,17 +214,13 @@ def _start_ray(address: str | None) -> None:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
             warnings.simplefilter("ignore")
-            own: dict[str, Any] = {}
+            settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             if address is None:
                 # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
-                own = {"num_cpus": usable_cores(), "include_dashboard": False}
+                settings |= {"num_cpus": usable_cores(), "include_dashboard": False}
             elif address != "auto":
-                # The port first: Ray itself would wait for minutes.
-                place = urllib.parse.urlsplit(f"//{address}")
-                there = place.hostname or "", place.port or DEFAULT_PORT
-                socket.create_connection(there, timeout=CONNECT_SECONDS).close()
-            where = address or "local"
-            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **own)
+                _knock(address)
+            ray.init(address=address or "local", **settings)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
@@ -232,40 +233,49 @@ def _start_ray(address: str | None) -> None:
         _check_nodes([node["NodeID"] for node in _nodes()])
 
 
+def _knock(address: str) -> None:
+    """Raise OSError unless something listens there: Ray itself would wait for minutes."""
+    place = urllib.parse.urlsplit(f"//{address}")
+    host = place.hostname or ""
+    port = place.port or DEFAULT_PORT
+    socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+
+
 def _capacity() -> Capacity:
     import ray
 
     total = ray.cluster_resources()
-    alive = [node["Resources"] for node in _nodes()]
+    of_nodes = [node["Resources"] for node in _nodes()]
     return Capacity(
         cpus=total.get("CPU", 0.0),
         gpus=total.get("GPU", 0.0),
-        nodes=max(1, len(alive)),
-        largest_cpus=max((each.get("CPU", 0.0) for each in alive), default=0.0),
-        largest_gpus=max((each.get("GPU", 0.0) for each in alive), default=0.0),
+        nodes=max(1, len(of_nodes)),
+        largest_cpus=max((resources.get("CPU", 0.0) for resources in of_nodes), default=0.0),
+        largest_gpus=max((resources.get("GPU", 0.0) for resources in of_nodes), default=0.0),
     )
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """Those that can train."""
+    """Return what Ray tells of the nodes that can train."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
 def ask_gpus() -> tuple[Gpu, ...]:
-    """What torch finds on each node with a GPU, of those whose GPUs are taken for long on one.
+    """Return what torch finds on each node with a GPU.
 
-    Raises UsageError for a node whose torch cannot use what Ray found there.
+    Of nodes whose GPUs are taken for long one is enough. Raises UsageError for a node whose torch
+    cannot use what Ray found there.
     """
 
-    def found() -> Gpu:
+    def look() -> Gpu:
         from elsa_tune.training.machine import look_at_gpu
 
         return look_at_gpu(ask_free=True)
 
     nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU")]
-    answers = _asked(nodes, found, num_gpus=_QUESTION) if nodes else {}
+    answers = _ask_nodes(nodes, look, num_gpus=_QUESTION) if nodes else {}
     for node, gpu in answers.items():
         if gpu.fault:
             remedy = "mend that"
@@ -280,33 +290,36 @@ def ask_gpus() -> tuple[Gpu, ...]:
     return tuple(answers.values())
 
 
-def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> dict[str, Answer]:
-    """The answers of all nodes, but of those whose GPUs are taken for long: one of them is enough.
+def _ask_nodes(
+    nodes: list[str], question: Callable[[], Answer], **share: float
+) -> dict[str, Answer]:
+    """Return the answers of all nodes; of those that are busy for long one is enough.
 
-    question: an inner function: Ray takes its code along to where elsa_tune may be missing.
+    question: an inner function: Ray takes its code along to where elsa_tune may be missing. share:
+    what it takes of the node, such as `num_gpus`; by default nothing.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    asked = {}
+    answers = {}
     for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        options = {"num_cpus": 0, **share, "scheduling_strategy": there}
+        on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+        options = {"num_cpus": 0, **share, "scheduling_strategy": on_node}
         # With a GPU the process ends with its answer: it is bound to that one, and a later task
         # might be given it with another. (Ray sees to that only where @ray.remote names GPUs.)
         task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
-        asked[node] = task.options(**options).remote()
-    answers = list(asked.values())
-    ray.wait(answers, num_returns=len(answers), timeout=TELL_SECONDS)
-    if not ray.wait(answers, timeout=0)[0]:
+        answers[node] = task.options(**options).remote()
+    pending = list(answers.values())
+    ray.wait(pending, num_returns=len(pending), timeout=TELL_SECONDS)
+    if not ray.wait(pending, timeout=0)[0]:
         _say_waiting(share)
-    ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS - TELL_SECONDS)
-    while not ray.wait(answers, timeout=AGAIN_SECONDS)[0]:
+    ray.wait(pending, num_returns=len(pending), timeout=ANSWER_SECONDS - TELL_SECONDS)
+    while not ray.wait(pending, timeout=AGAIN_SECONDS)[0]:
         _say_waiting(share)
-    done, busy = ray.wait(answers, num_returns=len(answers), timeout=0)
+    done, busy = ray.wait(pending, num_returns=len(pending), timeout=0)
     for answer in busy:
         ray.cancel(answer)
-    return {node: ray.get(answer) for node, answer in asked.items() if answer in done}
+    return {node: ray.get(answer) for node, answer in answers.items() if answer in done}
 
 
 def _say_waiting(share: Mapping[str, float]) -> None:
@@ -320,16 +333,19 @@ def _say_waiting(share: Mapping[str, float]) -> None:
 
 
 def _check_nodes(nodes: list[str]) -> None:
-    """Ask every node that can train for its elsa-tune: a trial could not even start without it."""
+    """Raise UsageError for a node whose elsa-tune is missing or another version.
 
-    def found() -> str:
+    A trial could not even start on it.
+    """
+
+    def version_here() -> str:
         try:
             import elsa_tune
         except ImportError as error:
             return f"none ({error})"
         return str(elsa_tune.__version__)
 
-    for node, version in _asked(nodes, found).items():
+    for node, version in _ask_nodes(nodes, version_here).items():
         if version != __version__:
             raise UsageError(
                 f"node {node[:8]} of the cluster has elsa-tune {version}, this machine has "

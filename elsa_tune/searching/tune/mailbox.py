@@ -1,5 +1,6 @@
-"""The actor that holds what trials leave behind; it imports nothing that trains, so that its
-process is there at once and stays small.
+"""The actor that holds what trials leave behind.
+
+It imports nothing that trains, so that its process is there at once and stays small.
 """
 
 from typing import Any
@@ -9,10 +10,10 @@ import ray
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class Mailbox:
-    """Keeps finished trials' predictions, and what the linear probe found, until the driver, which
-    it is beside, fetches them.
+    """Keeps finished trials' predictions, and what the linear probe found, for the driver.
 
-    They do not travel through `tune.report`: Ray keeps every report in its own state files.
+    It runs beside the driver, which fetches them. They do not travel through `tune.report`: Ray
+    keeps every report in its own state files.
     """
 
     def __init__(self) -> None:
@@ -23,5 +24,5 @@ class Mailbox:
         self._held[key] = what
 
     def take(self, key: str) -> Any:
-        """Hand it over and forget it; None where there is nothing."""
+        """Return what a trial left and forget it; None where it left nothing."""
         return self._held.pop(key, None)

@@ -1,5 +1,6 @@
 """The linear probe of a search: beside its trials, or on a GPU a task for one of their workers."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -7,10 +8,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
-from elsa_tune.searching.record import SearchRecord, params_of
-from elsa_tune.searching.tune.stopping import Interruption
+from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.trainable import NODE, device_of
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import (
@@ -26,8 +27,8 @@ from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
 
-# How long the end of a search waits for it, on a GPU for the regression alone: it began early, so
-# that mostly it is long done.
+# How long the end of a search waits for the probe, on a GPU for the regression alone: it began
+# early, so that mostly it is long done.
 PATIENCE = 600.0
 LITTLE_PATIENCE = 5.0  # with --max-time
 _FETCH_SECONDS = 30.0
@@ -46,14 +47,17 @@ class Probing:
     def __init__(
         self, data: TaskData, record: SearchRecord, interruption: Interruption, mailbox: Any
     ) -> None:
-        self._data, self._record, self._interruption = data, record, interruption
+        self._data = data
+        self._record = record
+        self._interruption = interruption
         self._mailbox = mailbox
-        self._spec = spec = record.spec
+        self._spec = record.spec
         self._task: Any = None
         self._error: BaseException | None = None  # of the worker that tried last
-        self._key = f"{Phase.PROBE.value}-N{spec.layers}"
+        self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
         # It has neither a rate nor a seed; those of this trial are not read.
-        self._trial = spec.trial(Phase.PROBE, FreezeDepth.of(spec.layers), 1.0, 0)
+        candidate = read_candidate(self._spec.layers)
+        self._trial = self._spec.trial(Phase.PROBE, candidate, 1.0, 0)
 
     def start(self) -> None:
         """Begin, where trials train on CPUs."""
@@ -63,7 +67,7 @@ class Probing:
 
     @property
     def trial(self) -> TrialSpec | None:
-        """What a worker is to do on a GPU, once a trial has ended; None where nothing."""
+        """The probe for a worker on a GPU, once a trial has ended; None where it has none to do."""
         return self._trial if self._is_wanted and self._spec.resources.gpus else None
 
     @property
@@ -71,7 +75,7 @@ class Probing:
         return self._spec.linear_probe and self._key not in self._record.state().trials
 
     def worked(self) -> None:
-        """The worker has done its part."""
+        """Begin the regression: the worker has left the features in the mailbox."""
         self._error = None
         # Beside the driver, where all packages are; the core that it takes for seconds is none of
         # the trials' share.
@@ -80,11 +84,11 @@ class Probing:
         self._task = fit.remote(self._spec.task, self._mailbox.take.remote(self._trial.key))
 
     def failed(self, error: BaseException) -> None:
-        """A worker could not do it. Another may: only the end of the trials shows what is lost."""
+        """Keep a worker's error. Another may do it: the end of the trials shows what is lost."""
         self._error = error
 
     def _give_up(self, error: BaseException) -> None:
-        """The search goes on without it."""
+        """Warn that the search goes on without a probe."""
         why = f"{type(error).__name__}: {hidden(first_line(error))[:300]}"
         goes_on = "the search goes on without it"
         self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
@@ -102,32 +106,45 @@ class Probing:
             try:
                 # In short steps: an interruption ends the wait.
                 if ray.wait([self._task], timeout=min(left, 1.0))[0]:
-                    found = ray.get(self._task, timeout=_FETCH_SECONDS)
-                    if found is None:
-                        raise RunError("what its worker found was lost")
-                    self._write(*found)
-                    self._task = None
+                    self._fetch()
             except Exception as error:  # whatever became of it
                 self._task = None
                 self._give_up(getattr(error, "cause", None) or error)
             if left == 0:
                 return
 
+    def _fetch(self) -> None:
+        """Record the result of the task, which has ended. Raises what it raised."""
+        answer = ray.get(self._task, timeout=_FETCH_SECONDS)
+        if answer is None:
+            raise RunError("what its worker found was lost")
+        result, node = answer
+        self._write(result, node)
+        self._task = None
+
     def _write(self, result: ProbeResult, node: str) -> None:
-        spec, record = self._spec, self._record
-        params = params_of(spec, self._trial)
+        """Record a result as one more trial."""
+        record = self._record
         examples = result.evaluation_examples
-        params |= {"learning_rate": None, "seed": None, "evaluation_examples": examples}
+        params = dataclasses.replace(
+            facts_of(self._spec, self._trial),
+            learning_rate=None,
+            seed=None,
+            evaluation_examples=examples,
+        )
         artifact = None
         if examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels
             artifact = record.keep_predictions(self._key, result.predictions, labels)
-        found = {QUALITY: result.quality, PROBE_EXAMPLES: float(result.train_examples)}
+        metrics = dict(result.metrics)
+        metrics[QUALITY] = result.quality
+        metrics[PROBE_EXAMPLES] = float(result.train_examples)
+        start = TrialStarted(trial=self._key, params=params, tags=dict(self._spec.versions))
         report = Report(
             trial=self._key,
             evaluation=1,
             step=0,
-            metrics=result.metrics | found,
+            metrics=metrics,
             notes=list(result.notes),
             tags={NODE: node, "features": PROBE_FEATURES},
         )
@@ -137,21 +154,23 @@ class Probing:
             metrics={QUALITY: result.quality, "train_seconds": result.seconds},
             artifact=artifact,
         )
-        start = TrialStarted(trial=self._key, params=params, tags=dict(spec.versions))
-        for one in (start, report, end):
-            record.write(one)
+        record.write(start)
+        record.write(report)
+        record.write(end)
         for note in result.notes:
             record.warn_once(note, f"note: {note}")
 
 
 def _probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
+    """Return a probe's result and the node that made it."""
     device = device_of(spec.resources)
     result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
     return result, ray.get_runtime_context().get_node_id()[:8]
 
 
-def _fit(task: TaskSpec, found: tuple[ProbeFeatures, str] | None) -> tuple[ProbeResult, str] | None:
-    if found is None:
+def _fit(task: TaskSpec, left: tuple[ProbeFeatures, str] | None) -> tuple[ProbeResult, str] | None:
+    """Return the result and the worker's node; None where what the worker left was lost."""
+    if left is None:
         return None
-    features, node = found
+    features, node = left
     return fit_probe(task, features), node

@@ -1,23 +1,18 @@
 """What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.searching.planning.exploring import (
-    best_rates,
-    settled_depths,
-    slots_left,
-    waits_for_full_model,
-)
-from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
-from elsa_tune.searching.planning.measuring import Rates
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.plan import exploring_share
+from elsa_tune.searching.planning.strategy import Strategy
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 
 # A trial that failed (a lost node, a full disk) is given one more try before the search goes on
@@ -28,10 +23,11 @@ ATTEMPTS = 2
 class PlanSearcher(NeverRestored, Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
 
-    known: gives the trials of this search so far. rates: of depths that an earlier session began to
-    measure; they explore no more. decide: called with the rates of all decided depths whenever
-    there are new ones. measuring: gives what is to be measured at given rates. may_explore: asked
-    before an exploring trial begins; once it says no, those that run are waited for.
+    known: gives the trials of this search so far. rates: of candidates that an earlier session
+    began to measure; they explore no more. decide: called with the rates of all decided candidates
+    whenever there are new ones. measuring: gives what is to be measured at given rates.
+    limit: the session's time; once exploring has had its share of it, no more of its trials begin,
+    and those that run are waited for.
     """
 
     # What a worker does beside the plan, once trials are under way: the linear probe.
@@ -39,19 +35,20 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def __init__(
         self,
-        spec: SearchSpec,
+        strategy: Strategy,
         known: Callable[[], Sequence[KnownTrial]],
-        rates: Rates,
-        decide: Callable[[Rates], None],
-        measuring: Callable[[Rates, Sequence[KnownTrial]], Sequence[TrialSpec]],
-        may_explore: Callable[[], bool] = lambda: True,
+        rates: Mapping[Candidate, float],
+        decide: Callable[[Mapping[Candidate, float]], None],
+        measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Sequence[TrialSpec]],
+        limit: TimeLimit | None = None,
     ) -> None:
         super().__init__()
-        self._spec = spec
+        self._spec = strategy.spec
+        self._strategy = strategy
         self._known = known
         self._rates = dict(rates)
         self._decide = decide
-        self._may_explore = may_explore
+        self._limit = limit or TimeLimit()
         self._measuring = measuring
         self._probe_runs_as: str | None = None  # Ray's name of it, while it runs
         self._probed = 0
@@ -59,7 +56,7 @@ class PlanSearcher(NeverRestored, Searcher):
         self._attempts: Counter[str] = Counter()
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial's config; None to wait for trials that run; FINISHED at the end."""
+        """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
         ended = [one.trial.key for one in known if one.status.is_final]
         # The workers' first work is a trial; what earlier sessions finished says nothing of them.
@@ -90,7 +87,7 @@ class PlanSearcher(NeverRestored, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """It runs no more; how it ended is in the record."""
+        """Note that a trial runs no more; how it ended is in the record."""
         if trial_id == self._probe_runs_as:
             self._probe_runs_as = None
             self.probe = self.probe if error else None
@@ -106,24 +103,32 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
         """A trial that could start now: one to explore, else one to measure."""
-        slots = slots_left(self._spec, known, self._rates)
-        trial = self._first((self._trial(slot, known) for slot in slots), known)
-        if trial is not None and self._may_explore():
+        slots = self._strategy.slots_left(known, self._rates.keys())
+        trial = self._first((self._strategy.trial_of(slot, known) for slot in slots), known)
+        if trial is not None and self._may_explore(known):
             return trial
-        under_way = {trial.phase for trial in self._under_way.values()}
+        explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = Phase.EXPLORE in under_way or waits_for_full_model(self._spec, known)
+        waits = explores or self._strategy.waits_for_reference(known)
         self._settle(known, is_over=not waits)
-        running = {trial.key for trial in self._under_way.values()}
+        running = {trial.key for trial in self.under_way}
         left = self._measuring(self._rates, known)
         return self._first((one for one in left if one.key not in running), known)
+
+    def _may_explore(self, known: Sequence[KnownTrial]) -> bool:
+        """Whether exploring, which must leave time to measure, has some of its own left."""
+        is_late = self._limit.has_passed(exploring_share(self._spec))
+        return not is_late or not self._strategy.best_rates(known)
 
     def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
         if len(self._rates) == len(self._spec.depths):
             return
-        best = best_rates(self._spec, known)
-        settled = best.keys() if is_over else settled_depths(self._spec, known)
-        new = {d: best[d] for d in self._spec.depths if d in settled and d in best}
+        best = self._strategy.best_rates(known)
+        settled = best.keys() if is_over else self._strategy.settled(known)
+        new = {}
+        for candidate in self._spec.depths:
+            if candidate in settled and candidate in best:
+                new[candidate] = best[candidate]
         if new.keys() - self._rates.keys():
             self._rates = {**new, **self._rates}
             self._decide(self._rates)
@@ -146,9 +151,3 @@ class PlanSearcher(NeverRestored, Searcher):
         known = [one for one in self._known() if one.trial.key not in running]
         begun = partial(KnownTrial, status=TrialStatus.RUNNING, qualities=())
         return known + [begun(trial=trial) for trial in running.values()]
-
-    def _trial(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
-        rate = slot.learning_rate
-        if rate is None:
-            rate = propose(self._spec, slot.depth, tried(known, slot.depth))
-        return self._spec.trial(Phase.EXPLORE, slot.depth, rate, self._spec.seed)

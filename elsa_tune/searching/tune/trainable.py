@@ -1,23 +1,31 @@
-"""What Ray runs in a worker: the trial's generator, each of its results reported."""
+"""What Ray runs in a worker: the trial's generator, each of its results reported.
+
+What trains is imported where a trial needs it: a worker is ready before it has loaded all of that,
+Ray Tune starts the next one meanwhile, and a trial that only pretends (`elsa_tune.testing`) never
+needs it.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import ray
-import torch
 from ray import tune
 
 from elsa_tune.errors import DivergedError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
-from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.machine import settle, take_share
+
+if TYPE_CHECKING:
+    from elsa_tune.training.data.tokens import TaskData
 
 # In Ray's config of a trial: its TrialSpec.
 TRIAL = "trial"
@@ -25,23 +33,27 @@ TRIAL = "trial"
 NODE = "node"
 DIVERGED = "diverged"
 
-_settle_once = functools.cache(settle)
 
-# As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
-Train = Callable[..., Iterator[EpochResult]]
+class Train(Protocol):
+    """What trains a trial in a worker: `train_here`, or what a test puts in its place."""
+
+    def __call__(
+        self, trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
+    ) -> Iterator[EpochResult]:
+        """Yield a result for each evaluation; DivergedError if the trial diverges.
+
+        share: of this node, for this trial. depths: all that the search compares.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every trial of a search shares; it travels once per node, through Ray's object store.
-
-    mailbox: handle of the driver's `Mailbox` actor. train: the generator that trains one trial; a
-    test may put another in its place.
-    """
+    """What every trial of a search shares; it travels once per node, through Ray's object store."""
 
     spec: SearchSpec
     data: TaskData
-    mailbox: Any
+    mailbox: Any  # handle of the driver's `Mailbox` actor
     train: Train
 
 
@@ -53,21 +65,18 @@ class NeverRestored:
 
 
 def run_trial(config: dict[str, Any], work: Work) -> None:
-    """Ray's trainable: reports every evaluation of a trial, and where it diverges that it did.
+    """Report every evaluation of a trial to Ray, and if it diverges, that it did.
 
     A diverged trial does not raise: Ray would end this process with it, and the next trial would
     wait for another to import its libraries. NaN reaches neither Ray nor Optuna.
     """
-    _settle_once()
-    device = device_of(work.spec.resources)
     trial: TrialSpec = config[TRIAL]
     if trial.phase is Phase.PROBE:
-        _probe(trial, work, device)
+        _probe(trial, work)
         return
-    # One pass keeps the frozen layers' output of all of them.
-    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers]
+    spec = work.spec
     try:
-        for result in work.train(trial, work.data, device=device, depths=depths):
+        for result in work.train(trial, work.data, share=spec.resources, depths=spec.depths):
             if result.predictions is not None:
                 dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
                 _leave(work, trial, np.asarray(result.predictions, dtype=dtype))
@@ -77,20 +86,38 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
         tune.report({DIVERGED: str(error), NODE: _node()})
 
 
-def _probe(trial: TrialSpec, work: Work, device: str) -> None:
-    """The part of a linear probe that needs the model, and so the GPU."""
-    # Here, as with the trials' own function: a worker is ready before it has loaded all of this,
-    # and Ray Tune starts the next one meanwhile.
+def train_here(
+    trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
+) -> Iterator[EpochResult]:
+    """Train a trial on its share of this node."""
+    from elsa_tune.training.loop import train
+
+    _freeze_gc_once()
+    yield from train(trial, data, device=device_of(share), depths=depths)
+
+
+def _probe(trial: TrialSpec, work: Work) -> None:
+    """Do the part of a linear probe that needs the model, and so the GPU."""
     from elsa_tune.training.probe import probe_features
 
+    _freeze_gc_once()
     spec = work.spec
+    device = device_of(spec.resources)
     features = probe_features(spec.model, spec.task, spec.recipe, work.data, device=device)
     _leave(work, trial, (features, _node()))
     tune.report({NODE: _node()})  # Ray prints a line for a trial that reports nothing
 
 
+@functools.cache
+def _freeze_gc_once() -> None:
+    """Keep the garbage collector from what is loaded, once all that trains is imported."""
+    from elsa_tune.training.machine import freeze_gc
+
+    freeze_gc()
+
+
 def _leave(work: Work, trial: TrialSpec, what: Any) -> None:
-    """Into the mailbox, waited for: after the last report Ray may end this process at once."""
+    """Put it into the mailbox and wait: after the last report Ray may end this process at once."""
     with contextlib.suppress(ray.exceptions.RayError):  # it must not cost the trial
         ray.get(work.mailbox.put.remote(trial.key, what))
 
@@ -100,7 +127,11 @@ def _node() -> str:
 
 
 def device_of(share: Resources) -> str:
-    """Where this worker trains, `cpu` or `cuda`, kept to its share of the machine."""
+    """Keep this process to its share of the machine; returns where it trains, `cpu` or `cuda`."""
+    import torch
+
+    from elsa_tune.training.machine import take_share
+
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(share.cpus)))
     return take_share(share.gpus)

@@ -1,5 +1,7 @@
-"""What a search must not wait for in silence: a node that is gone, room that others have taken, a
-worker that never begins, news of a trial.
+"""Watches what a search must not wait for in silence.
+
+That is: a node that is gone, room that others have taken, a worker that never begins, news of a
+trial.
 """
 
 import contextlib
@@ -11,9 +13,9 @@ from typing import Any, Protocol, Self
 
 import ray
 
-from elsa_tune.searching.pace import evaluation_seconds
+from elsa_tune.searching.eta import evaluation_seconds
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.saying import Say
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.words import duration
@@ -23,38 +25,38 @@ LOOK_SECONDS = 5.0
 REPLACEMENT_SECONDS = 300.0
 # Ray itself waits a minute for its gcs_server before it ends the driver.
 ANSWER_SECONDS = 120.0
-# Without news of a trial for so many times what such an evaluation takes.
+# A trial is silent without news for so many times what such an evaluation takes.
 TIMES = 10
 SHORTEST_SILENCE = 60.0
-# Where nothing has reported yet, and so nothing is known.
+# Where nothing has reported yet, so that nobody knows what an evaluation takes.
 UNKNOWN_SILENCE = 1800.0
-# Until a trial that could begin has: for room, and for a worker to load its libraries.
-ROOM_SECONDS, BEGIN_SECONDS = 25.0, 120.0
-AGAIN_SECONDS = 600.0
+# How long a trial may wait before that is said: for room, and for a worker to load its libraries.
+ROOM_SECONDS = 25.0
+BEGIN_SECONDS = 120.0
+AGAIN_SECONDS = 600.0  # until it is said again
 # Ray's workers exchange at least this much through shared memory.
 LITTLE_SHARED_MEMORY = 16 * 2**20
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class LostNodes(BaseException):
-    """No node can train. Ray Tune, which ends its trials at any Exception, is to leave them: Ray
-    would wait for a lost node's without end.
+    """No node can train.
+
+    It is no Exception: Ray Tune ends its trials at any, and Ray would wait for those of a lost node
+    without end.
     """
 
 
 class Waiting(Protocol):
-    """What the trials that were asked for wait for."""
+    """Knows which trials Ray Tune has to run."""
 
     @property
     def under_way(self) -> Sequence[TrialSpec]:
-        """Those that Ray Tune was given and that have not ended."""
+        """The trials that Ray Tune was given and that have not ended."""
 
 
 class Watch:
-    """Looks every few seconds, in a thread of its own, until its `with` ends.
-
-    known: gives the trials so far. waiting: what Ray Tune was given. has_workers: whether Ray has
-    given the search a worker. give_up: ends this process where Ray hangs, and the driver with it.
+    """A look at nodes and trials every few seconds, in a thread of its own, until its `with` ends.
 
     Time is counted in looks: neither Ctrl-Z nor a machine that sleeps is a silence.
     """
@@ -62,23 +64,34 @@ class Watch:
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Sequence[KnownTrial]],
+        trials: Callable[[], Sequence[KnownTrial]],
         waiting: Waiting,
         has_workers: Callable[[], bool],
         say: Say,
         give_up: Callable[[], object],
     ) -> None:
-        self._spec, self._known, self._waiting = spec, known, waiting
-        self._has_workers, self._say, self._give_up = has_workers, say, give_up
+        """Prepare a watch; it begins with `with`.
+
+        trials: gives those so far. waiting: what Ray Tune was given. has_workers: whether Ray
+        has given the search a worker. give_up: ends this process where Ray hangs.
+        """
+        self._spec = spec
+        self._trials = trials
+        self._waiting = waiting
+        self._has_workers = has_workers
+        self._say = say
+        self._give_up = give_up
         self._here = ray.get_runtime_context().get_node_id()
         self._logs = _logs(self._here)
         self._over = threading.Event()
-        self._unanswered = 0.0  # seconds for which Ray has not answered a look
+        # Seconds for which Ray has not answered a look, no node could train and no trial ran.
+        self._unanswered = 0.0
         self._without_node = 0.0
         self._without_trial = 0.0
         self._said_waiting = 0.0  # `_without_trial` when that was said last
-        self._silent: dict[tuple[str, float, int], float] = {}  # by trial, attempt and evaluations
-        self._told: set[tuple[str, float]] = set()
+        # Seconds of silence by trial, attempt (its start) and number of evaluations.
+        self._silent: dict[tuple[str, float, int], float] = {}
+        self._said_silent: set[tuple[str, float]] = set()  # trials and attempts
         # Why nothing can train any more; the search ends.
         self.lost: str | None = None
 
@@ -98,12 +111,15 @@ class Watch:
                 if self.lost is not None:
                     continue  # the guard sees to it that the search ends
                 self._unanswered = 0.0
-                known = self._known()
-                self._look_at_beginning(known)
-                self._look_at_news(known)
+                trials = self._trials()
+                self._look_at_beginning(trials)
+                self._look_at_news(trials)
 
     def _guard(self) -> None:
-        """Where gcs_server hangs no question comes back; without nodes the search's may not."""
+        """Give up where looks have no answer for long: Ray hangs, or the search waits for it.
+
+        Where gcs_server hangs no question comes back; without nodes the search's own may not.
+        """
         while not self._over.wait(LOOK_SECONDS):
             self._unanswered += LOOK_SECONDS
             if self._unanswered >= ANSWER_SECONDS:
@@ -131,16 +147,19 @@ class Watch:
                     f"{duration(REPLACEMENT_SECONDS)}"
                 )
 
-    def _look_at_beginning(self, known: Sequence[KnownTrial]) -> None:
-        """Say it where trials are to run and none does."""
-        runs = any(one.status is TrialStatus.RUNNING for one in known)
-        if runs or not self._waiting.under_way:
-            self._without_trial = self._said_waiting = 0.0
+    def _look_at_beginning(self, trials: Sequence[KnownTrial]) -> None:
+        """Say why nothing happens where trials are to run and none does."""
+        is_running = any(trial.status is TrialStatus.RUNNING for trial in trials)
+        if is_running or not self._waiting.under_way:
+            self._without_trial = 0.0
+            self._said_waiting = 0.0
             return
         self._without_trial += LOOK_SECONDS
         if self._said_waiting and self._without_trial < self._said_waiting + AGAIN_SECONDS:
             return
-        since, share, free = self._without_trial, self._spec.resources, ray.available_resources()
+        since = self._without_trial
+        share = self._spec.resources
+        free = ray.available_resources()
         if not self._has_workers() and not _fits(free, share):
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
@@ -156,27 +175,42 @@ class Watch:
                 "the search"
             )
 
-    def _look_at_news(self, known: Sequence[KnownTrial]) -> None:
-        """Say it once of a trial that has sent nothing for long."""
-        running = [one for one in known if one.status is TrialStatus.RUNNING]
-        news = {(one.trial.key, one.started, len(one.reported)): one for one in running}
-        self._silent = {key: self._silent.get(key, 0.0) + LOOK_SECONDS for key in news}
-        for (key, started, _), silence in self._silent.items():
-            one = news[key, started, _]
-            usual = evaluation_seconds(self._spec, known, one.trial)
-            limit = UNKNOWN_SILENCE if usual is None else max(SHORTEST_SILENCE, TIMES * usual)
-            if silence < limit or (key, started) in self._told:
-                continue
-            self._told.add((key, started))
-            like = "" if usual is None else f", and such an evaluation takes {duration(usual)}"
-            self._say(
-                f"no news of {key} for {duration(silence)}{like}: see whether its process "
-                f"(ray::ImplicitFunc) still works, as `top` shows it, and Ray's logs in "
-                f"{self._logs}; Ctrl-C and `resume` start it again"
-            )
+    def _look_at_news(self, trials: Sequence[KnownTrial]) -> None:
+        """Say once of each trial that it has sent nothing for long."""
+        silent_before = self._silent
+        self._silent = {}
+        for trial in trials:
+            if trial.status is TrialStatus.RUNNING:
+                state = (trial.trial.key, trial.started, len(trial.reported))
+                silence = silent_before.get(state, 0.0) + LOOK_SECONDS
+                self._silent[state] = silence
+                self._look_at_silence(trial, silence, trials)
+
+    def _look_at_silence(
+        self, trial: KnownTrial, silence: float, trials: Sequence[KnownTrial]
+    ) -> None:
+        """Say that this trial has sent nothing for long, if so and if it was not said."""
+        key = trial.trial.key
+        usual = evaluation_seconds(self._spec, trials, trial.trial)
+        if usual is None:
+            limit = UNKNOWN_SILENCE
+            comparison = ""
+        else:
+            limit = max(SHORTEST_SILENCE, TIMES * usual)
+            comparison = f", and such an evaluation takes {duration(usual)}"
+        attempt = (key, trial.started)
+        if silence < limit or attempt in self._said_silent:
+            return
+        self._said_silent.add(attempt)
+        self._say(
+            f"no news of {key} for {duration(silence)}{comparison}: see whether its process "
+            f"(ray::ImplicitFunc) still works, as `top` shows it, and Ray's logs in "
+            f"{self._logs}; Ctrl-C and `resume` start it again"
+        )
 
 
 def _fits(free: dict[str, float], share: Resources) -> bool:
+    """Return whether a trial's share fits in what a node has, or Ray has free."""
     return free.get("CPU", 0.0) >= share.cpus and free.get("GPU", 0.0) >= share.gpus
 
 
@@ -186,20 +220,24 @@ def _shown(share: Resources) -> str:
 
 
 def _free(share: Resources, free: dict[str, float]) -> str:
+    """Write how much Ray has free of what a trial takes: `2 CPU 1 are and 1 GPU 0 are`."""
     total = ray.cluster_resources()
     kinds = ("CPU", "GPU") if share.gpus else ("CPU",)
-    return " and ".join(
-        f"{total.get(kind, 0):g} {kind} {free.get(kind, 0):g} are" for kind in kinds
-    )
+    parts = [f"{total.get(kind, 0):g} {kind} {free.get(kind, 0):g} are" for kind in kinds]
+    return " and ".join(parts)
 
 
-def _logs(node: str) -> str:
-    """The folder of Ray's own logs on this machine; its default place where Ray does not say."""
-    sockets = [one["ObjectStoreSocketName"] for one in ray.nodes() if one["NodeID"] == node]
-    return str(Path(*sockets).parent.parent / "logs") if sockets else "/tmp/ray"
+def _logs(node_id: str) -> str:
+    """Return the folder of Ray's logs on this machine, its default one where Ray does not say."""
+    for node in ray.nodes():
+        if node["NodeID"] == node_id:
+            socket = Path(node["ObjectStoreSocketName"])
+            return str(socket.parent.parent / "logs")
+    return "/tmp/ray"
 
 
 def _little_shared_memory() -> str:
+    """Say in brackets that too little shared memory is free; "" where there is enough."""
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(SHARED_MEMORY).free
         if free < LITTLE_SHARED_MEMORY:

@@ -15,18 +15,21 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskKind, TaskSpec
+from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tasks.types.registry import type_of
+from elsa_tune.tasks.types.regression import BINS
+from elsa_tune.tasks.types.scores import chance
 from elsa_tune.training.data.row_checks import cleaned, row_findings, without_leaked
 from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
-from elsa_tune.training.metrics import chance
 
-REGRESSION_BINS = 10
 CHUNK = 1000  # texts handed to the tokenizer at once
 
 # Streams of randomness that must not follow one another.
-_SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
+_SUBSET = 0
+_EVALUATION = 1
+_SELECTION = 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
@@ -59,7 +62,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
-    """By name: train (the recipe's subset), evaluation, holdout if any, and the companions.
+    """Read by name: train (the recipe's subset), evaluation, holdout if any, and the companions.
 
     Raises DataError as `prepare` does.
     """
@@ -74,25 +77,27 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
 
 
 def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
-    """How many of these training rows the recipe takes, its holdout included. Raises DataError."""
+    """Return how many training rows the recipe takes, its holdout included. Raises DataError."""
     size = rows if recipe.train_size is None else recipe.train_size
     if size > rows:
         raise DataError(
-            f"train_size is {size:,}, but task '{task.name}' has {rows:,} training rows; give at "
-            "most so many, or leave it out for all of them"
+            f"train_size is {size:,}, but task '{task.name}' has {rows:,} training rows; "
+            f"give at most {rows:,}, or leave it out to use all of them"
         )
     return size
 
 
-def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> NDArray[np.int64]:
-    """An order of the rows [E] whose every prefix mirrors the whole: subsets by prefix are nested.
+def stratified_order(
+    strata: NDArray[np.int64], seed: int, stream: int = _SUBSET
+) -> NDArray[np.int64]:
+    """Order the rows [E] so that every prefix mirrors all of them: subsets by prefix are nested.
 
-    Class ids are strata; float labels are cut into ten bins of equal size first. Within a stratum
+    strata: of each row, as its type of task has them. Within a stratum
     the order is random; a stratum of n rows has its r-th row at place (r + 1/2) / n, so that a
     prefix of K rows holds K n / E of them, give or take one. The same everywhere for one seed.
     """
-    shuffled = _permutation(len(labels), seed, stream)
-    strata = _strata(labels)[shuffled]
+    shuffled = _permutation(len(strata), seed, stream)
+    strata = strata[shuffled]
     rank, sizes = _ranks(strata)
     # Equal places (strata of one size) keep the shuffled order, which is random.
     order = np.argsort((rank + 0.5) / sizes[strata], kind="stable")
@@ -106,7 +111,7 @@ def _permutation(count: int, seed: int, stream: int) -> NDArray[Any]:
 
 
 def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row its place within its stratum [E], from 0; and rows of each stratum."""
+    """Return each row's place within its stratum [E], from 0; and the rows of each stratum."""
     by_stratum = np.argsort(strata, kind="stable")
     sizes = np.bincount(strata)
     rank = np.empty(len(strata), dtype=np.int64)
@@ -114,19 +119,13 @@ def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return rank, sizes
 
 
-def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
-    if labels.dtype.kind == "i":
-        return labels.astype(np.int64)
-    ranks = np.argsort(np.argsort(labels, kind="stable"))
-    return ranks * REGRESSION_BINS // max(1, len(labels))
-
-
 def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
     source = task.source
     assert isinstance(source, FilesSource | DataSetSource) and source.evaluation_share is not None
-    share, rows = source.evaluation_share, len(every)
+    share = source.evaluation_share
+    rows = len(every)
     held_out = round(rows * share)
-    order = stratified_order(every.labels, seed, _EVALUATION)
+    order = stratified_order(type_of(task.kind).strata(every.labels), seed, _EVALUATION)
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
     what = "file" if isinstance(source, FilesSource) else "split with labels"
     note = (
@@ -139,16 +138,18 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
-    """The recipe's subset of the training rows: `train`, and `holdout` where it holds some out."""
+    """Return the recipe's subset of the training rows: `train`, and a `holdout` if it has one."""
     if recipe.train_size is None and recipe.holdout is None:
         return {"train": train}
     size = size_in_use(task, recipe, len(train))
-    chosen = stratified_order(train.labels, recipe.subset_seed)[:size]
+    strata = type_of(task.kind).strata(train.labels)
+    chosen = stratified_order(strata, recipe.subset_seed)[:size]
     if recipe.holdout is None:
         what = f"the subset of {size} rows (train_size)"
         part = train.part(chosen, what, train.notes)
         return {"train": replace(part, lost=train.lost)}
-    held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
+    of_bins = recipe.subset_seed if type_of(task.kind).strata_are_bins else None
+    held_out = _held_out(strata[chosen], recipe.holdout, of_bins)
     count = int(held_out.sum())
     note = (
         f"selection holdout: {count:,} of {size:,} training rows ({recipe.holdout:g}, stratified, "
@@ -158,26 +159,26 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     what = f"the remainder beside the holdout ({size - count} rows)"
     subset = train.part(chosen[~held_out], what, (*train.notes, note))
     holdout = train.part(chosen[held_out], "the holdout")
-    if task.kind is TaskKind.CLASSIFICATION:
+    if type_of(task.kind).has_classes:
         _check_classes(task, subset, holdout, recipe.holdout)
     return {"train": replace(subset, lost=train.lost), HOLDOUT: holdout}
 
 
 def _held_out(
-    labels: NDArray[Any], chosen: NDArray[np.int64], share: float, seed: int
+    strata: NDArray[np.int64], share: float, seed_of_bins: int | None
 ) -> NDArray[np.bool_]:
-    """Which of the chosen rows (a prefix of `stratified_order`) are held out.
+    """Return which of the rows, a prefix of `stratified_order`, are held out.
 
-    Within a stratum of the whole training set [E] every 1/share-th row in the order, so that a
-    larger prefix holds out what a smaller one does, and more. Of each class the nearest whole
-    number. Ten bins of floats are too small to be rounded alike: each begins at a random place.
+    strata: of these rows, as all training rows have them. Within a stratum every 1/share-th row in
+    the order, so that a larger prefix holds out what a smaller one does, and more. Of each class
+    the nearest whole number. Bins of values are too small to be rounded alike: with a
+    `seed_of_bins` each begins at a random place.
     """
-    strata = _strata(labels)[chosen]
     rank, sizes = _ranks(strata)
     start = np.full(len(sizes), 0.5)
-    if labels.dtype.kind != "i":
-        places = _permutation(REGRESSION_BINS, seed, _SELECTION)
-        start = ((places + 0.5) / REGRESSION_BINS)[: len(sizes)]
+    if seed_of_bins is not None:
+        places = _permutation(BINS, seed_of_bins, _SELECTION)
+        start = ((places + 0.5) / BINS)[: len(sizes)]
     before = np.floor(rank * share + start[strata])
     held_out: NDArray[np.bool_] = np.floor((rank + 1) * share + start[strata]) > before
     return held_out
@@ -197,7 +198,7 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
 
 
 def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
-    """The rows of a split, at least one, cut to `max_length` tokens."""
+    """Tokenise the rows of a split, at least one, cut to `max_length` tokens."""
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
@@ -246,7 +247,7 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """sha256 of everything that decides how a tokenizer splits texts; not of where it lies."""
+    """Return sha256 of everything that decides how a tokenizer splits texts, wherever it lies."""
     special = {
         "class": type(tokenizer).__name__,
         "special": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
-from elsa_tune.specs.task import TaskKind, TaskSpec, folded
+from elsa_tune.specs.task import TaskSpec, folded
+from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.tokens import HOLDOUT, Split
 
 # A larger share of rows that were left out is a finding; a smaller one stands in the notes.
@@ -33,7 +34,7 @@ Keys = NDArray[np.uint64]
 
 
 def text_keys(split: Split) -> Keys:
-    """Of each row's texts [E]; equal where they differ in case and blanks alone."""
+    """Return a key of each row's texts [E]: the same where they differ in case and blanks alone."""
     digests = bytearray()
     for texts in zip(*split.texts, strict=True):
         text = _BETWEEN_TEXTS.join(map(folded, texts))
@@ -42,32 +43,36 @@ def text_keys(split: Split) -> Keys:
 
 
 def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFinding, ...]:
-    """What is odd about the rows in use, the gravest first. splits: as `read_splits` gives them;
-    a holdout counts as training, for it chooses what is measured.
+    """Return what is odd about the rows in use, the gravest first.
+
+    splits: as `read_splits` gives them; a holdout counts as training, for it chooses what is
+    measured.
     """
-    evaluation, holdout = splits["evaluation"], splits.get(HOLDOUT)
+    evaluation = splits["evaluation"]
+    holdout = splits.get(HOLDOUT)
     training = splits["train"] if holdout is None else _together(splits["train"], holdout)
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
-    found = [*_leaked(task, by_name, keys)]
-    if task.kind is TaskKind.CLASSIFICATION:
-        found += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
+    findings = [*_leaked(task, by_name, keys)]
+    if type_of(task.kind).has_classes:
+        findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
         if split.lost is not None and split.lost.share > MUCH_LOST:
-            found.append(split.lost)
-    found += [*_repeated(by_name, keys), *_empty(task, by_name)]
+            findings.append(split.lost)
+    findings += [*_repeated(by_name, keys), *_empty(task, by_name)]
     order = list(FindingCode)
-    return tuple(sorted(found, key=lambda one: order.index(one.code)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.code)))
 
 
 def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
-    """The splits as they were read, training without the rows that the task drops.
+    """Return the splits as they were read, training without the rows that the task drops.
 
     What is evaluated stays as it is. Where it is still to be held out, it comes from what is left.
     Raises DataError where nothing is left.
     """
-    cleaning, train = task.cleaning, splits["train"]
-    if cleaning.drop_contradictions and task.kind is TaskKind.CLASSIFICATION:
+    cleaning = task.cleaning
+    train = splits["train"]
+    if cleaning.drop_contradictions and type_of(task.kind).has_classes:
         every = train
         if "evaluation" in splits:
             every = _together(train, splits["evaluation"])
@@ -81,7 +86,7 @@ def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
 
 
 def without_leaked(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
-    """The splits, training without rows whose text is evaluated, if the task drops them."""
+    """Return the splits, training without rows whose text is evaluated, if the task drops them."""
     train = splits["train"]
     if task.cleaning.drop_leaked and "evaluation" in splits:
         kept = ~np.isin(text_keys(train), text_keys(splits["evaluation"]))
@@ -90,7 +95,7 @@ def without_leaked(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Spl
 
 
 def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, field: str) -> Split:
-    """The kept training rows. field: of the task, without `drop_`, for the note."""
+    """Return the kept training rows. field: of the task, without `drop_`, for the note."""
     dropped = int((~kept).sum())
     if not dropped:
         return train
@@ -104,26 +109,29 @@ def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, fi
 
 
 def _together(first: Split, second: Split) -> Split:
-    texts = tuple([*one, *other] for one, other in zip(first.texts, second.texts, strict=True))
+    texts = tuple([*own, *more] for own, more in zip(first.texts, second.texts, strict=True))
     return Split(first.where, texts, np.concatenate([first.labels, second.labels]))
 
 
 def _row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
-    """Of text and label [E]."""
+    """Return keys of text and label [E]. labels: [E, ...]."""
     same_size = labels.astype(np.int64 if labels.dtype.kind == "i" else np.float64)
-    mixed: Keys = (keys ^ (same_size.view(np.uint64) + np.uint64(1))) * _MIXER
+    mixed = keys
+    for column in same_size.reshape(len(keys), -1).T:
+        bits = np.ascontiguousarray(column).view(np.uint64)
+        mixed = (mixed ^ (bits + np.uint64(1))) * _MIXER
     return mixed
 
 
 def _is_first(keys: Keys) -> NDArray[np.bool_]:
-    """Whether no earlier row has the same key [E]."""
+    """Return whether no earlier row has the same key [E]."""
     first = np.zeros(len(keys), dtype=np.bool_)
     first[np.unique(keys, return_index=True)[1]] = True
     return first
 
 
 def _contradicting_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
-    """Of the texts that have two labels or more, each once."""
+    """Return the keys of the texts that have two labels or more, each once."""
     different = _is_first(_row_keys(keys, labels))
     texts, labels_of_each = np.unique(keys[different], return_counts=True)
     return texts[labels_of_each > 1]
@@ -132,14 +140,15 @@ def _contradicting_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
 def _leaked(
     task: TaskSpec, splits: Mapping[str, Split], keys: Mapping[str, Keys]
 ) -> Iterator[RowFinding]:
-    training, evaluation = splits["training"], splits["evaluation"]
+    training = splits["training"]
+    evaluation = splits["evaluation"]
     leaked = np.isin(keys["evaluation"], keys["training"])
     if not leaked.any():
         return
-    there = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
-    trained = set(_rows(training, there))
+    leaking = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
+    trained = set(_rows(training, leaking))
     same_label = None
-    if task.kind is TaskKind.CLASSIFICATION:
+    if type_of(task.kind).has_classes:
         trained_rows = _row_keys(keys["training"], training.labels)
         same_label = int(
             np.isin(_row_keys(keys["evaluation"], evaluation.labels), trained_rows).sum()
@@ -183,14 +192,14 @@ def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator
 
 
 def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
-    rows = {
-        name: np.bincount(split.labels, minlength=task.outputs) for name, split in splits.items()
-    }
+    rows = {}
+    for name, split in splits.items():
+        rows[name] = np.bincount(split.labels, minlength=task.outputs)
     for code, where in (
         (FindingCode.CLASSES_NOT_EVALUATED, "evaluation"),
         (FindingCode.CLASSES_NOT_TRAINED, "training"),
     ):
-        lacking = [task.classes[one] for one in np.flatnonzero(rows[where] == 0)]
+        lacking = [task.classes[number] for number in np.flatnonzero(rows[where] == 0)]
         if lacking:
             yield RowFinding(
                 code=code, count=len(lacking), of=task.outputs, where=where, **named(lacking)
@@ -205,16 +214,20 @@ def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFind
                 count=sum(int(counts[ids].sum()) for counts in rows.values()),
                 of=sum(map(len, splits.values())),
                 where="training and evaluation",
-                **named([task.classes[one] for one in ids]),
+                **named([task.classes[number] for number in ids]),
             )
 
 
 def _alike(task: TaskSpec) -> list[int]:
-    """Classes that another one equals after blanks and case, the alike ones side by side."""
+    """Return the classes that equal another but for blanks and case, side by side."""
     groups: dict[str, list[int]] = {}
     for number, name in enumerate(task.classes):
         groups.setdefault(folded(name), []).append(number)
-    return [one for several in groups.values() if len(several) > 1 for one in several]
+    alike = []
+    for numbers in groups.values():
+        if len(numbers) > 1:
+            alike += numbers
+    return alike
 
 
 def _looks_missing(task: TaskSpec) -> list[int]:
@@ -222,10 +235,12 @@ def _looks_missing(task: TaskSpec) -> list[int]:
 
 
 def _empty(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
-    """Empty texts of pairs; a row without any text was left out when it was read."""
+    """Find empty texts of pairs; a row without any text was left out when it was read."""
     every = _together(*splits.values())
     blank = np.array([[not text.strip() for text in column] for column in every.texts])
-    columns = [name for name, one in zip(task.text_columns, blank, strict=True) if one.any()]
+    columns = [
+        name for name, is_blank in zip(task.text_columns, blank, strict=True) if is_blank.any()
+    ]
     if columns:
         yield RowFinding(
             code=FindingCode.EMPTY_TEXTS,

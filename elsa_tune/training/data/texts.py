@@ -3,32 +3,31 @@
 E is the number of rows of a split.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from huggingface_hub import constants
 
-from elsa_tune.errors import DataError, first_line, shortlist
-from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
     DataSetSource,
     EmbeddedSource,
     FilesSource,
     GlueSource,
-    TaskKind,
     TaskSpec,
-    folded,
 )
-from elsa_tune.tables.data_sets import read_data_set, split_table
-from elsa_tune.tables.table_file import Table, listing, read_table
-from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.tasks.data_sets import read_data_set, split_table
+from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.tasks.table_file import Table, listing, read_table
+from elsa_tune.tasks.types.registry import type_of
+from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.data.tokens import Split
-from elsa_tune.training.model.model_files import fetch
+from elsa_tune.training.hub import fetch
 
 MOST_LINES_SHOWN = 10
 _CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
@@ -39,7 +38,7 @@ _WAYS_OUT = (
 
 
 def read_texts(task: TaskSpec) -> dict[str, Split]:
-    """`train`, the companions by name, and `evaluation` where the task has one.
+    """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
     in the split's notes; one empty text of two is an empty text. Raises DataError for missing
@@ -54,7 +53,7 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
         case DataSetSource():
             texts = _data_set(task, task.source)
         case EmbeddedSource():
-            texts = read_standard_library(task.source.shuffled_labels)
+            texts = read_embedded(shuffled_labels=task.source.shuffled_labels)
     for split in texts.values():
         check_variety(task, split)
     return texts
@@ -66,10 +65,7 @@ def check_variety(task: TaskSpec, split: Split) -> None:
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
     if (split.labels == split.labels[0]).all():
-        what = f"value {split.labels[0]:g}; nothing can be learnt or scored"
-        if task.kind is TaskKind.CLASSIFICATION:
-            label = task.classes[int(split.labels[0])]
-            what = f"label '{label}'; a classification needs two classes"
+        what = type_of(task.kind).only_label(task, split.labels[0])
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
@@ -113,8 +109,9 @@ def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
-    """Where the files of these splits of `nyu-mll/glue:CONFIG` lie: in the hub's cache, or fetched
-    into it. Raises DataError within seconds where neither can be.
+    """Return the folder of these splits of `nyu-mll/glue:CONFIG`, fetched if it is not cached.
+
+    Raises DataError within seconds where it cannot be had.
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
     if (cached := _cached_folder(config, splits)) is not None:
@@ -137,7 +134,7 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
 
 
 def cached_tasks() -> list[str]:
-    """The tasks of GLUE that lie in the hub's cache: they need no download."""
+    """Return the tasks of GLUE that lie in the hub's cache: they need no download."""
     return [
         config
         for config, layout in LAYOUTS.items()
@@ -146,24 +143,24 @@ def cached_tasks() -> list[str]:
 
 
 def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
-    """The latest snapshot in the hub's cache that has all of these splits."""
+    """Return the latest snapshot in the hub's cache that has all of these splits."""
     folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
+    for folder in sorted(folders, key=lambda snapshot: snapshot.stat().st_mtime, reverse=True):
         if all(_hub_files(folder, config, split) for split in splits):
             return folder
     return None
 
 
 def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
-    """All of a split's, or none: the end of their names says how many there are."""
-    found = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
-    return found if found and found[0].stem.endswith(f"-{len(found):05}") else []
+    """Return all of a split's files, or none: the end of their names says how many there are."""
+    files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
+    return files if files and files[0].stem.endswith(f"-{len(files):05}") else []
 
 
 def _hub_table(task: TaskSpec, file: Path) -> Table:
-    """Labels as their texts, so that hub and files go through the same judgement; -1 stays -1."""
+    """Read labels as their texts, so that hub and files are judged alike; -1 stays -1."""
     table = read_table(file, "parquet", [*task.text_columns, task.label_column])
-    if task.kind is TaskKind.CLASSIFICATION:
+    if task.classes:
         names = {str(number): name for number, name in enumerate(task.classes)}
         labels = table.columns[task.label_column]
         table.columns[task.label_column] = [names.get(label or "", label) for label in labels]
@@ -181,13 +178,13 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
 
 
 def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
-    found = read_data_set(source.location, source.config, source.revision)
+    data_set = read_data_set(source.location, source.config, source.revision)
     wanted = [*task.text_columns, task.label_column]
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
         if split is not None:
-            splits[name] = to_split(task, [split_table(found, split, wanted)])
-    notes = found.notes
+            splits[name] = to_split(task, [split_table(data_set, split, wanted)])
+    notes = data_set.notes
     if str(source.evaluation).startswith("test"):
         notes += (
             f"no validation split: '{source.evaluation}' is evaluated, and chooses learning rate "
@@ -198,97 +195,86 @@ def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
 
 
 def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
-    """The complete rows of one or more tables, labels as ids or values; the rest are counted.
+    """Return the complete rows of one or more tables, labels as numbers; the rest are counted.
 
     layout: names the columns where they are not the task's.
     """
-    text_columns, label_column = (layout or task).text_columns, (layout or task).label_column
-    texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
-    labels: list[float] = []
+    columns = layout or task
+    names = (*columns.text_columns, columns.label_column)
+    missing_labels = task.cleaning.missing_labels
+    # Rows that the task itself leaves out are none that are lost.
+    meant = {_meant(columns.label_column, label) for label in missing_labels}
+    task_type = type_of(task.kind)
+    read_label = task_type.label_reader(task)
+    texts: tuple[list[str], ...] = tuple([] for _ in columns.text_columns)
+    labels: list[Any] = []
     notes: list[str] = []
-    reasons: Counter[str] = Counter()
-    ids = _label_ids(task)
+    lost: Counter[str] = Counter()
     for table in tables:
-        skipped: dict[str, list[int]] = {}
-        for line, reason in table.malformed:
-            skipped.setdefault(reason, []).append(line)
-        cells = [table.columns[name] for name in (*text_columns, label_column)]
-        for line, *row in zip(table.lines, *cells, strict=True):
-            lacks = _incomplete(text_columns, label_column, row, task.cleaning.missing_labels)
-            if lacks is not None:
-                skipped.setdefault(lacks, []).append(line)
-                continue
-            *row_texts, label = (cell or "" for cell in row)
-            labels.append(_label_number(task, ids, f"{table.path} line {line}", label))
+        rows, skipped = _sorted_out(table, names, missing_labels)
+        for line, *row_texts, label in rows:
+            labels.append(read_label(label, f"{table.path} line {line}"))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         notes += _skip_notes(table, skipped)
-        # Those that the task itself leaves out are none that are lost.
-        asked = {_meant(label_column, one) for one in task.cleaning.missing_labels}
-        reasons.update({why: len(lines) for why, lines in skipped.items() if why not in asked})
-    kind = np.float32 if task.kind is TaskKind.REGRESSION else np.int64
-    where = " + ".join(str(table.path) for table in tables)
-    lost = _lost(tables, reasons)
-    return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes), lost)
-
-
-def _incomplete(
-    texts: Sequence[str], label: str, row: Sequence[str | None], missing_labels: Sequence[str]
-) -> str | None:
-    """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
-    is_blank = [not (cell and cell.strip()) for cell in row]
-    if is_blank[-1] or all(is_blank[:-1]):
-        blank = [name for name, one in zip((*texts, label), is_blank, strict=True) if one]
-        return f"missing {', '.join(blank)}"
-    if label == "gold_label" and row[-1] == UNLABELLED:
-        return "the annotators agreed on no gold_label ('-')"
-    return _meant(label, str(row[-1])) if row[-1] in missing_labels else None
-
-
-def _meant(column: str, label: str) -> str:
-    """The reason for leaving out a row whose label means that there is none."""
-    return f"{column} is '{label}'"
-
-
-def _label_ids(task: TaskSpec) -> dict[str, int]:
-    """Class ids by label; with `merge_labels` by the label with case and blanks folded."""
-    if task.cleaning.merge_labels:
-        return {folded(name): number for number, name in enumerate(task.classes)}
-    return {name: number for number, name in enumerate(task.classes)}
-
-
-def _label_number(task: TaskSpec, ids: Mapping[str, int], where: str, label: str) -> float:
-    if task.kind is TaskKind.REGRESSION:
-        try:
-            value = float(label)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise DataError(
-                f"{where}: label '{label}' of task '{task.name}' is not a finite number"
-            )
-        return value
-    number = ids.get(folded(label) if task.cleaning.merge_labels else label)
-    if number is not None:
-        return float(number)
-    allowed = shortlist(f"'{name}'" for name in task.classes)
-    if label == "-1":
-        raise DataError(
-            f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
-            f"or scored on it. Give a labelled split (labels {allowed})"
-        )
-    alike = next((name for name in task.classes if folded(name) == folded(label)), None)
-    hint = f"; `merge_labels: true` takes it for '{alike}'" if alike is not None else ""
-    raise DataError(
-        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}{hint}"
+        for reason, lines in skipped.items():
+            if reason not in meant:
+                lost[reason] += len(lines)
+    return Split(
+        where=" + ".join(str(table.path) for table in tables),
+        texts=texts,
+        labels=np.asarray(labels, dtype=task_type.label_dtype),
+        notes=tuple(notes),
+        lost=_lost(tables, lost),
     )
 
 
+def _sorted_out(
+    table: Table, names: Sequence[str], missing_labels: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
+    """Return the rows that can be used, and the lines of the others by the reason.
+
+    A row is its line and its cells as texts. names: of the columns, the label's last.
+    """
+    skipped: dict[str, list[int]] = {}
+    for line, reason in table.malformed:
+        skipped.setdefault(reason, []).append(line)
+    rows: list[tuple[Any, ...]] = []
+    for line, *cells in zip(table.lines, *(table.columns[name] for name in names), strict=True):
+        lacks = _incomplete(names, cells, missing_labels)
+        if lacks is None:
+            rows.append((line, *(cell or "" for cell in cells)))
+        else:
+            skipped.setdefault(lacks, []).append(line)
+    return rows, skipped
+
+
+def _incomplete(
+    names: Sequence[str], cells: Sequence[str | None], missing_labels: Sequence[str]
+) -> str | None:
+    """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
+    is_blank = [not (cell and cell.strip()) for cell in cells]
+    if is_blank[-1] or all(is_blank[:-1]):
+        blank = [name for name, is_missing in zip(names, is_blank, strict=True) if is_missing]
+        return f"missing {', '.join(blank)}"
+    label = cells[-1]
+    if names[-1] == "gold_label" and label == UNLABELLED:
+        return "the annotators agreed on no gold_label ('-')"
+    if label in missing_labels:
+        return _meant(names[-1], str(label))
+    return None
+
+
+def _meant(column: str, label: str) -> str:
+    """Return the reason for leaving out a row whose label means that there is none."""
+    return f"{column} is '{label}'"
+
+
 def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
-    """The rows that were left out, the commonest reasons first."""
+    """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
-    ordered = sorted(reasons.items(), key=lambda one: -one[1])
+    ordered = sorted(reasons.items(), key=lambda counted: -counted[1])
     return RowFinding(
         code=FindingCode.ROWS_LOST,
         count=sum(reasons.values()),

@@ -1,7 +1,7 @@
 """Attention over packed tokens: each row attends to its own tokens and to nothing else.
 
 Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d = H / h; b rows, w
-tokens and n queries a row of one square.
+tokens and n queries a row of one bucket.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elsa_tune.training.forward.packed import Attention, PackedBatch, Square, gathered
+from elsa_tune.training.forward.packed import Attention, Bucket, PackedBatch, gathered
 
 # Sixteen bits of a random number decide whether an element is dropped: on a CPU torch draws a
 # complete one for each. So p is rounded to a multiple of 2^-16.
@@ -21,13 +21,11 @@ _DROPOUT_STEPS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """A layer's h heads. dropout: of the attention probabilities, 0 where nothing is dropped.
-    scaling: of the scores, usually d^-0.5.
-    """
+    """A layer's h heads."""
 
     count: int
-    dropout: float
-    scaling: float
+    dropout: float  # of the attention probabilities, 0 where nothing is dropped
+    scaling: float  # of the scores, usually d^-0.5
 
 
 def attend(
@@ -38,50 +36,60 @@ def attend(
     heads: Heads,
     position_bias: Tensor | None = None,
 ) -> Tensor:
-    """Context of every query, in the queries' order and shape.
+    """Return the context of every query, in the queries' order and shape.
 
     query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H].
     position_bias: added to the scaled scores, as `PackedModel.position_bias` gives it.
     """
-    whole = len(query) != len(batch)  # every token asks, or each row's first one only
-    if batch.layout.attention is Attention.ENDS:
+    every_token_asks = len(query) != len(batch)  # else each row's first one only
+    if batch.layout.attention is Attention.VARLEN:
         assert position_bias is None
-        return _by_ends(query, key, value, batch, heads, whole)
-    way = _in_group if batch.layout.attention is Attention.GROUPS else _by_torch
-    squares = batch.squares
-    tokens = [square.tokens for square in squares]
+        return _varlen(query, key, value, batch, heads)
+    attend_bucket = _explicit if batch.layout.attention is Attention.BUCKETED else _by_torch
+    buckets = batch.buckets
+    tokens = [bucket.tokens for bucket in buckets]
+    asking = tokens if every_token_asks else [bucket.rows for bucket in buckets]
     parts = zip(
-        squares,
-        _split(query, tokens if whole else [square.rows for square in squares]),
+        buckets,
+        _split(query, asking),
         _split(key, tokens),
         _split(value, tokens),
-        _biases(position_bias, squares, whole),
+        _biases(position_bias, buckets, every_token_asks),
         strict=True,
     )
     contexts = []
-    for square, q, k, v, bias in parts:
-        q = _padded(q, square, heads) if whole else q.view(square.rows, 1, heads.count, -1)
-        context = way(q, _padded(k, square, heads), _padded(v, square, heads), square, heads, bias)
+    for bucket, q, k, v, bias in parts:
+        if every_token_asks:
+            q = _padded(q, bucket, heads)
+        else:
+            q = q.view(bucket.rows, 1, heads.count, -1)
+        k = _padded(k, bucket, heads)
+        v = _padded(v, bucket, heads)
+        context = attend_bucket(q, k, v, bucket, heads, bias)
         context = context.reshape(-1, query.shape[1])
-        if whole and square.index is not None:
-            assert square.real is not None and square.padding is not None
-            context = gathered(context, square.real, square.index, square.padding.view(-1, 1))
+        if every_token_asks and bucket.index is not None:
+            assert bucket.real is not None and bucket.padding is not None
+            context = gathered(context, bucket.real, bucket.index, bucket.padding.view(-1, 1))
         contexts.append(context)
     return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
 
 
-def _by_ends(
-    query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads, whole: bool
-) -> Tensor:
-    """By flash attention's kernel for rows of different lengths. torch's public name for it
-    (torch.nn.attention.varlen) has no dropout.
+def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads) -> Tensor:
+    """Attend by flash attention's kernel for rows of different lengths.
+
+    torch's public name for it (torch.nn.attention.varlen) has no dropout.
     """
+    every_token_asks = len(query) != len(batch)
     q, k, v = (x.view(len(x), heads.count, -1) for x in (query, key, value))
     context: Tensor
     context, *_ = torch.ops.aten._flash_attention_forward(
-        *(q, k, v),
-        *(batch.ends if whole else batch.each, batch.ends),
-        *(batch.longest if whole else 1, batch.longest),
+        q,
+        k,
+        v,
+        batch.cu_seqlens if every_token_asks else batch.cu_cls_tokens,
+        batch.cu_seqlens,
+        batch.longest if every_token_asks else 1,
+        batch.longest,
         heads.dropout,
         is_causal=False,
         return_debug_mask=False,
@@ -95,43 +103,48 @@ def _split(x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
 
 
 def _biases(
-    position_bias: Tensor | None, squares: Sequence[Square], whole: bool
+    position_bias: Tensor | None, buckets: Sequence[Bucket], every_token_asks: bool
 ) -> Sequence[Tensor | None]:
-    """The part of a position bias that each square's queries need."""
+    """Return the part of a position bias that each bucket's queries need."""
     if position_bias is None:
-        return [None] * len(squares)
-    # A layer's gradients add up before they meet other layers', from the first square on.
+        return [None] * len(buckets)
+    # A layer's gradients add up before they meet other layers', from the first bucket on.
     own = position_bias.view_as(position_bias)
-    widths = [square.width for square in reversed(squares)]
-    return [own[..., : width if whole else 1, :width] for width in widths][::-1]
+    biases = []
+    for bucket in reversed(buckets):
+        queries = bucket.width if every_token_asks else 1
+        biases.append(own[..., :queries, : bucket.width])
+    return biases[::-1]
 
 
-def _padded(x: Tensor, square: Square, heads: Heads) -> Tensor:
-    """[b, w, h, d] of x [.., H]; padding repeats its row's first token, and gets no gradient."""
-    if square.index is not None:
-        assert square.real is not None
-        x = gathered(x, square.index, square.real)
-    return x.view(square.rows, square.width, heads.count, -1)
+def _padded(x: Tensor, bucket: Bucket, heads: Heads) -> Tensor:
+    """Return [b, w, h, d] of x [.., H]; padding repeats its row's first token, without gradient."""
+    if bucket.index is not None:
+        assert bucket.real is not None
+        x = gathered(x, bucket.index, bucket.real)
+    return x.view(bucket.rows, bucket.width, heads.count, -1)
 
 
 def _by_torch(
-    q: Tensor, k: Tensor, v: Tensor, square: Square, heads: Heads, bias: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
 ) -> Tensor:
-    """Context [b, n, h, d] by torch's kernels. bias: has the square's own in it."""
+    """Return the context [b, n, h, d] by torch's kernels. bias: the bucket's own is in it."""
     return F.scaled_dot_product_attention(
-        *(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),
-        attn_mask=square.bias if bias is None else bias,
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=bucket.bias if bias is None else bias,
         dropout_p=heads.dropout,
         scale=heads.scaling,
     ).transpose(1, 2)
 
 
-def _in_group(
-    q: Tensor, k: Tensor, v: Tensor, square: Square, heads: Heads, bias: Tensor | None
+def _explicit(
+    q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
 ) -> Tensor:
-    """Context [b, n, h, d] with explicit gradients. bias: [h, n, w]."""
+    """Return the context [b, n, h, d] with explicit gradients. bias: [h, n, w]."""
     by_head = (x.permute(2, 0, 1, 3).contiguous() for x in (q, k, v))
-    context: Tensor = _Attended.apply(*by_head, square.bias, bias, heads)  # type: ignore[no-untyped-call]  # untyped
+    context: Tensor = _Attended.apply(*by_head, bucket.bias, bias, heads)  # type: ignore[no-untyped-call]  # untyped
     return context.permute(1, 2, 0, 3)
 
 
@@ -148,7 +161,10 @@ class _Attended(torch.autograd.Function):
         bias: Tensor | None,
         heads: Heads,
     ) -> Tensor:
-        """q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w]."""
+        """Return the context [h, b, n, d].
+
+        q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w].
+        """
         scores = (q @ k.transpose(2, 3)).float().mul_(heads.scaling)  # [h, b, n, w]
         if padding is not None:
             scores += padding.squeeze(1)
@@ -174,7 +190,7 @@ class _Attended(torch.autograd.Function):
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:
-    """Bool mask of the shape of `like`, False with probability p; from torch's global generator."""
+    """Draw a bool mask of the shape of `like`, False with probability p, from torch's generator."""
     count = like.numel()
     # Each 64-bit number gives four lanes; from -2^63 on, so that the sign bit is random too.
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
@@ -183,7 +199,10 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
 
 
 def drop(x: Tensor, mask: Tensor | None, p: float) -> Tensor:
-    """x where the mask keeps it, scaled so that the mean stays; 0 elsewhere. No mask keeps all."""
+    """Return x where the mask keeps it, scaled so that the mean stays, 0 elsewhere.
+
+    No mask keeps all.
+    """
     if mask is None:
         return x
     really = round(p * _DROPOUT_STEPS) / _DROPOUT_STEPS

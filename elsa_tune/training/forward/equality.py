@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.adapt.trainable import Trainable, frozen_modules
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
@@ -21,23 +21,21 @@ from elsa_tune.training.forward.packed_model import PackedModel, has_position_bi
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.machine import has_flash_attention, is_out_of_memory
 from elsa_tune.training.model.encoder import loaded_checkpoint
-from elsa_tune.training.model.parts import layer_list, prefix_modules
+from elsa_tune.training.model.parts import layer_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32`, `tf32` or `bf16`. keeps_words: the word table stays
-    complete, for a model that is saved.
-    """
+    """What decides how a trial's model is run."""
 
-    depth: FreezeDepth
+    trainable: Trainable
     recipe: Recipe
-    precision: str
+    precision: str  # as resolved: `fp32`, `tf32` or `bf16`
     device: torch.device
-    name: str
-    depths: Sequence[int] = ()
-    keeps_words: bool = False
+    name: str  # for whoever lists what is kept
+    # The first trained layers of other candidates, whose prefixes the search will want, too.
+    others: Sequence[int] = ()
+    keeps_words: bool = False  # the word table stays complete, for a model that is saved
 
     @property
     def autocast(self) -> bool:
@@ -45,7 +43,7 @@ class Setting:
         return self.precision == "bf16"
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
-        """In which forward passes run."""
+        """Return the context in which forward passes run."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
 
 
@@ -59,10 +57,12 @@ _found: dict[tuple[Any, ...], str | None] = {}
 def _asked_once(
     what: str, data: TaskData, setting: Setting, test: Callable[[], str | None]
 ) -> str | None:
-    """What a test of what runs fast finds: asked of every checkpoint, depth and way of training
-    once a process, on a few short rows, in exact arithmetic. An error is an answer too.
+    """Return what a test of what runs fast finds.
+
+    It is run once a process for every checkpoint, candidate and way of training, on a few short
+    rows, in exact arithmetic. An error is an answer too.
     """
-    way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
+    way = (setting.trainable, setting.recipe.frozen_dropout, setting.recipe.pooling)
     key = (what, loaded_checkpoint(), data.padding_side, *way, setting.device)
     if key not in _found:
         products = torch.get_float32_matmul_precision()
@@ -82,14 +82,15 @@ def _asked_once(
 
 
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why packed tokens would not give what the model gives; None where they do."""
-    fast = partial(PackedModel, depth=setting.depth, pooling=setting.recipe.pooling)
+    """Return why packed tokens would not give what the model gives; None where they do."""
+    begin = setting.trainable.first_trained_layer
+    fast = partial(PackedModel, begin=begin, pooling=setting.recipe.pooling)
     test = partial(_difference, model, data, setting, fast)
     return _asked_once("on packed tokens", data, setting, test)
 
 
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why padded batches behind the frozen layers would not give what the model gives, or None."""
+    """Return why padded batches behind kept layers would not give what the model gives, or None."""
     test = partial(_difference, model, data, setting, partial(PaddedModel, data=data))
     return _asked_once("behind kept layers", data, setting, test)
 
@@ -101,27 +102,31 @@ def _difference(
     setting: Setting,
     fast: Callable[[PreTrainedModel], PackedModel | PaddedModel],
 ) -> str | None:
-    """How the logits of what runs fast differ from the whole model's, on a few rows."""
-    (whole, whole_prefix), (ours, our_prefix) = (_calm_copy(model, setting) for _ in range(2))
+    """Return how the logits of what runs fast differ from the model's, on a few rows, or None."""
+    complete, complete_prefix = _calm_copy(model, setting)
+    ours, our_prefix = _calm_copy(model, setting)
     runs = fast(ours)
     rows = data.evaluation.take(_probe_rows(data.evaluation))
     numbers = np.arange(len(rows))
     batch = runs.batch(rows, numbers)
     inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
-    n, given = min(setting.depth.frozen_layers, runs.deepest), None
+    frozen_dropout = setting.recipe.frozen_dropout
+    n = min(setting.trainable.first_trained_layer, runs.deepest)
+    given = None
     if n > 0:
         [(_, hidden)] = runs.behind(rows, numbers, [n])
         given = hidden[batch.places]
-        if not setting.recipe.frozen_dropout:
+        if not frozen_dropout:
             runs.drop_prefix(n)
     for training in (False, True):
-        whole.train(training)
+        complete.train(training)
         runs.train(training)
-        for module in (*whole_prefix, *our_prefix):
+        for module in (*complete_prefix, *our_prefix):
             module.eval()
-        expected = whole(**inputs).logits.float()
-        found = runs(batch, None if training and setting.recipe.frozen_dropout else given).float()
-        off = float((expected - found).abs().max())
+        expected = complete(**inputs).logits.float()
+        # With dropout in frozen layers, only evaluation reads what was kept.
+        reads = None if training and frozen_dropout else given
+        off = float((expected - runs(batch, reads).float()).abs().max())
         if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"
@@ -129,22 +134,23 @@ def _difference(
 
 
 def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
-    """A copy of a model without the randomness of what trains, and its frozen prefix. It can be
-    taken apart while the other stays whole; both share their weights.
+    """Return a copy of a model without the randomness of what trains, and its frozen prefix.
+
+    It can be taken apart while the other stays complete; both share their weights.
 
     A dropout that is in neither would act on hidden states that a cache gives, and then what runs
     fast must be found to differ.
     """
     copied = twin(model)
-    trained: list[nn.Module] = [copied]
+    behind_prefix: list[nn.Module] = [copied]
     prefix: list[nn.Module] = []
-    if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
+    if not (setting.recipe.frozen_dropout or setting.trainable.embeddings_train):
         base = copied.base_model
-        trained = [child for child in copied.children() if child is not base]
-        trained += [child for name, child in base.named_children() if "pool" in name.lower()]
-        trained += list(layer_list(copied))[setting.depth.frozen_layers :]
-        prefix = prefix_modules(copied, setting.depth)
-    for module in trained:
+        behind_prefix = [child for child in copied.children() if child is not base]
+        behind_prefix += [child for name, child in base.named_children() if "pool" in name.lower()]
+        behind_prefix += list(layer_list(copied))[setting.trainable.first_trained_layer :]
+        prefix = frozen_modules(copied, setting.trainable)
+    for module in behind_prefix:
         for dropout in module.modules():
             if isinstance(dropout, nn.Dropout):
                 dropout.p = 0.0
@@ -152,7 +158,7 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
 
 
 def twin(model: PreTrainedModel) -> Any:
-    """A copy that can be taken apart, around the same weights."""
+    """Return a copy that can be taken apart, around the same weights."""
     shared: dict[int, Any] = {id(p): p for p in model.parameters()}
     shared |= {id(b): b for b in model.buffers()}
     return copy.deepcopy(model, shared)
@@ -161,22 +167,23 @@ def twin(model: PreTrainedModel) -> Any:
 def packed_layout(
     model: PreTrainedModel, data: TaskData, setting: Setting
 ) -> tuple[Layout, list[str]]:
-    """The fastest layout of packed rows for this model on this device, and a note where the device
-    has a faster one that does not give the same.
+    """Return the fastest layout of packed rows for this model on this device.
+
+    With it a note where the device has a faster one that does not give the same.
     """
     dtype = torch.bfloat16 if setting.autocast else torch.float32
     layout = Layout.plain(setting.device, dtype)
-    if not _attends_by_ends(model, setting):
+    if not _attends_varlen(model, setting):
         return layout, []
-    test = partial(_ends_difference, model, data, setting)
-    doubt = _asked_once("by the ends of rows", data, setting, test)
+    test = partial(_varlen_difference, model, data, setting)
+    doubt = _asked_once("by varlen attention", data, setting, test)
     if doubt is not None:
-        return layout, [f"attention in a padded square: {doubt}"]
-    return replace(layout, attention=Attention.ENDS), []
+        return layout, [f"attention on padded rows: {doubt}"]
+    return replace(layout, attention=Attention.VARLEN), []
 
 
-def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
-    """Whether this GPU has flash attention that takes this model's heads."""
+def _attends_varlen(model: PreTrainedModel, setting: Setting) -> bool:
+    """Return whether this GPU has flash attention that takes this model's heads."""
     if setting.device.type != "cuda" or not setting.autocast:
         return False
     size = model.config.hidden_size // model.config.num_attention_heads
@@ -188,13 +195,16 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
     )
 
 
-def _ends_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Of attention alone: in bf16 a whole model's would tell little. Gradients are compared too."""
-    rows, config = data.evaluation, model.config
+def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+    """Return how varlen attention differs from padded attention, gradients included, or None.
+
+    Of attention alone: in bf16 a complete model's difference would tell little."""
+    rows = data.evaluation
+    config = model.config
     size = config.hidden_size // config.num_attention_heads
     heads = Heads(config.num_attention_heads, 0.0, size**-0.5)
     outcomes = []
-    for attention in (Attention.SQUARE, Attention.ENDS):
+    for attention in (Attention.PADDED, Attention.VARLEN):
         layout = Layout(setting.device, attention, torch.bfloat16)
         batch = pack(rows, _probe_rows(rows), layout)
         draw = torch.Generator(setting.device).manual_seed(0)
@@ -204,19 +214,20 @@ def _ends_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -
             return torch.randn(shape, generator=draw, device=setting.device).bfloat16()
 
         q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
-        found = torch.cat(
-            [attend(q, k, v, batch, heads), attend(batch.firsts(q), k, v, batch, heads)]
-        )
-        outcomes.append((found.detach(), *torch.autograd.grad(found, (q, k, v), drawn(len(found)))))
-    for expected, found in zip(*outcomes, strict=True):
-        off = float((expected - found).float().abs().max() / expected.float().abs().max())
+        every_token = attend(q, k, v, batch, heads)
+        cls_tokens = attend(batch.cls_tokens(q), k, v, batch, heads)
+        context = torch.cat([every_token, cls_tokens])
+        gradients = torch.autograd.grad(context, (q, k, v), drawn(len(context)))
+        outcomes.append((context.detach(), *gradients))
+    for padded, varlen in zip(*outcomes, strict=True):
+        off = float((padded - varlen).float().abs().max() / padded.float().abs().max())
         if not off <= _BF16_TOLERANCE:
             return f"it differs by {off:.2g} of its largest value"
     return None
 
 
 def _probe_rows(rows: TokenRows) -> IndexArray:
-    """A few short rows of different lengths."""
+    """Choose a few short rows of different lengths."""
     by_length = np.argsort(rows.lengths, kind="stable")
     lengths = rows.lengths[by_length]
     places = {0, *(int(np.searchsorted(lengths, n)) for n in (8, 14, 24))}

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
 from elsa_tune.training.data.tokens import IndexArray, Indices, TaskData, TokenRows
 from elsa_tune.training.forward.attention import Heads, attend
@@ -24,19 +23,19 @@ from elsa_tune.training.model.parts import layer_list
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A kind of layer by its modules' names. Whether what comes out is right is for a test to say
-    (`equality.py`), never for a list. projections: to query, key and value, in `attention`. heads:
-    the name of their number there. behind: what runs on the attention's context, of (layer,
-    context, hidden states of those that asked).
+    """A kind of layer, by the names of its modules.
+
+    Whether what comes out is right is for a test to say (`equality.py`), never for a list.
     """
 
     attention: str
-    projections: tuple[str, str, str]
-    heads: str
+    projections: tuple[str, str, str]  # to query, key and value, in `attention`
+    heads: str  # the name of their number there
+    # Runs on the attention's context: of (layer, context, hidden states of those that asked).
     behind: Callable[[Any, Tensor, Tensor], Tensor]
 
     def fits(self, layer: nn.Module) -> bool:
-        """Whether the layer's attention has these modules."""
+        """Return whether the layer's attention has these modules."""
         modules = dict(layer.named_modules())
         return all(f"{self.attention}.{name}" in modules for name in self.projections)
 
@@ -45,20 +44,21 @@ class Block:
         layer: nn.Module,
         hidden: Tensor,
         batch: PackedBatch,
-        firsts: bool,
+        cls_only: bool,
         bias: Tensor | None,
     ) -> Tensor:
-        """The layer on hidden states [P, H]: [P, H], or [B, H] where only each row's first token is
-        wanted. bias: of positions, where the architecture has one.
+        """Run the layer on hidden states [P, H]; return [P, H], or [B, H] for first tokens only.
+
+        bias: of positions, where the architecture has one.
         """
         attention: Any = layer.get_submodule(self.attention)
-        asking = batch.firsts(hidden) if firsts else hidden
+        asking = batch.cls_tokens(hidden) if cls_only else hidden
         read = batch.operand(hidden)
         query, key, value = (getattr(attention, name) for name in self.projections)
         count = getattr(attention, self.heads)
         dropout = attention.dropout.p if attention.training else 0.0
         context = attend(
-            query(asking if firsts else read),
+            query(asking if cls_only else read),
             key(read),
             value(read),
             batch,
@@ -112,8 +112,6 @@ class PackedModel(nn.Module):
     Embeddings and layers are the model's own modules, called one by one; what stands behind them is
     the model without them, so every head of Transformers stays as it is. It gets each row's first
     token only, or the mean: the last layer computes no more of the others than keys and values.
-    deepest: the last layer that it can begin behind, L. word_numbers: the word table's rows by
-    token id, where some were left out.
     """
 
     how: ClassVar[str] = "packed"
@@ -121,11 +119,14 @@ class PackedModel(nn.Module):
     def __init__(
         self,
         model: PreTrainedModel,
-        depth: FreezeDepth,
+        begin: int,
         pooling: Pooling = Pooling.HEAD,
         layout: Layout | None = None,
     ) -> None:
-        """layout: of the batches that it packs, by default the plain one of the model's device.
+        """Take the model apart.
+
+        begin: the layer, from 0, that reads the hidden states that will be given, if any are.
+        layout: of the batches that it packs, by default the plain one of the model's device.
 
         Raises ValueError for an architecture whose layers it cannot run.
         """
@@ -139,7 +140,7 @@ class PackedModel(nn.Module):
             raise ValueError("packed tokens are not known for its kind of layers or embeddings")
         self._block = block
         self.layout = layout or Layout.plain(model.device)
-        self.depth = depth
+        self._begin = begin
         self._reads_mean = pooling is Pooling.MEAN
         # A table with a padding row (RoBERTa's) begins counting behind it.
         self._first_position = 0 if table.padding_idx is None else table.padding_idx + 1
@@ -147,9 +148,10 @@ class PackedModel(nn.Module):
         self.embeddings: nn.Module | None = embeddings
         self.project: nn.Module | None = getattr(base, "embeddings_project", None)
         self.layers = nn.ModuleList(layers)
-        self.first_layer = 0
+        self.first_layer = 0  # of those that are left
+        # The word table's rows by token id, where some were left out.
         self.word_numbers: IndexArray | None = None
-        self.deepest = len(layers)
+        self.deepest = len(layers)  # the last layer that it can begin behind
         has_bias = has_position_bias(model)
         self._bias_of_width = base.encoder.compute_position_bias if has_bias else None
         base.embeddings = Passthrough()
@@ -165,11 +167,11 @@ class PackedModel(nn.Module):
         self.first_layer = layers
 
     def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
-        """These rows of a split as this model attends them."""
+        """Return these rows of a split as this model attends them."""
         return pack(rows, indices, self.layout, self.word_numbers)
 
     def embed(self, batch: PackedBatch) -> Tensor:
-        """Hidden states [P, H] in front of layer 0."""
+        """Return hidden states [P, H] in front of layer 0."""
         assert self.embeddings is not None
         given = {
             "input_ids": batch.ids[None],
@@ -184,39 +186,45 @@ class PackedModel(nn.Module):
         return hidden[0]  # type: ignore[no-any-return]  # untyped
 
     def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
-        """What the architecture adds to all scores by the places of query and key in their row, if
-        anything: [h, W, W] for the longest row, or, with the square's own bias, [B or 1, h, W, W].
+        """Return what the architecture adds to scores by the places of query and key in their row.
+
+        [h, W, W] for the longest row, or, with the one bucket's own bias, [B or 1, h, W, W]; None
+        where the architecture adds nothing.
         """
         if self._bias_of_width is None:
             return None
         # It looks at the shape only, [1, W, H].
         bias: Tensor = self._bias_of_width(hidden.new_empty((1, batch.longest, 1)))
-        if batch.layout.attention is Attention.GROUPS:
+        if batch.layout.attention is Attention.BUCKETED:
             return bias[0]
-        [square] = batch.squares
+        [bucket] = batch.buckets
         bias = bias.to(batch.layout.dtype)
-        return bias if square.bias is None else bias + square.bias
+        return bias if bucket.bias is None else bias + bucket.bias
 
     def _hidden(
-        self, batch: PackedBatch, given: Tensor | None = None, firsts: bool = False
+        self, batch: PackedBatch, given: Tensor | None = None, cls_only: bool = False
     ) -> Iterator[Tensor]:
-        """Hidden states [P, H] behind the embeddings, or those given behind layer N, then behind
-        each layer in turn. firsts: the last layer's are [B, H], each row's first token.
+        """Yield hidden states [P, H] in front of the first layer that runs, then behind each layer.
+
+        given: what the layer `begin` reads. cls_only: the last layer's are [B, H], each row's first
+        token.
         """
         hidden = self.embed(batch) if given is None else given
         bias = self.position_bias(hidden, batch)
         yield hidden
-        for index in range(0 if given is None else self.depth.frozen_layers, self.deepest):
+        for index in range(0 if given is None else self._begin, self.deepest):
             layer = self.layers[index - self.first_layer]
-            last = index == self.deepest - 1
-            hidden = self._block.run(layer, hidden, batch, firsts and last, bias)
+            is_last = index == self.deepest - 1
+            hidden = self._block.run(layer, hidden, batch, cls_only and is_last, bias)
             yield hidden
 
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """(N, hidden states [tokens, H] behind layer N) of consecutive rows of a split, for each
-        wanted N, ascending, tokens in the split's order. Each is handed on before the next runs.
+        """Yield (N, hidden states [tokens, H] behind N layers) of consecutive rows of a split.
+
+        For each wanted N, ascending, tokens in the split's order. Each is handed on before the next
+        layer runs.
         """
         batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
@@ -227,20 +235,20 @@ class PackedModel(nn.Module):
                 yield n, in_order
 
     def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
-        """Logits [B, C] in the batch's order.
+        """Return logits [B, C] in the batch's order.
 
-        given: hidden states [P, H] behind layer N, else they are computed from the tokens.
+        given: hidden states [P, H] that layer `begin` reads; else computed from the tokens.
         """
-        [hidden] = deque(self._hidden(batch, given, firsts=not self._reads_mean), maxlen=1)
+        [hidden] = deque(self._hidden(batch, given, cls_only=not self._reads_mean), maxlen=1)
         if self._reads_mean:
             hidden = row_means(hidden, batch)
-        elif self.depth.frozen_layers == self.deepest and given is not None:
-            hidden = batch.firsts(hidden)
+        elif self._begin == self.deepest and given is not None:
+            hidden = batch.cls_tokens(hidden)
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
 
 
 def has_position_bias(model: PreTrainedModel) -> bool:
-    """Whether a table of relative positions, shared by all layers, adds to scores, as MPNet's."""
+    """Return whether a table of relative positions adds to all layers' scores, as MPNet's."""
     return hasattr(getattr(model.base_model, "encoder", None), "compute_position_bias")
 
 

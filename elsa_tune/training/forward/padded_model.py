@@ -37,11 +37,15 @@ class PaddedModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel, data: TaskData) -> None:
         super().__init__()
-        self.model, self._data = model, data
+        self.model = model
+        self._data = data
         self.deepest = len(layer_list(model)) - 1
 
     def drop_prefix(self, layers: int) -> None:
-        """As `PackedModel.drop_prefix`. Raises ValueError where embeddings are no module."""
+        """Drop what `PackedModel.drop_prefix` drops.
+
+        Raises ValueError where embeddings are no module.
+        """
         base: Any = self.model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError("its embeddings are not a module of their own")
@@ -49,41 +53,41 @@ class PaddedModel(nn.Module):
         base.embeddings = Passthrough()
 
     def batch(self, rows: TokenRows, indices: Indices) -> PaddedBatch:
-        """These rows of a split."""
+        """Return these rows of a split."""
         return tokens.pad_batch(rows, indices, self._data, self.model.device)
 
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
-        """As `PackedModel.behind`, of the complete model."""
+        """Return what `PackedModel.behind` yields, of the complete model."""
         base = int(rows.offsets[chunk[0]])
         count = int(rows.offsets[chunk[-1] + 1]) - base
-        found: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
         for start in range(0, len(chunk), _ROWS):
             batch = self.batch(rows, by_length[start : start + _ROWS])
             # Numbers from the host: a GPU would be waited for to count those of a mask.
-            there = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
-            real = there["real"]
+            on_device = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
+            real = on_device["real"]
             place = batch.places.view(-1)[real] - base
             for n, hidden in self._hidden(batch, wanted).items():
-                if n not in found:
-                    found[n] = hidden.new_empty((count, hidden.shape[-1]))
-                found[n][place] = hidden.flatten(0, 1)[real]
-        return sorted(found.items())
+                if n not in states:
+                    states[n] = hidden.new_empty((count, hidden.shape[-1]))
+                states[n][place] = hidden.flatten(0, 1)[real]
+        return sorted(states.items())
 
     @torch.inference_mode()
     def _hidden(self, batch: PaddedBatch, wanted: Collection[int]) -> dict[int, Tensor]:
-        """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
+        """Return hidden states [B, T, H] behind N layers for each wanted N, in the model's mode.
 
         What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
         N = L what the encoder gives its head, a last norm included.
         """
-        found: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         layers = layer_list(self.model)
 
         def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            found[number] = args[0] if args else kwargs["hidden_states"]
+            states[number] = args[0] if args else kwargs["hidden_states"]
             if number == max(wanted):
                 raise _EnoughError
 
@@ -95,7 +99,7 @@ class PaddedModel(nn.Module):
         try:
             with masks_without_asking(self.model.device):
                 if len(layers) in wanted:
-                    found[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
+                    states[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
                 else:
                     self.model(**batch.inputs)
         except _EnoughError:
@@ -103,10 +107,10 @@ class PaddedModel(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
-        return found
+        return states
 
     def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:
-        """Logits [B, C]. given: hidden states [B, T, H] behind the layers that were dropped."""
+        """Return logits [B, C]. given: hidden states [B, T, H] behind the dropped layers."""
         inputs = dict(batch.inputs)
         if given is not None:
             # At padding stands the row's first token: finite, and attended by nobody.
@@ -125,8 +129,10 @@ def _of_every_batch(make: Callable[..., Any], **how: Any) -> Any:
 
 @contextlib.contextmanager
 def masks_without_asking(device: torch.device) -> Iterator[None]:
-    """Transformers looks into a batch's mask before it makes one for attention, and a GPU's queue
-    would have to run empty for the answer: there it makes one for every batch.
+    """Let transformers make a mask for every batch of a GPU.
+
+    Otherwise it looks into a batch's mask first, and the GPU's queue would have to run empty for
+    the answer.
     """
     if device.type == "cpu":
         yield

@@ -7,7 +7,6 @@ written anew or evicted like any other. Nothing is written or deleted through a 
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from elsa_tune.errors import UsageError
 from elsa_tune.files import cache_dir
+from elsa_tune.locks import is_locked, open_locked
 
 BUDGET_VARIABLE = "ELSA_TUNE_PREFIX_CACHE_GB"
 DEFAULT_BUDGET_GB = 20.0
@@ -45,7 +45,7 @@ class NotKeptError(Exception):
 
 
 def budget_bytes() -> int:
-    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError for no number."""
+    """Return $ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         gigabytes = float(text) if text else DEFAULT_BUDGET_GB
@@ -58,9 +58,9 @@ def budget_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What an entry must hold. tokens: of each split, by name."""
+    """What an entry must hold."""
 
-    tokens: Mapping[str, int]
+    tokens: Mapping[str, int]  # of each split, by name
     hidden_size: int
     dtype: torch.dtype
 
@@ -72,21 +72,21 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySummary:
-    """One entry as `elsa-tune cache ls` shows it. last_used: seconds since the epoch."""
+    """One entry as `elsa-tune cache ls` shows it."""
 
     key: str
     what: str
     bytes: int
-    last_used: float
+    last_used: float  # seconds since the epoch
     in_use: bool
 
 
 @dataclass(slots=True)
 class Reading:
-    """Hidden states [tokens, H] by split. file: the entry that is read, locked against eviction."""
+    """Hidden states that are read instead of computed."""
 
-    hidden: dict[str, Tensor] = field(default_factory=dict)
-    file: BinaryIO | None = None
+    hidden: dict[str, Tensor] = field(default_factory=dict)  # [tokens, H] by split
+    file: BinaryIO | None = None  # the entry that is read, locked against eviction
 
     def close(self) -> None:
         """Let go of them; the tensors must not be used any more."""
@@ -103,15 +103,14 @@ class PrefixStore:
         self.budget = budget_bytes()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
-        """An entry to read, None where there is none or a damaged one. Waits for who writes it.
+        """Return an entry to read, None for none or a damaged one. Waits for who writes it.
 
         Its size is compared at every opening, its checksum at the first one by this process.
         """
         entry = self.folder / key
         with contextlib.suppress(*_NO_FACTS), contextlib.ExitStack() as opened:
-            file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
-            # Without a name it was evicted between opening and locking.
-            if os.fstat(file.fileno()).st_nlink and _is_sound(entry, file, shape):
+            file = opened.enter_context(open_locked(entry, shared=True))
+            if _is_sound(entry, file, shape):
                 os.utime(file.fileno())
                 opened.pop_all()
                 return Reading(_mapped(file, shape), file)
@@ -119,9 +118,9 @@ class PrefixStore:
 
     @contextlib.contextmanager
     def building(self, what: str) -> Iterator[None]:
-        """Only one process of the node builds `what` at a time; the others wait here."""
+        """Let only one process of the node build `what` at a time; the others wait here."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder / f"{what}.lock", fcntl.LOCK_EX, "ab"):
+        with open_locked(self.folder / f"{what}.lock", "ab"):
             yield
 
     def make_room(self, wanted: int) -> None:
@@ -148,10 +147,12 @@ class PrefixStore:
 
     @contextlib.contextmanager
     def writing(self, key: str, what: str, shape: Shape) -> Iterator[Callable[[Tensor], None]]:
-        """Takes the rows [tokens, H] of an entry block by block, in the order of the shape's
-        splits. The entry can be read afterwards only; one of that name is replaced. Raises OSError.
+        """Take the rows [tokens, H] of an entry block by block, in the order of the shape's splits.
+
+        The entry can be read afterwards only; one of that name is replaced. Raises OSError.
         """
-        entry, crc = self.folder / key, 0
+        entry = self.folder / key
+        crc = 0
         self.folder.mkdir(parents=True, exist_ok=True)
         entry.unlink(missing_ok=True)  # whoever reads it keeps it
 
@@ -161,7 +162,7 @@ class PrefixStore:
             file.write(data)
             crc = zlib.crc32(data, crc)
 
-        with _locked(entry, fcntl.LOCK_EX, "xb") as file:
+        with open_locked(entry, "xb") as file:
             try:
                 file.seek(_FACTS)
                 yield append
@@ -175,8 +176,8 @@ class PrefixStore:
                 raise
 
     def entries(self) -> list[EntrySummary]:
-        """Every entry, the most recently used first, unfinished and damaged ones included."""
-        found = []
+        """Return every entry, also unfinished and damaged ones, the most recently used first."""
+        summaries = []
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
@@ -184,71 +185,44 @@ class PrefixStore:
             with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
                 what = str(json.loads(file.read(_FACTS))["what"])
             with contextlib.suppress(OSError):
-                found.append(
+                summaries.append(
                     EntrySummary(
                         key=entry.name,
                         what=what,
                         bytes=entry.lstat().st_size,
                         last_used=entry.lstat().st_mtime,
-                        in_use=_is_locked(entry),
+                        in_use=is_locked(entry),
                     )
                 )
-        return sorted(found, key=lambda one: one.last_used, reverse=True)
+        return sorted(summaries, key=lambda summary: summary.last_used, reverse=True)
 
     def evict(self, key: str) -> bool:
         """Remove an entry unless somebody reads or writes it; whether it was removed."""
         entry = self.folder / key
         with contextlib.suppress(OSError):
-            if not _is_locked(entry):
+            if not is_locked(entry):
                 entry.unlink()
                 return True
         return False
 
 
-def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
-    """The file, open and locked; never through a link. Raises OSError, of which BlockingIOError
-    where the lock is not to be waited for.
-    """
-
-    def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW, 0o644)
-
-    file = cast(BinaryIO, open(path, mode, opener=without_links))  # noqa: SIM115  # its caller's
-    try:
-        fcntl.flock(file, lock)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _is_locked(entry: Path) -> bool:
-    try:
-        _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB).close()
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # a link, which nobody reads
-    return False
-
-
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
-    """Raises one of _NO_FACTS for an unfinished or damaged entry."""
+    """Return whether the entry is complete. Raises one of _NO_FACTS where it has no facts."""
     if os.fstat(file.fileno()).st_size != _FACTS + shape.bytes:
         return False
     expected = json.loads(file.read(_FACTS))["crc32"]
     if (entry, expected) not in _verified:
-        found = 0
+        crc = 0
         while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-        if found != expected:
+            crc = zlib.crc32(block, crc)
+        if crc != expected:
             return False
         _verified.add((entry, expected))
     return True
 
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
-    """Each split's rows [tokens, H]; private pages, so nothing done to them reaches the file."""
+    """Map each split's rows [tokens, H] into private pages: no change reaches the file."""
     mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
     rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
     return dict(zip(shape.tokens, rows.split(list(shape.tokens.values())), strict=True))

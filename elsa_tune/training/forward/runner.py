@@ -15,19 +15,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
+from elsa_tune.training.adapt.trainable import frozen_modules
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
-from elsa_tune.training.forward.packed import length_groups
+from elsa_tune.training.forward.packed import length_buckets
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
-from elsa_tune.training.machine import room
+from elsa_tune.training.machine import free_bytes
 from elsa_tune.training.model.encoder import unchanged_checkpoint
-from elsa_tune.training.model.parts import layer_list, prefix_modules
+from elsa_tune.training.model.parts import layer_list
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
-GROUP_COST = 64
+BUCKET_COST = 64
 # Changes whenever the same inputs would give other rows.
 _FORMAT = 2
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
@@ -39,23 +40,19 @@ _MEMORY_SHARE = 0.4
 
 @dataclass
 class Runner:
-    """Computes logits; owns the modules that run and puts them into training or evaluation mode.
+    """Computes logits; owns the modules that run and puts them into training or evaluation mode."""
 
-    model: all that runs, and so all that trains. prefix: `none` at N = 0, else `cached` or
-    `recomputed`. notes: what a reader of the results should be told. kept: hidden states behind the
-    frozen layers of some splits.
-    """
-
-    model: PackedModel | PaddedModel
+    model: PackedModel | PaddedModel  # all that runs, and so all that trains
     data: TaskData
     setting: Setting
-    frozen_prefix: list[nn.Module]
-    prefix: str
-    notes: list[str]
+    frozen_prefix: list[nn.Module]  # stays in evaluation mode
+    prefix: str  # `none` without frozen layers, else `cached` or `recomputed`
+    notes: list[str]  # what a reader of the results should be told
+    # Hidden states behind the frozen layers, of some splits.
     kept: Reading = field(default_factory=Reading)
 
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
-        """Logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
+        """Return logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
         batch = self.model.batch(self.data.splits()[split], indices)
         kept = self.kept.hidden.get(split)
         given = None if kept is None else kept[batch.places].float()
@@ -64,19 +61,21 @@ class Runner:
         return logits.float(), batch.rows
 
     def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """A batch divided into passes of at most `largest` rows: into rows of similar length where
-        a CPU pads them, else into one pass unless memory asks for more.
+        """Divide a batch into passes of at most `largest` rows.
+
+        Into rows of similar length where a CPU pads them, else into one pass unless memory asks for
+        more.
         """
         lengths = self.data.splits()[split].lengths[batch]
         # A GPU is bound by launches at this size: padding costs it less than another pass.
         if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
-            return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
+            return [batch[group] for group in length_buckets(lengths, largest, BUCKET_COST)]
         if len(batch) > largest:
             batch = batch[np.argsort(lengths, kind="stable")]
         return [batch[start : start + largest] for start in range(0, len(batch), largest)]
 
     def train(self, training: bool) -> None:
-        """Training mode (the prefix's dropout as the recipe says) or evaluation mode."""
+        """Set training mode (the prefix's dropout as the recipe says) or evaluation mode."""
         self.model.train(training)
         for module in self.frozen_prefix:
             module.eval()
@@ -88,22 +87,24 @@ class Runner:
 
 
 def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runner:
-    """The fastest way to run this frozen model that computes what the whole model computes.
+    """Return the fastest way to run this model that computes what the complete one computes.
 
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
     why_padded = packed_doubt(model, data, setting)
-    depth, recipe = setting.depth, setting.recipe
+    trainable = setting.trainable
+    recipe = setting.recipe
     layers = list(layer_list(model))
-    frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)
+    calm = [] if recipe.frozen_dropout else frozen_modules(model, trainable)
     runs, notes = taken_apart(model, data, setting, why_padded)
-    deep = depth.frozen_layers > 0
-    runner = Runner(runs, data, setting, frozen_prefix, "recomputed" if deep else "none", notes)
-    if deep and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
+    has_prefix = trainable.first_trained_layer > 0
+    how = "recomputed" if has_prefix else "none"
+    runner = Runner(runs, data, setting, calm, how, notes)
+    if has_prefix and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
         why = _not_read(runner, model, layers)
         if why is not None:
             notes.append(f"the frozen prefix is computed in every step: {why}")
-    if isinstance(runs, PackedModel) and not depth.embeddings_frozen and not setting.keeps_words:
+    if isinstance(runs, PackedModel) and trainable.embeddings_train and not setting.keeps_words:
         use_compact_vocabulary(runs, data)
     return runner
 
@@ -111,24 +112,26 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 def taken_apart(
     model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
-    """What runs this model, on padded batches if there is a reason; and why it is not faster."""
+    """Return what runs this model, on padded batches if there is a reason; and why."""
     if why_padded is not None:
         return PaddedModel(model, data), [f"padded batches: {why_padded}"]
     layout, notes = packed_layout(model, data, setting)
-    return PackedModel(model, setting.depth, setting.recipe.pooling, layout), notes
+    begin = setting.trainable.first_trained_layer
+    return PackedModel(model, begin, setting.recipe.pooling, layout), notes
 
 
 def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module]) -> str | None:
     """Read the frozen layers' output from now on; or say why it is computed in every step."""
-    setting, runs = runner.setting, runner.model
-    frozen = setting.depth.frozen_layers
+    setting = runner.setting
+    runs = runner.model
+    frozen = setting.trainable.first_trained_layer
     n = min(frozen, runs.deepest)
     noise = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
     if isinstance(runs, PaddedModel):
         doubt = noise or tail_doubt(model, runner.data, setting)
         if doubt is not None:
             return doubt
-    others = {min(other, runs.deepest) for other in setting.depths}
+    others = {min(other, runs.deepest) for other in setting.others}
     try:
         prefix = Prefix(runs, model.config.hidden_size, runner.data, setting)
         runner.kept = prefix.reading(n, others)
@@ -137,13 +140,15 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
     if noise is not None:  # training needs other masks every time: only evaluation reads
         return noise
     runs.drop_prefix(n)
-    runner.frozen_prefix, runner.prefix = list(layers[n:frozen]), "cached"
+    runner.frozen_prefix = list(layers[n:frozen])
+    runner.prefix = "cached"
     return None
 
 
 def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
-    """Of what is kept; nothing of the training rows where dropout is on in frozen layers."""
-    splits, recipe = dict(data.splits()), setting.recipe
+    """Return the shape of what is kept: no training rows where frozen layers have dropout."""
+    splits = dict(data.splits())
+    recipe = setting.recipe
     if recipe.frozen_dropout:
         del splits["train"]
     return Shape(
@@ -154,8 +159,8 @@ def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
 
 
 def _fits(shape: Shape, device: torch.device) -> bool:
-    """Whether a GPU has room for it; a CPU's lies on disk."""
-    return shape.bytes <= _MEMORY_SHARE * room(device)
+    """Return whether a GPU has room for it; a CPU's lies on disk."""
+    return shape.bytes <= _MEMORY_SHARE * free_bytes(device)
 
 
 class Prefix:
@@ -171,7 +176,8 @@ class Prefix:
     ) -> None:
         self._shape = _shape(hidden_size, data, setting)
         self._splits = {split: data.splits()[split] for split in self._shape.tokens}
-        self._runs, self._setting = runs, setting
+        self._runs = runs
+        self._setting = setting
         self._store = PrefixStore()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
@@ -181,7 +187,7 @@ class Prefix:
         )
 
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
-        """The hidden states behind a depth's frozen layers, computed if need be.
+        """Return the hidden states behind so many frozen layers, computed if need be.
 
         others: depths that later trials will want, kept on disk in the same pass if there is room.
         Raises NotKeptError where there is none for this one, OSError where it cannot be written.
@@ -192,7 +198,8 @@ class Prefix:
             raise NotKeptError(
                 f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
             )
-        store, key = self._store, self._key(frozen_layers)
+        store = self._store
+        key = self._key(frozen_layers)
         if kept := store.open(key, self._shape):
             return kept
         # One builder a model and task, whatever the depth: it will fill the others' too.
@@ -205,7 +212,7 @@ class Prefix:
         raise OSError(f"what was written to {store.folder} cannot be read back")
 
     def _computed_here(self, frozen_layers: int) -> Reading:
-        """In the memory of the device that computes them."""
+        """Compute them into the memory of the device."""
         reading = Reading()
         for split, rows in self._splits.items():
             size = (len(rows.input_ids), self._shape.hidden_size)
@@ -218,14 +225,16 @@ class Prefix:
         return reading
 
     def _key(self, frozen_layers: int) -> str:
-        """Names the entry of a depth by what the checkpoint's files and the data contain."""
+        """Return an entry's name, made of what the checkpoint's files and the data contain."""
         parts = (str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def _build(self, frozen_layers: int, others: Iterable[int]) -> None:
-        store, shape, kept_as = self._store, self._shape, self._setting.recipe.prefix_cache
-        there = {entry.key for entry in store.entries()}
-        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
+        store = self._store
+        shape = self._shape
+        kept_as = self._setting.recipe.prefix_cache
+        kept_keys = {entry.key for entry in store.entries()}
+        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in kept_keys)})
         try:
             store.make_room(shape.bytes * len(depths))
         except NotKeptError:
@@ -244,8 +253,9 @@ class Prefix:
 def rows_behind(
     runs: PackedModel | PaddedModel, rows: TokenRows, wanted: Collection[int], setting: Setting
 ) -> Iterator[tuple[IndexArray, int, Tensor]]:
-    """(row numbers, N, hidden states [tokens, H] of these rows behind layer N), for all rows in
-    their order, about _CHUNK_TOKENS at a time, and each wanted N.
+    """Yield (row numbers, N, hidden states [tokens, H] of these rows behind N layers).
+
+    For all rows in their order, about _CHUNK_TOKENS tokens at a time, and each wanted N.
     """
     for chunk in passes(rows):
         with torch.inference_mode(), setting.arithmetic():
@@ -254,7 +264,7 @@ def rows_behind(
 
 
 def passes(rows: TokenRows) -> Iterator[IndexArray]:
-    """The numbers of all rows in their order, about _CHUNK_TOKENS tokens at a time."""
+    """Yield the numbers of all rows in their order, about _CHUNK_TOKENS tokens at a time."""
     start = 0
     while start < len(rows):
         limit = rows.offsets[start] + _CHUNK_TOKENS

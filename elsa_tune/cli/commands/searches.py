@@ -1,0 +1,158 @@
+"""`elsa-tune searches`: the recorded searches, listed or deleted."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from elsa_tune.cli.options import AskedUri, StoragePath
+from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
+from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.searching.output import say
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+
+if TYPE_CHECKING:
+    from elsa_tune.sources import Searches
+    from elsa_tune.tracking.state import SearchState
+
+LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
+
+
+def searches(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A search to look at. Default: all.")
+    ] = None,
+    delete: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Delete this search and its MLflow runs.")
+    ] = None,
+    storage_path: StoragePath = None,
+    tracking_uri: AskedUri = None,
+    format: FormatOption = "table",
+) -> None:
+    """List the recorded searches: state, answer, what to type."""
+    places = StorePaths(Path.cwd())
+    storage = places.storage_at(storage_path)
+    uri = places.named_uri(tracking_uri)
+    if delete is not None:
+        if name not in (None, delete):
+            raise UsageError(f"search '{name}' and --delete {delete} are two; name one")
+        _delete(delete, storage, uri or places.tracking_uri())
+        return
+    warnings: list[str] = []
+    recorded = _recorded(places, storage_path, uri, warnings)
+    for warning in dict.fromkeys(warnings):
+        say(with_options(f"elsa-tune: {warning}"))
+    if not recorded and not warnings:
+        if name is not None:
+            find_search(storage, name)  # which says what there is instead
+        if format == "table":
+            say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
+            return
+    rows = [_as_json(folder, state) for folder, state in recorded]
+    if name is not None:
+        rows = _only(rows, name)
+    if format != "table":
+        show(rows, format, LISTED)
+        return
+    show([row | {"answer": _answer_text(row["answer"])} for row in rows], format, LISTED)
+    _say_next(rows)
+
+
+def _delete(name: str, storage: Path, uri: str) -> None:
+    from elsa_tune.tracking.deletion import delete_search
+
+    runs = delete_search(storage, name, uri)
+    say(f"deleted search '{name}' and {runs} MLflow runs")
+
+
+def _recorded(
+    places: StorePaths, storage_path: str | None, uri: str | None, warnings: list[str]
+) -> "Searches":
+    """Return the searches in the folder and in the store that is named, if one is.
+
+    Where neither is named and the folder has none, those of the default store. warnings: takes
+    what could not be read.
+    """
+    from elsa_tune.sources import list_searches
+
+    storage = places.storage_at(storage_path)
+    recorded = list_searches(storage, uri, warnings.append)
+    is_named = uri is not None or storage_path is not None
+    if not recorded and not is_named and places.database.exists():
+        # Those of other folders: MLflow takes seconds to ask.
+        recorded = list_searches(storage, places.tracking_uri(), warnings.append)
+    return recorded
+
+
+def _only(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the searches of that name. Raises UnknownNameError where there are none."""
+    matching = [row for row in rows if row["name"] == name]
+    if not matching:
+        raise UnknownNameError.among("search", name, {row["name"] for row in rows})
+    return matching
+
+
+def _say_next(rows: Sequence[dict[str, Any]]) -> None:
+    """Print what to type about the latest complete search, and about those that are not."""
+    complete: list[str] = []
+    unfinished: list[str] = []
+    for row in rows:
+        command = row["next"]
+        if command is not None:
+            is_unfinished = command.split()[1] == "resume"
+            group = unfinished if is_unfinished else complete
+            group.append(command)
+    if complete:
+        say(f"Next: {complete[0]}")
+    if unfinished:
+        others = f" ({len(unfinished)} are not complete)" if len(unfinished) > 1 else ""
+        say(f"Next: {unfinished[0]}{others}")
+
+
+def _next(folder: Path | None, state: "SearchState") -> str | None:
+    """Return the command for a search; None while it runs."""
+    from elsa_tune.tracking.journal_records import SearchStatus
+
+    if folder is None:
+        return f"elsa-tune answer {state.search.name}"
+    if state.status is SearchStatus.RUNNING:
+        return None
+    verb = "answer" if state.is_complete else "resume"
+    return f"elsa-tune {verb} {SearchPaths(folder.parent, folder.name).arguments}"
+
+
+def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
+    from elsa_tune.searching.planning.plan import trials_in_all
+    from elsa_tune.tracking.names import ANSWER
+
+    return {
+        "name": state.search.name if folder is None else folder.name,
+        "model": state.search.model,
+        "task": state.search.task,
+        "status": state.status.value,
+        "trials_done": state.trials_done,
+        "trials_planned": trials_in_all(folder, state),
+        "started": local_time(state.started),
+        "answer": state.decisions.get(ANSWER),
+        "folder": None if folder is None else str(folder),
+        "next": _next(folder, state),
+    }
+
+
+def _answer_text(answer: Any) -> str:
+    """Return a recorded answer in a few words, of several answers one after the other."""
+    if isinstance(answer, list) and answer:
+        return "; ".join(map(_answer_text, answer))
+    if isinstance(answer, dict) and "operating_point" in answer:
+        # Searches of earlier versions recorded no recommendation.
+        recorded = answer.get("recommendation", answer["operating_point"])
+        advice = recorded if isinstance(recorded, dict) else {}
+        if advice.get("action") == "linear_model":
+            return "fine-tune nothing: a linear model is enough"
+        if advice.get("fine_tuned_layers") is not None:
+            return f"{advice['fine_tuned_layers']} of {answer.get('layers', '?')} layers fine-tuned"
+        if advice.get("label") is not None:
+            return f"{advice['label']} fine-tuned"
+        return f"none: {str(answer.get('reason')).replace('_', ' ')}"
+    return answer if isinstance(answer, str) and answer else "-"

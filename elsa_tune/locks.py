@@ -1,0 +1,67 @@
+"""Locks between processes, on open files; whoever holds one loses it with its process."""
+
+import errno
+import fcntl
+import math
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO, cast
+
+_PAUSE = 0.02  # seconds between two attempts
+
+
+def open_locked(
+    path: Path, mode: str = "rb", *, shared: bool = False, seconds: float = math.inf
+) -> BinaryIO:
+    """Open a file, never through a link, and lock it until it is closed.
+
+    shared: others may have it shared too. seconds: how long to wait for whoever has the lock.
+    Raises TimeoutError where somebody still has it then, other OSErrors as `open` does.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        file = cast(BinaryIO, open(path, mode, opener=_without_links))  # noqa: SIM115  # its caller's
+        try:
+            _lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, deadline)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+        except BaseException:
+            file.close()
+            raise
+        # It was deleted while we waited: another process may lock a new file of this name.
+        file.close()
+
+
+def is_locked(path: Path, *, count_shared: bool = True) -> bool:
+    """Return whether somebody has locked a file; no where there is none.
+
+    count_shared: whether a shared lock counts. Where it does not, who asks is not taken for a
+    holder by others who ask at the same time.
+    """
+    try:
+        open_locked(path, shared=not count_shared, seconds=0).close()
+    except TimeoutError:
+        return True
+    except OSError:  # also for a link, which nobody locks
+        return False
+    return False
+
+
+def _without_links(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW, 0o644)
+
+
+def _lock(file: BinaryIO, kind: int, deadline: float) -> None:
+    """Lock an open file. Raises TimeoutError at the deadline, in seconds of `time.monotonic`."""
+    if deadline == math.inf:
+        fcntl.flock(file, kind)
+        return
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process has locked it") from None
+        time.sleep(_PAUSE)

@@ -1,0 +1,143 @@
+"""One line of a results table as a row: its cells by our columns, checked."""
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from elsa_tune.errors import ResultsError, SpaceError
+from elsa_tune.results.columns import CANDIDATE, METRIC_NAMES
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import read_candidate, recorded_candidate
+from elsa_tune.specs.checked import problems
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
+
+# Columns of qualities, which may be in percent.
+_SHARES = ("quality", "chance", "std")
+_NUMBERS = (
+    *_SHARES,
+    "layers",
+    "seed",
+    "runs",
+    "learning_rate",
+    "train_size",
+    "epochs",
+    "examples",
+    "train_seconds",
+    "peak_memory_mb",
+    "trainable_parameters",
+)
+_ROW = TypeAdapter(ResultRow)
+
+# Statuses as MLflow and Ray write them, in lower case.
+_STATUSES = {
+    "finished": "completed",
+    "terminated": "completed",
+    "error": "failed",
+    "killed": "interrupted",
+    "paused": "interrupted",
+    "pending": "planned",
+    "scheduled": "planned",
+}
+
+
+def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -> ResultRow:
+    """Return the row of line `number`, from its cells by our names, empty ones left out.
+
+    percent: quality, std and chance are in percent. Raises ResultsError with what is wrong.
+    """
+    try:
+        row = _ROW.validate_python(_values(cells, percent))
+        if "seed" not in cells and "runs" not in cells:
+            raise ValueError("it needs a seed, or runs for the mean of several runs")
+        if row.quality is None and row.status is TrialStatus.COMPLETED:
+            raise ValueError("quality is empty; a completed run has one")
+        if row.std is not None and row.runs == 1:
+            raise ValueError(
+                "std is given for a single run; give runs, how many runs the row is the mean of, "
+                "or leave std empty"
+            )
+        return row
+    except (ValueError, SpaceError) as error:
+        raise ResultsError(f"{path}, line {number}: {problems(error)}") from error
+
+
+def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
+    """Return the fields of a row; what has no field of its own goes into `comparison`."""
+    values: dict[str, Any] = {"quality": None, "phase": "", "status": "completed", **cells}
+    values["depth"] = _candidate(
+        values.pop("frozen_layers", None),
+        values.pop("embeddings_frozen", None),
+        values.pop(CANDIDATE, None),
+    )
+    for name in _NUMBERS:
+        if values.get(name) is not None:
+            values[name] = _number(name, values[name], percent)
+    if "learning_rate" in values:
+        values["learning_rate"] = canonical_rate(values["learning_rate"])
+    status = values["status"].lower()
+    values["status"] = _STATUSES.get(status, status)
+    values["phase"] = values["phase"].lower()
+    if not values["phase"]:
+        is_stopped = values["status"] == TrialStatus.STOPPED_EARLY
+        values["phase"] = Phase.EXPLORE if is_stopped else Phase.MEASURE
+    if "metric" in values:
+        metric = values["metric"].lower()
+        values["metric"] = METRIC_NAMES.get(metric, metric)
+    if "epochs" in values:
+        values.setdefault("comparison", f"epochs={values['epochs']}")
+    return values
+
+
+@functools.lru_cache(maxsize=1000)
+def _candidate(frozen: str | None, embeddings: str | None, label: str | None) -> Candidate:
+    """Return the candidate that three cells tell, each None where it is empty.
+
+    frozen: layers, where -1 stands for embeddings-only, or another candidate's label. label: where
+    `frozen` is empty. Raises ValueError and SpaceError.
+    """
+    if frozen is None:
+        if label is None:
+            raise ValueError("field 'frozen_layers' is missing")
+        return read_candidate(label)
+    try:
+        number = float(frozen)
+    except ValueError:
+        return read_candidate(frozen)
+    if not number.is_integer():
+        raise ValueError(f"field 'frozen_layers' must be a whole number, not {frozen}")
+    if number == -1:
+        return recorded_candidate({"frozen_layers": 0, "embeddings_frozen": True})
+    recorded: dict[str, Any] = {"frozen_layers": int(number)}
+    if embeddings is not None:
+        recorded["embeddings_frozen"] = embeddings
+    return recorded_candidate(recorded)
+
+
+def _number(name: str, text: str, percent: bool) -> float | str:
+    """Return a number, of a quality as a fraction; what is none stays a text.
+
+    Whole numbers may have decimals: a table tool that meets an empty cell writes 3.0, and R writes
+    1e+05.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(value):
+        hint = ""
+        if name == "quality":
+            hint = "; a run that diverged has status diverged and an empty quality"
+        raise ValueError(f"field '{name}' must be a finite number, not {text}{hint}")
+    if name not in _SHARES:
+        return int(value) if value.is_integer() else value
+    if abs(value) > (100 if percent else 1):
+        hint = "; for percentages add `scale` percent" if abs(value) <= 100 else ""
+        limit = "a percentage, at most 100" if percent else "a fraction, at most 1"
+        raise ValueError(f"field '{name}' must be {limit}, not {value:g}{hint}")
+    # Division, not * .01: 58.3 / 100 is the float .583 itself.
+    return value / 100 if percent else value

@@ -1,0 +1,226 @@
+"""The columns of a results table: what ours are called, and where another table has each."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
+from elsa_tune.specs.task import Metric
+
+REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
+# What every table that is written here has.
+COLUMNS = (
+    *REQUIRED,
+    "seed",
+    "runs",
+    "learning_rate",
+    "train_size",
+    "status",
+    "phase",
+    "embeddings_frozen",
+    "chance",
+    "metric",
+    "std",
+    "epochs",
+    "selection",
+    "search",
+    "comparison",
+    "examples",
+    "train_seconds",
+    "peak_memory_mb",
+    "trainable_parameters",
+)
+# The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
+CANDIDATE = "candidate"
+READ_COLUMNS = (*COLUMNS, CANDIDATE)
+
+# Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
+# `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.
+# elsa-tune's own runs say more in the tag than MLflow's status can.
+_SETTING_PREFIXES = ("params.", "config/", "tags.", "")
+_OUTCOME_PREFIXES = ("metrics.", "", "params.", "tags.")
+_PREFIXES = {
+    "status": ("tags.", ""),
+    "quality": _OUTCOME_PREFIXES,
+    "std": _OUTCOME_PREFIXES,
+    "chance": _OUTCOME_PREFIXES,
+    "train_seconds": _OUTCOME_PREFIXES,
+    "peak_memory_mb": _OUTCOME_PREFIXES,
+    "trainable_parameters": _OUTCOME_PREFIXES,
+}
+
+# What Ray Tune and its examples, and Transformers where it logs to MLflow, call a column of ours.
+# Names that users choose are theirs to say with `map`.
+_OTHER_NAMES = {
+    "layers": ("num_hidden_layers",),
+    "learning_rate": ("lr",),
+    "epochs": ("num_train_epochs",),
+    "train_seconds": ("train_runtime", "time_total_s"),
+}
+
+METRIC_NAMES = {
+    **{metric.value: metric.value for metric in Metric},
+    "acc": "accuracy",
+    "mcc": "matthews",
+    "matthews_correlation": "matthews",
+    "matthews_corrcoef": "matthews",
+    "pearsonr": "pearson",
+    "spearmanr": "spearman",
+}
+_SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
+# Balanced accuracy is another metric than accuracy, though its name ends in that.
+_METRIC_COLUMN = re.compile(rf"(?:.*?_)??{_SPLIT}(?<!balanced_)({'|'.join(METRIC_NAMES)})")
+_EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(METRIC_NAMES)}|quality)")
+
+MOST_NAMED = 20  # of the hundreds of columns that an export can have
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a table has our columns."""
+
+    places: Mapping[str, int]  # the place of each in a line
+    constants: Mapping[str, str]  # the value, in every row, of those without a place
+    understood: tuple[str, ...]  # a line on each; () where a table has our names alone
+
+
+def read_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """Return what the user said of our columns: the table's name, or `=` and a value for all rows.
+
+    texts: `OURS=THEIRS` or `OURS==VALUE`. Raises UsageError for any other text or a column named
+    twice, UnknownNameError for a column that is not ours.
+    """
+    mapping: dict[str, str] = {}
+    for text in texts:
+        column, _, rest = text.partition("=")
+        if not column or rest in ("", "="):
+            raise UsageError(
+                f"`map` is '{text}'; it must be OURS=THEIRS, as in "
+                "frozen_layers=config/frozen, or OURS==VALUE, as in model==bert_base"
+            )
+        if column not in READ_COLUMNS:
+            raise UnknownNameError.among("column", column, READ_COLUMNS, hint="It is in `map`.")
+        if column in mapping:
+            raise UsageError(f"`map` names {column} twice; leave one out")
+        mapping[column] = rest
+    return mapping
+
+
+def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> Layout:
+    """Find our columns in a header: where the user said (`read_mapping`), else by their names.
+
+    Raises ResultsError where a needed column is missing or several can be meant, UnknownNameError
+    where the user named one that is not there.
+    """
+    constants = {}
+    for ours, given in mapping.items():
+        if given.startswith("="):
+            constants[ours] = given[1:]
+    sources = {}
+    for ours in READ_COLUMNS:
+        if ours not in constants:
+            theirs = _source(path, header, ours, mapping)
+            if theirs is not None:
+                sources[ours] = theirs
+    _require(path, header, {*sources, *constants})
+    understood = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
+    understood += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
+    quality = sources.get("quality", "")
+    metric = metric_of(quality)
+    if metric is not None and "metric" not in {*sources, *constants}:
+        constants["metric"] = metric
+        understood.append(f"metric <- '{metric}', by the name of {quality}")
+    is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())
+    return Layout(
+        places={ours: header.index(theirs) for ours, theirs in sources.items()},
+        constants=constants,
+        understood=() if is_ours and not mapping else tuple(understood),
+    )
+
+
+def _source(path: Path, header: Sequence[str], ours: str, mapping: Mapping[str, str]) -> str | None:
+    """Return the table's column that is ours, None where it has none. Raises as `lay_out`."""
+    if ours in mapping:
+        return _named(path, header, mapping[ours])
+    possible = possible_columns(header, ours)
+    if not possible:
+        return None
+    if len(possible) > 1:
+        remedy = f"choose one, as in `map` {ours}={possible[0]}"
+        if len(set(possible)) < len(possible):
+            remedy = "rename one"
+        raise ResultsError(f"{path}, line 1: {ours} can be {' or '.join(possible)}; {remedy}")
+    return possible[0]
+
+
+def _named(path: Path, header: Sequence[str], name: str) -> str:
+    """Return the column that the user named, in whatever case."""
+    if name in header:
+        return name
+    for theirs in header:
+        if theirs.lower() == name.lower():
+            return theirs
+    raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
+
+
+def _require(path: Path, header: Sequence[str], found: Collection[str]) -> None:
+    """Raise ResultsError where a needed column is missing."""
+    missing = [name for name in REQUIRED if name not in found]
+    if CANDIDATE in found and "frozen_layers" in missing:
+        missing.remove("frozen_layers")
+    if "seed" not in found and "runs" not in found:
+        missing.append("seed (one row a run) or runs (a row is the mean of that many)")
+    if not missing:
+        return
+    name = missing[0].split()[0]
+    hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
+    shown = list(header[:MOST_NAMED])
+    if len(header) > MOST_NAMED:
+        shown.append("...")
+    raise ResultsError(
+        f"{path}, line 1: missing columns {', '.join(missing)}; it has, separated by "
+        f"commas, {', '.join(shown)}. Name another column with `map` {name}=COLUMN, or a value "
+        f"for all rows with `map` {hint}."
+    )
+
+
+def possible_columns(header: Sequence[str], column: str) -> list[str]:
+    """Return the columns of a table that can be meant by one of ours, of equal standing.
+
+    Behind the most trusted prefix that has any; our own name goes before a nested one, and both
+    before another tool's.
+    """
+    other_names = _OTHER_NAMES.get(column, ())
+    for prefix in _PREFIXES.get(column, _SETTING_PREFIXES):
+        plain: list[str] = []
+        nested: list[str] = []
+        others: list[str] = []
+        for name in header:
+            if not name.startswith(prefix):
+                continue
+            rest = name.removeprefix(prefix).lower()
+            last = re.split("[./]", rest)[-1] if prefix else rest
+            if rest == column:
+                plain.append(name)
+            elif column == "quality":
+                if _EVALUATED.fullmatch(_words(rest)):
+                    nested.append(name)
+            elif last == column:
+                nested.append(name)
+            elif last in other_names:
+                others.append(name)
+        possible = plain or nested or others
+        if possible:
+            return possible
+    return []
+
+
+def metric_of(column: str) -> str | None:
+    """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
+    match = _METRIC_COLUMN.fullmatch(_words(column))
+    return None if match is None else METRIC_NAMES[match[1]]
+
+
+def _words(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -1,0 +1,86 @@
+"""Printing for a person; work goes on when nobody reads any more.
+
+This module must stay light: whatever prints a line imports it.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from elsa_tune.visible import progress_visible, visible
+
+# What prints a line for the user: `say`, or a program's own.
+Say = Callable[[str], None]
+
+
+def say(message: str) -> None:
+    """Print a line on stderr."""
+    print(visible(message), file=PipeSafe(sys.stderr), flush=True)
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Guard what is printed while inside.
+
+    On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
+    stderr either, commands the terminal.
+    """
+    stream = PipeSafe(sys.stdout, BrokenPipeError, visible)
+    errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
+    try:
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
+            yield
+    finally:
+        stream.flush()
+
+
+class PipeSafe:
+    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed."""
+
+    def __init__(
+        self, stream: Any, error: type[OSError] = OSError, shown: Callable[[str], str] = str
+    ) -> None:
+        """Wrap a stream.
+
+        error: what says that the reader is gone; by default whatever goes wrong. shown: makes the
+        text that is written of the one that is given.
+        """
+        self.stream = stream
+        self._error = error
+        self._shown = shown
+        self.is_gone = False  # the reader
+
+    def write(self, text: str) -> int:
+        try:
+            self.stream.write(self._shown(text))
+            return len(text)
+        except self._error:
+            self._fall_silent()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except self._error:
+            self._fall_silent()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def _fall_silent(self) -> None:
+        """Lead the stream nowhere: other libraries write to it too, and so does Python's exit."""
+        self.is_gone = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, self.stream.fileno())
+        finally:
+            os.close(nowhere)
+
+
+def unfiltered(stream: Any) -> Any:
+    """Return the stream within, for whoever makes its own texts visible."""
+    while isinstance(stream, PipeSafe):
+        stream = stream.stream
+    return stream

@@ -1,0 +1,525 @@
+"""The strategy `hunt`: measured is only what can decide the answer, with as many seeds as it takes.
+
+A hunt tests the candidates in their order, from the full model down, and ends at the first that is
+not certified. Which trials run never endangers the certificate (docs/concepts/how-sure.md): it uses
+planned seeds at planned looks alone. Measured and simulated: bench/strategy.py.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elsa_tune.analysis.certainty import contrast_of, second_look_promises
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.errors import SpaceError
+from elsa_tune.searching.inputs import Inputs
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    exploring_of,
+    relative_cost,
+    tried,
+)
+from elsa_tune.searching.planning.strategy import (
+    Findings,
+    Outline,
+    Step,
+    Strategy,
+    measuring_trials,
+)
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import Space
+from elsa_tune.specs.trial import Phase, TrialSpec, canonical_rate
+from elsa_tune.tracking.journal_records import Decision
+from elsa_tune.tracking.names import LADDER
+from elsa_tune.words import depths_text
+
+
+class Hunt(Strategy):
+    """The full model, then the ladder, evenly spaced, then the deep candidates one by one.
+
+    The ladder is not explored: its rates lie between those of the full model and of the first deep
+    candidate. How that one scores as it explores decides how much of the ladder is tested.
+    """
+
+    name = "hunt"
+
+    # ---- what a search is asked to do ----
+
+    @classmethod
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        candidates = inputs.space.depths_for(inputs.layers)
+        _check(inputs.space, seeds, candidates)
+        ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
+        shortens = bool(ladder) and not whole_ladder
+        return Outline(
+            candidates=(REFERENCE, *ladder, *deep),
+            explored=(REFERENCE, *deep),
+            seeds=policy.looks[-1][0],
+            ladder_error=policy.ladder_error if shortens else 0.0,
+        )
+
+    def with_seeds(self, seeds: int) -> SearchSpec:
+        raise SpaceError(
+            f"`seeds` is {seeds}, but search '{self.spec.name}' is a hunt, which has as many as "
+            "its tests need; `until` certified runs the next planned test"
+        )
+
+    def until_certain(self) -> SearchSpec:
+        return replace(self.spec, until_certified=True)
+
+    # ---- which learning rates are explored ----
+
+    def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the slots with the full model's first; alone, where all else waits for it."""
+        of_reference = [slot for slot in slots if slot.depth.is_reference]
+        if self.waits_for_reference(known):
+            return of_reference
+        return of_reference + [slot for slot in slots if not slot.depth.is_reference]
+
+    def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
+        """Whether the full model had its given rates and may have learnt nothing at any of them.
+
+        That is where no trial of it so far is better than a constant answer by more than evaluation
+        examples may give. It is measured next: if it still is no better then, nothing else matters.
+        """
+        full = [one for one in known if one.trial.depth.is_reference and one.status.is_final]
+        if len(exploring_of(full)) < self.spec.tries:
+            return False
+        scores = [one.score for one in full if one.score is not None]
+        return not scores or max(scores) <= self._surely_above_chance
+
+    @property
+    def _surely_above_chance(self) -> float:
+        """The score above which a trial has learnt, whatever examples and noise may give."""
+        chance = self.spec.chance
+        variance = chance * (1 - chance) / (self.spec.evaluation_examples or math.inf)
+        policy = self.spec.policy
+        by_examples = policy.above_chance * math.sqrt(max(0.0, variance))
+        return chance + max(policy.noise, by_examples)
+
+    @property
+    def leading(self) -> Sequence[Candidate]:
+        """The full model and the first deep candidate: the ladder's rates lie between theirs."""
+        return self.spec.explored[:2]
+
+    def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:
+        """Return a rate between the full model's and the next explored one's, by their ranks."""
+        full = chosen[REFERENCE]
+        for deeper in self.spec.explored:
+            if deeper > candidate and deeper in chosen:
+                share = candidate.rank / deeper.rank
+                return canonical_rate(full * (chosen[deeper] / full) ** share)
+        return full
+
+    # ---- what is measured ----
+
+    @property
+    def ladder(self) -> tuple[Candidate, ...]:
+        """The candidates between the full model and those explored."""
+        return tuple(one for one in self.spec.depths if one not in self.spec.explored)
+
+    @property
+    def deep(self) -> tuple[Candidate, ...]:
+        """The explored candidates but the full model."""
+        return tuple(one for one in self.spec.explored if not one.is_reference)
+
+    def next(self, findings: Findings) -> Step:
+        """Return what is measured next; which of the ladder is tested is decided once."""
+        if LADDER in findings.decisions:
+            return _Walk(self, findings, self._recorded_ladder(findings.decisions)).next()
+        tested = self._chosen_ladder(findings)
+        step = _Walk(self, findings, tested).next()
+        if tested is None or not self.spec.ladder_error:
+            return step
+        decision = Decision(what=LADDER, value=[one.key for one in tested])
+        return replace(step, decision=decision, note=self._note_of(tested))
+
+    def _note_of(self, tested: Sequence[Candidate]) -> str:
+        """Return what to say where some of the ladder is left out."""
+        left_out = [one for one in self.ladder if one not in tested]
+        if not left_out:
+            return ""
+        left_out_text = depths_text(left_out, self.spec.layers)
+        good = depths_text(self.deep[:1], self.spec.layers)
+        return f"leaving out {left_out_text}, because {good} looks good"
+
+    def _recorded_ladder(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
+        """Return what of the ladder is tested; early versions recorded frozen layers."""
+        recorded = decisions[LADDER]
+        return [one for one in self.ladder if one.key in recorded or one.rank in recorded]
+
+    def _chosen_ladder(self, findings: Findings) -> Sequence[Candidate] | None:
+        """Return what of the ladder to test; None as long as that is open.
+
+        Exploring runs decide it, whose seeds no test uses: that of the first deep candidate beside
+        the full model's. Far above the target, none is tested; above it, only the last. The
+        measured runs' predictions tell what is far.
+        """
+        if not self.spec.ladder_error:
+            return self.ladder
+        curve = findings.curve()
+        if curve is None or curve.full is None:
+            return None
+        first_deep = self.deep[0]
+        has_rates = {REFERENCE, first_deep} <= findings.rates.keys()
+        if curve.full.seeds < self.seeds_at(0, REFERENCE) or not has_rates:
+            return None
+        enough = self.spec.target * explored_quality(findings, REFERENCE)
+        above = explored_quality(findings, first_deep) - enough
+        error = example_error(self.spec, curve)
+        policy = self.spec.policy
+        if error is None or not math.isfinite(above) or above <= policy.likely * error:
+            return self.ladder
+        if above <= policy.clear * error:
+            return self.ladder[-1:]
+        return ()
+
+    def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
+        if LADDER not in decisions:
+            return self.spec.depths
+        ladder = self._recorded_ladder(decisions)
+        return [one for one in self.spec.depths if one in self.spec.explored or one in ladder]
+
+    def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
+        policy = self.spec.policy
+        looks = policy.looks if candidate in self.spec.explored else policy.ladder_looks
+        if not self.spec.thorough:
+            return looks
+        first, (seeds, _) = looks
+        return first, (seeds, policy.thorough_seeds)
+
+    def seeds_at(self, look: int, candidate: Candidate) -> int:
+        looks = self.looks(candidate, {})
+        if looks is None:
+            return self.spec.seeds
+        return looks.counts[look][candidate.is_reference]
+
+    def may_leave_out(self, candidate: Candidate) -> bool:
+        return not candidate.is_reference
+
+    def planned_seeds(self, candidate: Candidate, known: Sequence[KnownTrial]) -> int:
+        """Return those of the first look, then of the second one as they begin.
+
+        None of a ladder whose next candidate has begun: the walk has passed it.
+        """
+        measured = [one.trial.depth for one in known if one.trial.phase is Phase.MEASURE]
+        begun = measured.count(candidate)
+        is_passed = candidate in self.ladder and self.deep[0] in measured
+        if is_passed:
+            return begun
+        return max(begun, self.seeds_at(0, candidate))
+
+
+class _Walk:
+    """What a hunt measures next, from what it has found so far.
+
+    `next` asks one step after the other. A step returns what is to be done, or None where it has
+    nothing to say, and the next one is asked. tested: what of the ladder is, None before that is
+    decided.
+    """
+
+    def __init__(self, hunt: Hunt, findings: Findings, tested: Sequence[Candidate] | None) -> None:
+        self.hunt = hunt
+        self.spec = hunt.spec
+        self.policy = hunt.spec.policy
+        self.findings = findings
+        self.rates = findings.rates
+        self.tested = tested
+        self.ladder = [one for one in hunt.ladder if one in (tested or ())]
+        self.order = [*self.ladder, *hunt.deep]
+        self.contrasts: dict[Candidate, Interval | None] = {}
+        self.left = measuring_trials(self.spec, self.rates, findings.known)
+
+    def next(self) -> Step:
+        """Return what the first step that has something to say wants."""
+        for step in (
+            self.full_model_comes_first,
+            self.full_model_gave_no_result,
+            self.full_model_learnt_nothing,
+            self.a_rate_is_being_explored,
+            self.first_looks_to_begin_with,
+        ):
+            found = step()
+            if found is not None:
+                return found
+        for candidate in self.order:
+            found = self.step_at(candidate)
+            if found is not None:
+                return found
+        return Step(why="every depth keeps the target")
+
+    def step_at(self, candidate: Candidate) -> Step | None:
+        """Return what a candidate wants; None where it is certified, and the walk goes on."""
+        for step in (
+            self.its_rate_is_being_explored,
+            self.it_is_far_from_the_target,
+            self.its_first_look,
+        ):
+            found = step(candidate)
+            if found is not None:
+                return found
+        if self.is_certified(candidate):
+            return None
+        for step in (self.it_gave_no_result, self.others_tell_how_seeds_spread):
+            found = step(candidate)
+            if found is not None:
+                return found
+        return self.its_second_look(candidate)
+
+    # ---- the full model, and what may begin beside it ----
+
+    def full_model_comes_first(self) -> Step | None:
+        is_at_chance = self.hunt.waits_for_reference(self.findings.known)
+        seeds = 1 if is_at_chance else self.hunt.seeds_at(0, REFERENCE)
+        trials = self.lacking(REFERENCE, seeds)
+        if REFERENCE in self.rates and not trials:
+            return None
+        if not is_at_chance:
+            trials += self.needed_in_any_case()
+        waits = REFERENCE not in self.rates
+        return Step(trials=trials, why="the full model comes first", waits=waits)
+
+    def needed_in_any_case(self) -> tuple[TrialSpec, ...]:
+        """Return what workers run that would wait for the full model's trials."""
+        full = [
+            one.quality
+            for one in tried(self.findings.known, REFERENCE)
+            if one.status.is_final and one.quality is not None
+        ]
+        enough = self.spec.target * max(full, default=math.inf)
+        return self.first_looks(
+            candidate for candidate in self.first if self.quality(candidate, 0.0) >= enough
+        )
+
+    def full_model_gave_no_result(self) -> Step | None:
+        if self.curve is None or self.curve.full is None:
+            return Step(why="the full model gave no result")
+        return None
+
+    def full_model_learnt_nothing(self) -> Step | None:
+        is_at_chance = self.hunt.waits_for_reference(self.findings.known)
+        chance = None if self.curve is None else self.curve.chance
+        if self.error is not None and chance is not None:
+            error_of_full = self.error / math.hypot(1, self.spec.target)
+            gain = self.full_quality - chance
+            is_at_chance |= gain <= self.policy.above_chance * error_of_full
+        if is_at_chance:
+            return Step(why="the full model is no better than a constant answer")
+        return None
+
+    # ---- before the first test ----
+
+    def a_rate_is_being_explored(self) -> Step | None:
+        missing = [candidate for candidate in self.hunt.deep if candidate not in self.rates]
+        return self.waits_for_rates(missing) if missing else None
+
+    def waits_for_rates(self, candidates: Sequence[Candidate]) -> Step:
+        why = f"the learning rate of {self.named(*candidates)} is being explored"
+        return Step(why=why, waits=True)
+
+    def first_looks_to_begin_with(self) -> Step | None:
+        begin = [one for one in self.first if self.is_free(one) or not self.is_hopeless(one)]
+        return self.first_look_at([*begin, *self.ladder[:1]])
+
+    @property
+    def first(self) -> list[Candidate]:
+        """The candidates that are measured before anything is tested.
+
+        How seeds spread is learnt where they are cheap. What the first deep candidate follows must
+        be decided before it begins; beyond a complete ladder the walk will hardly come.
+        """
+        cheap = [candidate for candidate in self.hunt.deep[1:] if self.is_free(candidate)]
+        is_complete = bool(self.ladder) and len(self.ladder) == len(self.hunt.ladder)
+        if self.tested is None or is_complete:
+            return cheap
+        return [self.hunt.deep[0], *cheap]
+
+    # ---- one candidate after the other ----
+
+    def its_rate_is_being_explored(self, candidate: Candidate) -> Step | None:
+        return None if candidate in self.rates else self.waits_for_rates([candidate])
+
+    def it_is_far_from_the_target(self, candidate: Candidate) -> Step | None:
+        if self.is_hopeless(candidate) and not self.is_free(candidate):
+            return Step(why=f"{self.named(candidate)} is far from the target")
+        return None
+
+    def its_first_look(self, candidate: Candidate) -> Step | None:
+        return self.first_look_at([candidate])
+
+    def is_certified(self, candidate: Candidate) -> bool:
+        contrast = self.contrast(candidate)
+        return contrast is not None and contrast.lower > self.policy.rounding
+
+    def it_gave_no_result(self, candidate: Candidate) -> Step | None:
+        if self.measured_quality(candidate) is None:
+            return Step(why=f"{self.named(candidate)} gave no result")
+        return None
+
+    def others_tell_how_seeds_spread(self, candidate: Candidate) -> Step | None:
+        """Return the first look at a later candidate, where seeds are too few to tell here."""
+        if self.contrast(candidate) is not None or not self.is_above_target(candidate):
+            return None
+        later = self.order[self.order.index(candidate) + 1 :]
+        for other in later:
+            step = self.first_look_at([other])
+            if step is not None and not self.is_hopeless(other):
+                return step
+        return None
+
+    def its_second_look(self, candidate: Candidate) -> Step:
+        """Return the last thing to try: more seeds, where they promise enough."""
+        trials = self.lacking(REFERENCE, self.hunt.seeds_at(-1, REFERENCE))
+        trials += self.lacking(candidate, self.hunt.seeds_at(-1, candidate))
+        if not trials:
+            return Step(why=f"{self.named(candidate)} is undecided after its last look")
+        promise, least, told = self.promise_of(candidate)
+        if promise < least:
+            why = f"{self.named(candidate)} is undecided without a second look{told}"
+            return Step(why=why)
+        return Step(trials=trials, why=f"the second look at {self.named(candidate)}{told}")
+
+    def promise_of(self, candidate: Candidate) -> tuple[float, float, str]:
+        """Return the share of cases in which a second look certifies, the least, and its words."""
+        least = self.policy.promising
+        if self.contrast(candidate) is None or self.curve is None:
+            if self.spec.until_certified:
+                least = 0.0
+            return float(self.is_above_target(candidate)), least, ""
+        if self.spec.until_certified:
+            least = self.policy.no_promise
+        promise = second_look_promises(self.curve, candidate, self.spec.target)
+        return promise, least, f", which would certify it with about {100 * promise:.0f} %"
+
+    # ---- what the steps ask ----
+
+    @functools.cached_property
+    def curve(self) -> FreezeCurve | None:
+        return self.findings.curve()
+
+    @functools.cached_property
+    def error(self) -> float | None:
+        """What the evaluation examples leave open of a contrast with the full model."""
+        return None if self.curve is None else example_error(self.spec, self.curve)
+
+    @property
+    def full_quality(self) -> float:
+        """The full model's measured quality; -inf where there is none."""
+        full = None if self.curve is None else self.curve.full
+        return -math.inf if full is None or full.quality is None else full.quality
+
+    def lacking(self, candidate: Candidate, count: int) -> tuple[TrialSpec, ...]:
+        """Return those of the first `count` seeds of a candidate that have not ended."""
+        seeds = self.spec.measuring_seeds[:count]
+        return tuple(one for one in self.left if one.depth == candidate and one.seed in seeds)
+
+    def first_look_at(self, candidates: Sequence[Candidate]) -> Step | None:
+        """Return the step that measures what candidates lack of their first looks, if anything."""
+        trials = self.first_looks(candidates)
+        if not trials:
+            return None
+        return Step(trials=trials, why=f"the first look at {self.named(trials[0].depth)}")
+
+    def first_looks(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
+        """Return what candidates lack, one after the other; nothing of those without a rate."""
+        trials: tuple[TrialSpec, ...] = ()
+        for candidate in candidates:
+            trials += self.lacking(candidate, self.hunt.seeds_at(0, candidate))
+        return trials
+
+    def quality(self, candidate: Candidate, otherwise: float) -> float:
+        """Return that of the exploring run at a candidate's rate, if it has one."""
+        return explored_quality(self.findings, candidate) if candidate in self.rates else otherwise
+
+    def is_hopeless(self, candidate: Candidate) -> bool:
+        """Whether a deep candidate's exploring run lies so far below that no test is worth it."""
+        if candidate not in self.hunt.deep:
+            return False
+        far = math.inf if self.error is None else self.policy.clear * self.error
+        enough = self.spec.target * self.full_quality
+        return explored_quality(self.findings, candidate) - enough < -far
+
+    def is_free(self, candidate: Candidate) -> bool:
+        return relative_cost(self.spec, candidate) < self.policy.free_cost
+
+    def contrast(self, candidate: Candidate) -> Interval | None:
+        """Return how far a candidate lies above the target; None with too few seeds."""
+        if self.curve is None:
+            return None
+        if candidate not in self.contrasts:
+            self.contrasts[candidate] = contrast_of(self.curve, candidate, self.spec.target)
+        return self.contrasts[candidate]
+
+    def measured_quality(self, candidate: Candidate) -> float | None:
+        measured = () if self.curve is None else self.curve.measured
+        return next((point.quality for point in measured if point.depth == candidate), None)
+
+    def is_above_target(self, candidate: Candidate) -> bool:
+        quality = self.measured_quality(candidate)
+        return quality is not None and quality > self.spec.target * self.full_quality
+
+    def named(self, *candidates: Candidate) -> str:
+        return depths_text(candidates, self.spec.layers)
+
+
+def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> None:
+    """Raise SpaceError where what was asked for is no hunt."""
+    if seeds is not None:
+        raise SpaceError(
+            f"`seeds` is {seeds}, but a hunt runs as many seeds as its tests need; "
+            "leave it out, or measure every depth alike by `set` strategy=even"
+        )
+    if REFERENCE not in candidates or not any(is_hunted(one) for one in candidates):
+        raise SpaceError(
+            "a hunt compares depths with frozen layers with the full model (0); give both in depths"
+        )
+    if space.follows_full_model or (space.rates.values is not None and len(space.rates.values) < 2):
+        raise SpaceError(
+            "a hunt finds each depth's own learning rate; give a range or a list of rates, or "
+            "measure every depth alike by `set` strategy=even"
+        )
+
+
+def is_hunted(candidate: Candidate) -> bool:
+    """Whether a hunt tests it against the full model."""
+    return candidate.is_tested and not candidate.is_reference
+
+
+def ladder_and_deep(
+    candidates: Sequence[Candidate], layers: int, policy: Policy
+) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+    """Return the candidates that a hunt tests: a ladder, evenly spaced, and the deep ones.
+
+    These fine-tune at most a share of the layers, rounded up, or others than the last layers.
+    """
+    hunted = [one for one in candidates if is_hunted(one)]
+    most = math.ceil(layers * policy.deep_share)
+    deep = [one for one in hunted if (one.fine_tuned_layers(layers) or 0) <= most] or hunted[-1:]
+    above = [one for one in hunted if one not in deep]
+    return above[:: math.ceil(len(above) / policy.ladder_depths) or 1], deep
+
+
+def example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
+    """Return the standard error that evaluation examples leave a contrast with the full model.
+
+    None where it is not known. Both candidates' are taken as independent, so that fewer contrasts
+    are called clear.
+    """
+    variance = curve.uncertainty.example_variance(REFERENCE)
+    return None if variance is None else math.sqrt(variance) * math.hypot(1, spec.target)
+
+
+def explored_quality(findings: Findings, candidate: Candidate) -> float:
+    """Return the quality of a candidate's exploring run at its rate; infinite without any."""
+    rate = findings.rates[candidate]
+    runs = [one for one in tried(findings.known, candidate) if one.trial.learning_rate == rate]
+    return max((one.quality for one in runs if one.quality is not None), default=math.inf)

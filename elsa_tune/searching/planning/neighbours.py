@@ -1,0 +1,143 @@
+"""An Optuna sampler that proposes a learning rate by what neighbouring candidates have found.
+
+It models the scores as a Gaussian process over the rate's logarithm and the candidate's rank, and
+compares rates by how much they can be expected to gain over the candidate's best one. Optuna's own
+samplers cannot be asked for one candidate: `PartialFixedSampler` takes the fixed parameter out of
+their model (optuna#6620), so that all candidates count as one (bench/samplers.py).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from elsa_tune.specs.policy import Policy
+
+LEARNING_RATE = "learning_rate"
+RANK = "rank"
+
+Array = NDArray[np.float64]
+
+
+class ScoreProcess:
+    """What trials so far say of the score at other points, as a Gaussian process.
+
+    points [n, 2]: of trials that have a value, in length scales. values [n]: 0 is a constant
+    answer, which is also expected where nothing is known. noise: the standard deviation of values
+    at one point. pending [m, 2]: of trials that run; they make a point less unknown, and move no
+    expectation.
+    """
+
+    def __init__(
+        self, points: Array, values: Array, level: float, noise: float, pending: Array
+    ) -> None:
+        self._level = level
+        self._noise = noise
+        self._points = points
+        covered = self._kernel(points, points) + noise**2 * np.eye(len(points))
+        self._weights = np.linalg.solve(covered, values)
+        self._all = np.concatenate([points, pending])
+        self._covered = self._kernel(self._all, self._all) + noise**2 * np.eye(len(self._all))
+
+    def _kernel(self, left: Array, right: Array) -> Array:
+        """Return the covariances [len(left), len(right)]: Matern's, twice differentiable."""
+        apart = np.sqrt(((left[:, None] - right[None]) ** 2).sum(axis=-1))
+        scaled = math.sqrt(5) * apart
+        kernel: Array = self._level**2 * np.exp(-scaled) * (1 + scaled + scaled**2 / 3)
+        return kernel
+
+    def expected(self, points: Array) -> Array:
+        """Return the expected values at points [k, 2]."""
+        expected: Array = self._kernel(points, self._points) @ self._weights
+        return expected
+
+    def gains(self, points: Array, best: float) -> Array:
+        """Return by how much one trial at each point can be expected to raise the best value."""
+        across = self._kernel(points, self._all)
+        known = np.einsum("ij,ji->i", across, np.linalg.solve(self._covered, across.T))
+        unknown = np.maximum(self._level**2 - known, 1e-12)
+        # One noisy trial moves the expectation by less than what is unknown.
+        moves = unknown / np.sqrt(unknown + self._noise**2)
+        apart = (self.expected(points) - best) / moves
+        density = np.exp(-(apart**2) / 2) / math.sqrt(2 * math.pi)
+        below = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in apart])
+        gains: Array = moves * (apart * below + density)
+        return gains
+
+
+class NeighbourSampler(BaseSampler):
+    """Proposes the learning rate that promises the candidate most.
+
+    The candidate is the trial's parameter `rank`, which must be given. Complete trials count with
+    their values, running ones as points whose value is to come; others do not count. allowed: the
+    rates to choose from, one or more. chance: the score of a constant answer. Afterwards `gain`
+    says by how much the proposed rate can be expected to raise the candidate's best score.
+    """
+
+    def __init__(
+        self, policy: Policy, layers: int, chance: float, allowed: Sequence[float]
+    ) -> None:
+        self._policy = policy
+        self._layers = layers
+        self._chance = chance
+        self._allowed = allowed
+        self.gain = 0.0
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> float:
+        if param_name != LEARNING_RATE:
+            raise ValueError(f"{param_name} must be given; only {LEARNING_RATE} is proposed")
+        others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
+        complete = [one for one in others if one.state is TrialState.COMPLETE]
+        running = [one for one in others if one.state is TrialState.RUNNING]
+        policy = self._policy
+        scores = np.array([one.value for one in complete], float)
+        # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
+        unit = max(policy.least_learnt, float(scores.max(initial=0.0)) - self._chance)
+        process = ScoreProcess(
+            points=self._points(complete),
+            values=(scores - self._chance) / unit,
+            level=policy.prior_level,
+            noise=max(policy.prior_noise, policy.seed_spread / unit),
+            pending=self._points(running),
+        )
+        rank = trial.params[RANK]
+        here = [one for one in complete if one.params[RANK] == rank]
+        expected = process.expected(self._points(here or complete))
+        candidates = self._places([rank] * len(self._allowed), self._allowed)
+        gains = process.gains(candidates, float(expected.max(initial=0.0)))
+        best = int(np.argmax(gains))
+        self.gain = unit * float(gains[best])
+        return self._allowed[best]
+
+    def _points(self, trials: Sequence[FrozenTrial]) -> Array:
+        ranks = [one.params[RANK] for one in trials]
+        return self._places(ranks, [one.params[LEARNING_RATE] for one in trials])
+
+    def _places(self, ranks: Sequence[float], rates: Sequence[float]) -> Array:
+        """Return points [n, 2] in length scales of the rate and of the rank."""
+        policy = self._policy
+        octaves = np.log2(np.array(rates, float)) / policy.rate_scale
+        shares = np.array(ranks, float) / self._layers / policy.rank_scale
+        return np.column_stack([octaves, shares])

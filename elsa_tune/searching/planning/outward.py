@@ -1,0 +1,95 @@
+"""The way outward: a depth's next rate where its best one lies at the border of what it tried."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elsa_tune.searching.planning.known import KnownTrial, scores_of
+from elsa_tune.specs.border import has_learnt, plateau
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import TrialStatus, canonical_rate
+
+
+def outward(
+    spec: SearchSpec,
+    tried: Sequence[KnownTrial],
+    patience: int = 1,
+    lent: float | None = None,
+    may_learn: bool = False,
+) -> float | None:
+    """Return the next rate beyond those tried; None where the best lies inside, or no more may be.
+
+    tried: all that the depth has had, one or more, each ended; the first `spec.tries` of them were
+    tries of the given range. patience: how many rates beyond its best the depth tries before it
+    stops. lent: the best rate of the next shallower depth, None where it has none. may_learn: that
+    nothing was learnt at any rate so far does not mean that nothing can be, because the full model
+    does learn.
+    """
+    if spec.extend is None or len(tried) >= spec.tries + spec.extend.tries:
+        return None
+    here = _Tried(
+        spec=spec,
+        rates=sorted({one.trial.learning_rate for one in tried}),
+        scores=scores_of(tried),
+        diverged=[one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED],
+        lent=lent,
+    )
+    if not here.scores:
+        return here.lower if len(here.diverged) == len(tried) else None
+    if has_learnt(here.scores, spec.chance, spec.policy.noise):
+        return _beyond_the_best(here, patience)
+    if may_learn:
+        return None if here.diverged else here.higher
+    return _where_nothing_learnt(here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """What a depth has tried."""
+
+    spec: SearchSpec
+    rates: list[float]  # ascending
+    scores: dict[float, float]  # by the rates of completed trials
+    diverged: list[float]  # rates at which a trial diverged
+    lent: float | None  # the best rate of the next shallower depth
+
+    @property
+    def lower(self) -> float | None:
+        """The next rate below all of them; None where that is hardly another one."""
+        return self._bounded(self.rates[0] / self.spec.policy.rate_factor, self.rates[0])
+
+    @property
+    def higher(self) -> float | None:
+        """The next rate above all of them, as far as the neighbour's; None as above."""
+        next_one = self.spec.policy.rate_factor * self.rates[-1]
+        return self._bounded(max(next_one, self.lent or 0.0), self.rates[-1])
+
+    def _bounded(self, wanted: float, rate: float) -> float | None:
+        """Return a rate within the extension's bounds; None where it is hardly another rate."""
+        bounds = self.spec.extend
+        if bounds is None:
+            return None
+        found = min(max(wanted, bounds.low), bounds.high)
+        step = max(found / rate, rate / found)
+        return canonical_rate(found) if step >= self.spec.policy.least_step else None
+
+
+def _beyond_the_best(here: _Tried, patience: int) -> float | None:
+    """Return the next rate of a depth that learns at some rate."""
+    policy = here.spec.policy
+    low, high = plateau(here.scores, policy.noise)
+    above = [rate for rate in here.rates if rate > low]
+    if above and above[0] > policy.widest_gap * low:
+        return canonical_rate(policy.rate_factor * low)
+    if len(above) < patience and not any(rate > low for rate in here.diverged):
+        return here.higher
+    return here.lower if high == here.rates[0] else None
+
+
+def _where_nothing_learnt(here: _Tried) -> float | None:
+    """Return the next rate of a depth that learns at none, where the full model learns neither."""
+    lowest, highest = here.spec.given_rates
+    if here.rates[0] > lowest:  # large models are known to collapse at higher ones
+        return lowest
+    if here.rates[0] < lowest or here.rates[-1] > highest:
+        return None
+    return here.lower if here.diverged else here.higher

@@ -1,0 +1,381 @@
+"""Which learning rates the candidates of a search try, and which one becomes each one's own.
+
+A strategy asks one `Rates`, chosen by the space's `sampler`; another way of choosing is another
+subclass, and a line at the end of this file.
+"""
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.trial import TrialState
+
+from elsa_tune.errors import SpaceError
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    is_cheap,
+    relative_cost,
+    scores_of,
+    tried,
+)
+from elsa_tune.searching.planning.neighbours import LEARNING_RATE, RANK, NeighbourSampler
+from elsa_tune.searching.planning.outward import outward
+from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.border import Border, border, has_learnt
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.search import SamplerName, SearchSpec
+from elsa_tune.specs.trial import TrialStatus, canonical_rate, trial_score
+
+
+class Rates(ABC):
+    """The rates of one search: a pure function of its specification and its trials so far.
+
+    exploring, in every method: the search's exploring trials, those that run included.
+    """
+
+    def __init__(self, spec: SearchSpec) -> None:
+        self.spec = spec
+
+    def planned(self, candidate: Candidate) -> int:
+        """Return how many exploring trials a candidate has in any case."""
+        return self.spec.tries if candidate in self.spec.explored else 0
+
+    def most(self, candidate: Candidate) -> int:
+        """Return how many exploring trials a candidate has at most."""
+        return self.planned(candidate)
+
+    @property
+    def further_words(self) -> str:
+        """What follows the planned tries, said where a search announces these; "" for nothing."""
+        return ""
+
+    @abstractmethod
+    def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the rate of a candidate's next exploring trial.
+
+        None where it has had all of them, or must wait for trials that run.
+        """
+
+    def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether another candidate's trials may still send this one further, which has had all."""
+        return False
+
+    def best(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the rate to measure a candidate at; None where no trial says anything of it.
+
+        It is that of the best score among completed trials; where none completed (time was up),
+        among all that reported, compared at the last evaluation they share. Ties go to the lower
+        rate. Where all diverged it is the lowest: the measuring seeds will diverge too and count as
+        chance, which is the truth about such a candidate.
+        """
+        here = tried(exploring, candidate)
+        diverged = [one for one in here if one.status is TrialStatus.DIVERGED]
+        if diverged and len(diverged) == len(here) >= self.planned(candidate):
+            return min(one.trial.learning_rate for one in diverged)
+        reported = [one for one in here if one.scores and one not in diverged]
+        completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
+        return self._best_of(completed or reported)
+
+    def _best_of(self, compared: Sequence[KnownTrial]) -> float | None:
+        """Return the rate of the best trial, each judged by as many evaluations as any other."""
+        if not compared:
+            return None
+        age = min(len(one.scores) for one in compared)
+        merits: dict[float, float] = {}
+        for one in compared:
+            score = trial_score(self.spec.recipe.selection, one.scores[:age])
+            merits[one.trial.learning_rate] = score
+        return max(merits, key=lambda rate: (merits[rate], -rate))
+
+
+class GivenThenOutward(Rates):
+    """A few of the given rates, then outward from the best one while it lies at their border."""
+
+    def most(self, candidate: Candidate) -> int:
+        planned = self.planned(candidate)
+        if not planned or self.spec.extend is None:
+            return planned
+        return planned + self.spec.extend.tries
+
+    @property
+    def further_words(self) -> str:
+        return ", then outward from a best rate at the border" if self.spec.extend else ""
+
+    def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        here = tried(exploring, candidate)
+        if len(here) < self.planned(candidate):
+            return propose(self.spec, candidate, here)
+        if not here or not all(one.status.is_final for one in here):
+            return None
+        lent = self._lent(candidate, exploring)
+        may_learn = not candidate.is_reference and self._reference_may_learn(exploring)
+        return outward(self.spec, here, self._patience(candidate), lent, may_learn)
+
+    def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        extend = self.spec.extend
+        if extend is None:
+            return False
+        here = tried(exploring, candidate)
+        patience = self._patience(candidate)
+        for lent in (None, extend.high):
+            for may_learn in (True, False):
+                if outward(self.spec, here, patience, lent, may_learn) is not None:
+                    return True
+        return False
+
+    def _patience(self, candidate: Candidate) -> int:
+        """Return how many rates beyond its best a candidate tries before it stops."""
+        return self.spec.policy.cheap_patience if is_cheap(self.spec, candidate) else 1
+
+    def _lent(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the best rate of the candidate before this one; None where that learnt nothing."""
+        place = self.spec.explored.index(candidate)
+        if place == 0:
+            return None
+        scores = scores_of(tried(exploring, self.spec.explored[place - 1]))
+        if not has_learnt(scores, self.spec.chance, self.spec.policy.noise):
+            return None
+        return max(scores, key=lambda rate: (scores[rate], -rate))
+
+    def _reference_may_learn(self, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether the full model learns, or nothing is known of it."""
+        full = tried(exploring, REFERENCE)
+        return not full or has_learnt(scores_of(full), self.spec.chance, self.spec.policy.noise)
+
+
+class OneStudy(Rates):
+    """One Optuna study of rates and candidates, so that neighbours inform each other.
+
+    A candidate ends once no rate promises enough for what a trial costs, and rates on both sides of
+    its best one have been tried. Without an extension it has its planned tries, within the given
+    rates.
+    """
+
+    def __init__(self, spec: SearchSpec) -> None:
+        super().__init__(spec)
+        # The trials that the study was told, and the study.
+        self._study: tuple[object, optuna.Study] | None = None
+
+    def most(self, candidate: Candidate) -> int:
+        planned = self.planned(candidate)
+        if not planned or self.spec.extend is None:
+            return planned
+        return planned + self.spec.extend.tries
+
+    @property
+    def further_words(self) -> str:
+        return ", then more while one promises enough" if self.spec.extend else ""
+
+    def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        here = tried(exploring, candidate)
+        if len(here) >= self.most(candidate):
+            return None
+        if not here:
+            lent = self._lent(candidate, exploring)
+            return self._near(lent or self.spec.policy.first_rates[0], ())
+        is_planned = len(here) < self.planned(candidate)
+        if not is_planned and not all(one.status.is_final for one in here):
+            return None
+        if not self._has_learnt(here):
+            return self._blind(candidate, exploring)
+        if is_planned and sum(one.status.is_final for one in exploring) < 2:
+            return self._unaided(here)
+        rate, gain = self._ask(candidate, exploring, self._allowed(here))
+        if is_planned or gain > self._worth(candidate):
+            return rate
+        side = self._side(here)
+        if side is None:
+            return None
+        rate, _ = self._ask(candidate, exploring, self._allowed(here, side))
+        return rate
+
+    def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        here = tried(exploring, candidate)
+        return len(here) < self.most(candidate) and not self._has_learnt(here)
+
+    def _blind(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the next rate of a candidate that has learnt at none so far."""
+        here = tried(exploring, candidate)
+        if len(here) < self.planned(candidate) and not any(one.status.is_final for one in here):
+            return self._unaided(here)
+        lent = self._lent(candidate, exploring)
+        rates = [one.trial.learning_rate for one in here]
+        if lent is not None:
+            side = Border.LOW if lent < min(rates) else Border.HIGH
+        elif len(here) < self.planned(candidate) + self.spec.policy.blind_tries:
+            # Down first: large models are known to collapse at higher rates.
+            side = Border.LOW if len(here) % 2 else Border.HIGH
+        else:
+            return None
+        rate, _ = self._ask(candidate, exploring, self._allowed(here, side))
+        return rate
+
+    def _lent(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the best rate of the nearest other candidate that learnt; None if none did."""
+        nearest: tuple[float, float] | None = None
+        for other in self.spec.explored:
+            here = tried(exploring, other)
+            if other == candidate or not self._has_learnt(here):
+                continue
+            distance = abs(other.rank - candidate.rank)
+            if nearest is None or distance < nearest[0]:
+                scores = scores_of(here)
+                nearest = distance, max(scores, key=lambda rate: (scores[rate], -rate))
+        return None if nearest is None else nearest[1]
+
+    def _unaided(self, here: Sequence[KnownTrial]) -> float:
+        """Return a further rate where hardly a trial has ended yet."""
+        rates = self.spec.policy.first_rates
+        return self._near(rates[min(len(here), len(rates) - 1)], here)
+
+    def _near(self, wanted: float, here: Sequence[KnownTrial]) -> float:
+        """Return the rate nearest to the wanted one, of those that may be tried."""
+        is_any = self.spec.rates.values is None or self.spec.extend is not None
+        low, high = self._bounds()
+        if is_any and not here and low <= wanted <= high:
+            return wanted
+        allowed = self._allowed(here) or self._allowed(())
+        return min(allowed, key=lambda rate: abs(math.log(rate / wanted)))
+
+    def _has_learnt(self, here: Sequence[KnownTrial]) -> bool:
+        return has_learnt(scores_of(here), self.spec.chance, self.spec.policy.noise)
+
+    def _side(self, here: Sequence[KnownTrial]) -> Border | None:
+        """Return on which side of what a candidate has tried a better rate may lie, if on any."""
+        scores: dict[float, float | None] = {}
+        for one in here:
+            is_complete = one.status is TrialStatus.COMPLETED
+            scores[one.trial.learning_rate] = one.score if is_complete else None
+        return border(scores, self.spec.chance, self.spec.policy.noise)
+
+    def _worth(self, candidate: Candidate) -> float:
+        """Return what a trial must promise to add to the best score, by what it costs."""
+        policy = self.spec.policy
+        cost = relative_cost(self.spec, candidate)
+        return policy.worth_a_trial * (policy.worth_if_free + (1 - policy.worth_if_free) * cost)
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the lowest and the highest rate that may be tried."""
+        low, high = self.spec.given_rates
+        if self.spec.extend is not None:
+            return min(low, self.spec.extend.low), max(high, self.spec.extend.high)
+        return low, high
+
+    def _allowed(self, here: Sequence[KnownTrial], side: Border | None = None) -> list[float]:
+        """Return the rates that a candidate may try next, ascending.
+
+        side: the only one of what it has tried, None for any.
+        """
+        policy = self.spec.policy
+        rates = [one.trial.learning_rate for one in here]
+        low, high = self._bounds()
+        given = self.spec.rates.values
+        if given is None or self.spec.extend is not None:
+            given = even_rates(low, high, policy.first_rates)
+        step = policy.least_step
+        reach = math.inf if not rates or self._has_learnt(here) else policy.blind_step
+        allowed = []
+        for rate in given:
+            is_new = all(max(rate / other, other / rate) >= step for other in rates)
+            is_there = not (side is Border.LOW and rate > min(rates))
+            is_there = is_there and not (side is Border.HIGH and rate < max(rates))
+            is_near = not rates or min(rates) / reach <= rate <= max(rates) * reach
+            if is_new and is_there and is_near:
+                allowed.append(rate)
+        return allowed
+
+    def _ask(
+        self, candidate: Candidate, exploring: Sequence[KnownTrial], allowed: Sequence[float]
+    ) -> tuple[float | None, float]:
+        """Return the rate that promises most, and by how much it would raise the best score."""
+        if not allowed:
+            return None, 0.0
+        spec = self.spec
+        study = self._told(exploring)
+        sampler = NeighbourSampler(spec.policy, spec.layers, spec.chance, allowed)
+        study.sampler = sampler
+        study.enqueue_trial({RANK: candidate.rank})
+        asked = study.ask(self._distributions())
+        study.tell(asked, state=TrialState.FAIL)  # what comes of it is told once it is known
+        return canonical_rate(asked.params[LEARNING_RATE]), sampler.gain
+
+    def _told(self, exploring: Sequence[KnownTrial]) -> optuna.Study:
+        """Return the study with these trials, made anew where they are others than before."""
+        told = tuple((one.trial.key, one.status, one.scores) for one in exploring)
+        before = self._study
+        if before is not None and before[0] == told:
+            return before[1]
+        low, high = self._bounds()
+        distributions = self._distributions()
+        study = optuna.create_study(direction="maximize")
+        for one in exploring:
+            value = self._value(one, exploring)
+            rate = min(max(one.trial.learning_rate, low), high)
+            trial = optuna.trial.create_trial(
+                params={RANK: one.trial.depth.rank, LEARNING_RATE: rate},
+                distributions=distributions,
+                value=value,
+                state=TrialState.RUNNING if value is None else TrialState.COMPLETE,
+            )
+            study.add_trial(trial)
+        self._study = told, study
+        return study
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        low, high = self._bounds()
+        return {
+            RANK: FloatDistribution(0, max(one.rank for one in self.spec.explored) + 1),
+            LEARNING_RATE: FloatDistribution(low, high, log=True),
+        }
+
+    def _value(self, one: KnownTrial, exploring: Sequence[KnownTrial]) -> float | None:
+        """Return the score that a trial counts with; None for one whose score is to come.
+
+        One that diverged counts as chance; one that was stopped lies as far below the best complete
+        one of its candidate as it did after as many evaluations.
+        """
+        if one.status is TrialStatus.DIVERGED:
+            return self.spec.chance
+        if not one.status.is_final or one.is_unfinished or one.score is None:
+            return None
+        here = tried(exploring, one.trial.depth)
+        complete = [other for other in here if other.status is TrialStatus.COMPLETED]
+        if one.status is TrialStatus.COMPLETED or not complete:
+            return one.score
+        best = max(complete, key=lambda other: other.score or 0.0)
+        as_old = trial_score(self.spec.recipe.selection, best.scores[: len(one.scores)])
+        return (best.score or 0.0) - (as_old - one.score)
+
+
+@functools.cache
+def even_rates(low: float, high: float, besides: tuple[float, ...]) -> tuple[float, ...]:
+    """Return rates between two bounds, about twelve an octave, with two significant digits.
+
+    besides: rates that are among them, where they lie between the bounds.
+    """
+    count = round(12 * math.log2(high / low)) + 1
+    steps = np.geomspace(low, high, max(2, count))
+    rounded = {float(f"{rate:.1e}") for rate in steps}
+    wanted = rounded | {low, high, *besides}
+    return tuple(sorted(rate for rate in wanted if low <= rate <= high))
+
+
+# By the space's `sampler`. Which of the given rates come first is what the last three differ in.
+_RATES: dict[str, type[Rates]] = {
+    SamplerName.GP: OneStudy,
+    SamplerName.TPE: GivenThenOutward,
+    SamplerName.RANDOM: GivenThenOutward,
+    SamplerName.GRID: GivenThenOutward,
+}
+
+
+def rates_of(spec: SearchSpec) -> Rates:
+    """Return what chooses a search's rates. Raises SpaceError for a sampler that is none."""
+    if spec.sampler not in _RATES:
+        raise SpaceError(f"sampler is '{spec.sampler}'; it must be {' or '.join(_RATES)}")
+    return _RATES[spec.sampler](spec)

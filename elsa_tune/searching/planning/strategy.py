@@ -1,0 +1,341 @@
+"""What a strategy of searching is asked: which candidates, which learning rates, what comes next.
+
+A strategy is a file beside this one with a subclass of `Strategy`, and a line in `strategies.py`.
+Every method is a pure function of the specification and of what was recorded, so that a fresh, a
+resumed and a dry run agree.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.errors import SpaceError
+from elsa_tune.searching.inputs import Inputs
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    exploring_of,
+    failed_slots,
+    slot_again,
+    tried,
+)
+from elsa_tune.searching.planning.rates import rates_of
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import Looks, SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.journal_records import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a strategy makes of a request when a search is specified."""
+
+    candidates: tuple[Candidate, ...]  # all that are trained, in the order of tests
+    explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
+    seeds: int  # measuring seeds of a candidate, at most
+    ladder_error: float = 0.0  # the part of the error that is spent before anything is tested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a search has found so far."""
+
+    known: Sequence[KnownTrial]
+    rates: Mapping[Candidate, float]  # of the candidates that need explore no further
+    curve: Callable[[], FreezeCurve | None]  # of what was measured; None before anything was
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # recorded ones, by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a strategy has measured next, and why."""
+
+    trials: tuple[TrialSpec, ...] = ()  # those that run included; none where it waits or has ended
+    why: str = ""  # what they are for, or what ended the search; "" where that goes without saying
+    waits: bool = False  # for a candidate's learning rate: without trials, this is not the end
+    decision: Decision | None = None  # to be recorded before any of the trials begins
+    note: str = ""  # what to say of that decision
+
+
+class Strategy(ABC):
+    """How one search is carried out."""
+
+    # As spaces and search.json have it.
+    name: ClassVar[str]
+
+    def __init__(self, spec: SearchSpec) -> None:
+        self.spec = spec
+        self.rates = rates_of(spec)
+
+    # ---- what a search is asked to do ----
+
+    @classmethod
+    @abstractmethod
+    def outline(
+        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
+    ) -> Outline:
+        """Return what a new search trains.
+
+        seeds: measuring seeds that were asked for, None for the space's. whole_ladder: no candidate
+        may be left out by exploring runs, for other searches are to have them too. Raises
+        SpaceError for what the strategy cannot do.
+        """
+
+    def with_seeds(self, seeds: int) -> SearchSpec:
+        """Return the search with this number of measuring seeds. Raises SpaceError for fewer."""
+        spec = self.spec
+        if seeds < spec.seeds:
+            raise SpaceError(
+                f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what "
+                f"is measured stays; write {spec.seeds} or more"
+            )
+        # Those beyond the planned ones count for the curve, not for the certificate.
+        planned = spec.planned_seeds
+        if spec.seeds < spec.policy.fewest_seeds <= seeds:
+            planned = seeds
+        return replace(spec, seeds=seeds, planned_seeds=planned)
+
+    def until_certain(self) -> SearchSpec:
+        """Return the search that takes every look it planned. Raises SpaceError without any."""
+        raise SpaceError(
+            f"`until` certified: search '{self.spec.name}' tests each depth once, with the seeds "
+            "it planned; start another one by `space` hunt, or with more seeds"
+        )
+
+    # ---- which learning rates are explored ----
+
+    def slots(self, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
+        """Return the exploring trials that could start now.
+
+        Unfinished ones come first, at the learning rate they had; then those of the given rates;
+        then the next rate of each candidate that has had these. Candidates take turns, so that a
+        search that is cut short has looked at all of them alike. Trials that run are among the
+        known ones, and a candidate goes no further before they end: no slots may mean that there
+        will be some.
+        """
+        known = list(known)
+        exploring = exploring_of(known)
+        restarts = []
+        for one in exploring:
+            if one.is_unfinished:
+                restarts.append(slot_again(one))
+        slots = [*restarts, *self._fresh(exploring), *self._further(exploring)]
+        slots = self.in_order(slots, known)
+        limit = self.spec.exploring_limit
+        if limit is not None:
+            still_allowed = max(0, limit - len(exploring))
+            slots = slots[: len(restarts) + still_allowed]
+        return tuple(slots)
+
+    def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the tries that every explored candidate has in any case, by turns."""
+        had = Counter(one.trial.depth for one in exploring)
+        planned = {candidate: self.rates.planned(candidate) for candidate in self.spec.explored}
+        slots = []
+        for number in range(max(planned.values(), default=0)):
+            for candidate, tries in planned.items():
+                if had[candidate] <= number < tries:
+                    slots.append(Slot(depth=candidate))
+        return slots
+
+    def _further(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the next rate of each candidate that has had its tries."""
+        had = Counter(one.trial.depth for one in exploring)
+        slots = []
+        for candidate in self.spec.explored:
+            if had[candidate] >= self.rates.planned(candidate):
+                rate = self.rates.next_rate(candidate, exploring)
+                if rate is not None:
+                    slots.append(Slot(depth=candidate, learning_rate=rate))
+        return slots
+
+    def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
+        """Return the slots in the order in which they begin, less those that must wait."""
+        return slots
+
+    def slots_left(
+        self, known: Sequence[KnownTrial], kept: Collection[Candidate]
+    ) -> tuple[Slot, ...]:
+        """Return the exploring trials that could start now, beside candidates that keep their rate.
+
+        kept: those, which are being measured. They explore no further, and only what failed there
+        is tried again.
+        """
+        failed = failed_slots(known)
+        left = []
+        for slot in self.slots(known):
+            if slot.depth not in kept or slot in failed:
+                left.append(slot)
+        return tuple(left)
+
+    def trial_of(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
+        """Return a slot's trial as it begins. known: the trials so far, those that run included."""
+        rate = slot.learning_rate
+        if rate is None:
+            rate = self.rates.next_rate(slot.depth, exploring_of(known))
+        assert rate is not None  # a slot without a rate is one of the tries in any case
+        return self.spec.trial(Phase.EXPLORE, slot.depth, rate, self.spec.seed)
+
+    def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
+        """Whether all exploring waits until the full model was measured."""
+        return False
+
+    def settled(self, known: Iterable[KnownTrial]) -> frozenset[Candidate]:
+        """Return the candidates whose exploring has ended, whatever other trials will say.
+
+        A candidate that goes further heeds those before it and the full model; before these have
+        ended it is settled only where it would stop beside any of them. One that is not explored
+        takes its rate from the leading ones.
+        """
+        exploring = exploring_of(known)
+        waiting = {slot.depth for slot in self.slots(exploring)}
+        settled: list[Candidate] = []
+        for place, candidate in enumerate(self.spec.explored):
+            if candidate in waiting or not self._has_had_all(candidate, exploring):
+                continue
+            others_are_settled = len(settled) == place
+            if others_are_settled or not self._may_go_on(candidate, exploring):
+                settled.append(candidate)
+        if set(self.leading) <= set(settled) or not self.spec.explored:
+            settled += [one for one in self.spec.depths if one not in self.spec.explored]
+        return frozenset(settled)
+
+    def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether all tries that a candidate has in any case have ended."""
+        here = tried(exploring, candidate)
+        if not here or not all(one.status.is_final for one in here):
+            return False
+        return self._is_limited(exploring) or len(here) >= self.rates.planned(candidate)
+
+    def _may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+        return not self._is_limited(exploring) and self.rates.may_go_on(candidate, exploring)
+
+    def _is_limited(self, exploring: Sequence[KnownTrial]) -> bool:
+        """Whether there may be no more exploring trials."""
+        limit = self.spec.exploring_limit
+        return limit is not None and len(exploring) >= limit
+
+    @property
+    def leading(self) -> Sequence[Candidate]:
+        """The candidates from whose rates those that are not explored take theirs."""
+        return (REFERENCE,)
+
+    def best_rates(self, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
+        """Return each candidate's rate for measuring; without those that nothing is known of."""
+        spec = self.spec
+        if not spec.explored:
+            return dict.fromkeys(spec.depths, spec.given_rates[0])
+        exploring = exploring_of(known)
+        chosen: dict[Candidate, float] = {}
+        for candidate in spec.explored:
+            rate = self.rates.best(candidate, exploring)
+            if rate is not None:
+                chosen[candidate] = rate
+        if REFERENCE in chosen:
+            for candidate in spec.depths:
+                if candidate not in spec.explored:
+                    chosen[candidate] = self.rate_unexplored(candidate, chosen)
+        return chosen
+
+    def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:
+        """Return the rate of a candidate that is not explored. chosen: those of the explored."""
+        return chosen[REFERENCE]
+
+    # ---- what is measured ----
+
+    @abstractmethod
+    def next(self, findings: Findings) -> Step:
+        """Return what to measure now."""
+
+    def looks(self, candidate: Candidate, decisions: Mapping[str, Any]) -> Looks | None:
+        """Return when a candidate is tested, None where it never is.
+
+        The full model's looks are those beside any other. decisions: the recorded ones, by name.
+        """
+        spec = self.spec
+        order = [one for one in self.tested(decisions) if one.is_tested]
+        if spec.planned_seeds is None or candidate not in order or not order[0].is_reference:
+            return None
+        return Looks(
+            after=order[max(0, order.index(candidate) - 1)].key,
+            first_seed=spec.seed + 1,
+            counts=self.look_counts(candidate),
+            error=round(spec.policy.error - spec.ladder_error, 3),
+        )
+
+    def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
+        """Return the candidates that are measured, in the order of their tests."""
+        return self.spec.depths
+
+    def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
+        """Return the seeds of a candidate and of the full model at each planned look."""
+        planned = self.spec.planned_seeds or self.spec.seeds
+        return ((planned, planned),)
+
+    def seeds_at(self, look: int, candidate: Candidate) -> int:
+        """Return the measuring trials of a candidate up to its first look (0) or its last (-1)."""
+        return self.spec.seeds
+
+    def may_leave_out(self, candidate: Candidate) -> bool:
+        """Whether the search may end without measuring a candidate."""
+        return False
+
+    def planned_seeds(self, candidate: Candidate, known: Sequence[KnownTrial]) -> int:
+        """Return how many measuring trials a candidate has, as far as that is decided."""
+        return self.spec.seeds
+
+    def lacking(self, findings: Findings) -> Counter[Candidate]:
+        """Return the measuring trials to go, by candidate."""
+        return Counter(trial.depth for trial in self.next(findings).trials)
+
+    @property
+    def opening(self) -> str:
+        """What to say as measuring begins; "" where each step says what it is for."""
+        return ""
+
+    # ---- how many trials that is ----
+
+    @property
+    def exploring_trials(self) -> int:
+        """Exploring trials in any case."""
+        return sum(map(self.rates.planned, self.spec.explored))
+
+    @property
+    def most_exploring_trials(self) -> int:
+        """Exploring trials, as many as there may be."""
+        most = sum(map(self.rates.most, self.spec.explored))
+        limit = self.spec.exploring_limit
+        return most if limit is None else min(most, limit)
+
+    @property
+    def measuring_trials(self) -> int:
+        """Measuring trials up to every candidate's first look."""
+        return sum(self.seeds_at(0, candidate) for candidate in self.spec.depths)
+
+    @property
+    def most_measuring_trials(self) -> int:
+        """Measuring trials up to every candidate's last look."""
+        return sum(self.seeds_at(-1, candidate) for candidate in self.spec.depths)
+
+
+def measuring_trials(
+    spec: SearchSpec, rates: Mapping[Candidate, float], known: Iterable[KnownTrial]
+) -> tuple[TrialSpec, ...]:
+    """Return the measuring trials still to run: every candidate's first seed, then the second, ...
+
+    So that a search that runs out of time has an answer, if a less certain one.
+    """
+    finished = {one.trial.key for one in known if one.status.is_final}
+    trials = []
+    for seed in spec.measuring_seeds:
+        for candidate in spec.depths:
+            if candidate in rates:
+                trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
+                if trial.key not in finished:
+                    trials.append(trial)
+    return tuple(trials)

@@ -1,0 +1,180 @@
+"""A search as it is asked for: its options, read and planned in one step.
+
+Heavy imports come after the cheap checks.
+"""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.files import slug
+from elsa_tune.searching.inputs import (
+    Inputs,
+    SearchOptions,
+    asked_inputs,
+    read_duration,
+    read_until,
+    search_command,
+)
+from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tasks.known import GLUE_TASKS
+from elsa_tune.tasks.task_file import has_columns
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+
+_STAMP = "%Y%m%d-%H%M%S"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A search that is asked for: its specification, and what concerns this session alone."""
+
+    # As it is planned; what data, weights and machine are is filled in when it starts.
+    spec: SearchSpec
+    storage: Path  # the folder that its own is in
+    tracking_uri: str  # with the credentials that a specification never has
+    seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
+    until_certified: bool = False  # whether a hunt is to take every look it planned
+    gpu_hours: float | None = None  # hours of a GPU, in all
+    cpus_per_trial: float | None = None  # None lets the machine decide
+    gpus_per_trial: float | None = None  # likewise
+
+    @property
+    def name(self) -> str:
+        """The search's name."""
+        return self.spec.name
+
+    @property
+    def paths(self) -> SearchPaths:
+        """Where the search is, or will be."""
+        return SearchPaths(self.storage, self.spec.name)
+
+
+def read_requests(options: SearchOptions) -> list[Request]:
+    """Return a search for each task, in their order.
+
+    Of several each is called by the name and its task. Errors as in `read_request`; UsageError
+    where two would share a name.
+    """
+    tasks = [name for given in options.task for name in _listed(given)]
+    if len(tasks) == 1:
+        return [read_request(options, tasks[0])]
+    if (options.max_time, options.gpu_hours) != (None, None):
+        raise UsageError(
+            "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
+        )
+    asked = [_checked(_options_of(task, options, tasks), task) for task in tasks]
+    inputs = [asked_inputs(own, task) for own, task in zip(asked, tasks, strict=True)]
+    name = options.name or slug(f"{Path(inputs[0].model.name).name}-{time.strftime(_STAMP)}")
+    names = [slug(f"{name}-{one.task.name}") for one in inputs]
+    for shared, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(f"{count} of the tasks would share the search name '{shared}'")
+    command = search_command(options)
+    return [
+        request_of(replace(own, name=own_name), own_inputs, is_one_of_several=True, command=command)
+        for own, own_inputs, own_name in zip(asked, inputs, names, strict=True)
+    ]
+
+
+def read_request(options: SearchOptions, task: str) -> Request:
+    """Return the search on one task.
+
+    Raises UsageErrors, cheapest first: for options, for what model, task or space are not, and for
+    what contradicts itself.
+    """
+    inputs = asked_inputs(_checked(options, task), task)
+    return request_of(options, inputs, command=search_command(options))
+
+
+def request_of(
+    options: SearchOptions,
+    inputs: Inputs,
+    *,
+    is_one_of_several: bool = False,
+    command: str = "",
+) -> Request:
+    """Return the search that the options ask for on a model and a task.
+
+    is_one_of_several: each has the depths of the others, so that their answers can be joined.
+    command: what is typed to ask the same again, "" where that is not known. Raises SpaceError
+    where the options contradict each other, UsageError for resources that no machine has.
+    """
+    # Plans need libraries that are slow to import: only once everything else is checked.
+    from elsa_tune.searching.specification import specify
+
+    places = StorePaths(Path.cwd())
+    storage = places.storage_at(options.storage_path)
+    uri = places.tracking_uri(options.tracking_uri)
+    # Readable, sortable, and free unless two start in one second.
+    default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
+    name = options.name or slug(f"{default}-{time.strftime(_STAMP)}")
+    spec = specify(
+        replace(options, name=name, tracking_uri=uri),
+        inputs,
+        policy=_recorded_policy(SearchPaths(storage, name)),
+        whole_ladder=is_one_of_several,
+        command=command,
+    )
+    return Request(
+        spec=spec,
+        storage=storage,
+        tracking_uri=uri,
+        seeds=options.seeds,
+        until_certified=read_until(options.until),
+        gpu_hours=options.gpu_hours,
+        cpus_per_trial=options.cpus_per_trial,
+        gpus_per_trial=options.gpus_per_trial,
+    )
+
+
+def _recorded_policy(paths: SearchPaths) -> Policy | None:
+    """Return the policy of the search that has this name, None where there is none."""
+    from elsa_tune.searching.specification import load_specification
+
+    with contextlib.suppress(StorageError):  # why it cannot be read is said when it is gone on with
+        if paths.exists:
+            return load_specification(paths).policy
+    return None
+
+
+def _checked(options: SearchOptions, task: str) -> SearchOptions:
+    """Return the options, if what is cheap to check about them is right. Raises UsageErrors."""
+    if task == "all":
+        raise UsageError("`task` all: name each of the tasks")
+    if options.max_time is not None:
+        read_duration(options.max_time)
+    places = StorePaths(Path.cwd())
+    storage = places.storage_at(options.storage_path)
+    places.tracking_uri(options.tracking_uri)
+    if options.name is not None:
+        SearchPaths(storage, options.name)  # raises for a name that is no name
+    return options
+
+
+def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:
+    """Return those for one of the tasks: a folder of GLUE tasks and a table's columns are not for
+    tasks of other kinds that stand beside such ones.
+    """
+    if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
+        options = replace(options, data_dir=None)
+    if not has_columns(task) and any(map(has_columns, tasks)):
+        options = replace(options, label=None, text=None)
+    return options
+
+
+def _listed(given: str) -> list[str]:
+    """Return the tasks that a text file lists, one a line; any other name is one itself."""
+    if not given.endswith(".txt"):
+        return [given]
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"`task` {given} cannot be read as a list of tasks: {error}") from error
+    if not (names := list(filter(None, map(str.strip, lines)))):
+        raise UsageError(f"`task` {given} lists no task; write one on each line")
+    return names

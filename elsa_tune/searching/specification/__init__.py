@@ -1,0 +1,22 @@
+"""The specification of a search: made of a request, kept on disk, compared, changed."""
+
+from elsa_tune.searching.specification.changing import more_of, until_certain, with_seeds
+from elsa_tune.searching.specification.comparing import check_same, differences
+from elsa_tune.searching.specification.keeping import (
+    load_specification,
+    replace_specification,
+    save_specification,
+)
+from elsa_tune.searching.specification.making import specify
+
+__all__ = [
+    "check_same",
+    "differences",
+    "load_specification",
+    "more_of",
+    "replace_specification",
+    "save_specification",
+    "specify",
+    "until_certain",
+    "with_seeds",
+]

@@ -1,0 +1,75 @@
+"""The specification of a search on disk: `search.json`, which `resume` reads back."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from elsa_tune.errors import ElsaTuneError, StorageError, quoted
+from elsa_tune.files import write_aside
+from elsa_tune.searching.planning.strategies import strategy_named
+from elsa_tune.specs.checked import problems
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
+from elsa_tune.tracking.uris import shown_uri
+
+_SPECIFICATION = TypeAdapter(SearchSpec)
+
+
+def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
+    """Write a specification over the recorded one. Raises StorageError where a driver runs."""
+    with Journal(paths.journal):
+        _write(spec, paths, paths.specification)
+    return spec
+
+
+def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
+    """Write a new specification. Raises StorageError where such a search began meanwhile."""
+    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
+    _write(spec, paths, aside)
+    try:
+        os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        raise taken(paths) from None
+    finally:
+        aside.unlink()
+
+
+def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
+    kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
+    write_aside(file, _SPECIFICATION.dump_json(kept, indent=1))
+
+
+def load_specification(paths: SearchPaths) -> SearchSpec:
+    """Read a search's specification. Raises StorageError where it is missing or damaged."""
+    if not paths.specification.exists():
+        raise StorageError(
+            f"search '{paths.name}' has no specification ({paths.specification}), so that it "
+            "cannot go on; delete it, or start it again under another name"
+        )
+    try:
+        spec = _SPECIFICATION.validate_json(paths.specification.read_bytes())
+        if not SEARCH_NAME.fullmatch(spec.name):  # it goes into commands that are printed
+            raise StorageError(f"{quoted(spec.name)} is no search's name")
+        strategy_named(spec.strategy)  # raises for one of a newer version
+        # An earlier version may have kept what is a secret.
+        uri = shown_uri(paths.uri_kept(spec.tracking_uri))
+        return dataclasses.replace(spec, tracking_uri=uri)
+    except (OSError, ValidationError, ElsaTuneError) as error:
+        reason = problems(error) if isinstance(error, ValidationError) else error
+        raise StorageError(
+            f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
+            f"{reason}"
+        ) from error
+
+
+def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
+    """Return the error for a name that a search has already. why: its other settings."""
+    otherwise = f", but with other settings: {'; '.join(why)}" if why else ""
+    return StorageError(
+        f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
+        f"`{paths.resume}`, or choose another `name`"
+    )

@@ -1,0 +1,112 @@
+"""The specification of a search, made of what was asked."""
+
+import math
+import uuid
+
+from elsa_tune.errors import SpaceError, UsageError
+from elsa_tune.searching.inputs import Inputs, SearchOptions, read_duration, read_until
+from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
+from elsa_tune.searching.planning.strategy import Outline
+from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.space import Space
+from elsa_tune.specs.trial import MOST
+from elsa_tune.tracking.uris import shown_uri
+
+
+def specify(
+    options: SearchOptions,
+    inputs: Inputs,
+    *,
+    policy: Policy | None = None,
+    whole_ladder: bool = False,
+    command: str = "",
+) -> SearchSpec:
+    """Return the whole plan of a search, under a new id.
+
+    options: with the search's name and the store's URI. policy: of the search that is recorded
+    under this name, None for this version's. whole_ladder: of a hunt, whose depths others are to
+    have too. What data, weights and machine are is a placeholder. Raises SpaceError where its parts
+    contradict each other, UsageError for resources that no machine has.
+    """
+    _check_numbers(options)
+    policy = policy or Policy()
+    space = inputs.space
+    strategy = strategy_named(space.strategy)
+    outline = strategy.outline(inputs, policy, seeds=options.seeds, whole_ladder=whole_ladder)
+    explores = bool(outline.explored)
+    seeds = outline.seeds
+    spec = SearchSpec(
+        name=options.name or "",
+        search_id=uuid.uuid4().hex,
+        model=inputs.model,
+        layers=inputs.layers,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        space=inputs.space_name,
+        depths=outline.candidates,
+        explored=outline.explored,
+        rates=space.rates,
+        tries=_tries(options.trials, space, outline, policy.tries),
+        sampler=space.sampler,
+        asha=space.asha,
+        seeds=seeds,
+        planned_seeds=seeds if seeds >= policy.fewest_seeds else None,
+        strategy=space.strategy,
+        target=space.target,
+        thorough=space.thorough,
+        ladder_error=outline.ladder_error,
+        seed=space.seed,
+        resources=Resources(cpus=1, gpus=0),
+        tracking_uri=shown_uri(options.tracking_uri or ""),
+        address=options.address,
+        extend=policy.extension if space.extend and explores else None,
+        exploring_limit=options.trials if space.extend and explores else None,
+        max_time=None if options.max_time is None else read_duration(options.max_time),
+        linear_probe=space.linear_probe,
+        command=command,
+        policy=policy,
+    )
+    if read_until(options.until) or space.thorough:
+        return strategy_of(spec).until_certain()
+    return spec
+
+
+def _check_numbers(options: SearchOptions) -> None:
+    """Raise for numbers that no search or machine could give, before one is looked at."""
+    for name, given in (("trials", options.trials), ("seeds", options.seeds)):
+        if given is not None and given < 1:
+            raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    if options.seeds is not None and options.seeds > MOST:
+        raise SpaceError(f"`seeds` is {options.seeds:,}; it must be at most {MOST:,}")
+    hours, cpus = options.gpu_hours, options.cpus_per_trial
+    for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
+        # Written so that nan, which compares to nothing, is refused too.
+        if amount is not None and not 0 < amount < math.inf:
+            raise UsageError(f"`{name}` is {amount:g}; it must be above 0")
+    if options.gpus_per_trial is not None and not 0 <= options.gpus_per_trial < math.inf:
+        raise UsageError(f"`gpus_per_trial` is {options.gpus_per_trial:g}; it must be 0 or more")
+
+
+def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> int:
+    """Return the exploring trials of the given rates that each explored depth has, all alike.
+
+    trials: as many as there may be in all. usual: where the space does not say.
+    """
+    depths = len(outline.explored)
+    if not depths:
+        return 0
+    given = space.rates.values
+    most = MOST if given is None else len(given)
+    space_tries = space.tries or usual
+    if trials is None:
+        return min(space_tries, most)
+    if trials < depths:
+        raise SpaceError(
+            f"`trials` is {trials}, but {depths} depths are explored with equally many "
+            f"tries each; give at least {depths}, or fewer depths by `set` depths=[0,...]"
+        )
+    tries = trials // depths
+    if space.extend:
+        tries = min(tries, space_tries)
+    return min(tries, most)

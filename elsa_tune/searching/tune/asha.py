@@ -1,0 +1,102 @@
+"""Why a trial ends before its last epoch: ASHA, with rungs per depth."""
+
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+
+from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.search import Asha
+from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
+
+EVALUATION = "evaluation"
+
+
+class PerDepthAsha(FIFOScheduler):
+    """One AsyncHyperBandScheduler per depth: in common rungs deep-frozen trials always lose.
+
+    Measuring trials are never stopped, and without `asha` nothing is. evaluations: planned per
+    trial; the last one is never a reason to stop. A trial's depth is read from
+    `trial.config["trial"]`, its age from the report's `evaluation`, its merit from its `metric`.
+    exempt: depths whose trials cost too little to be worth stopping. keeps_workers: Ray keeps every
+    worker for later trials; else one, and each further one loads its libraries anew.
+    """
+
+    def __init__(
+        self,
+        asha: Asha | None,
+        evaluations: int,
+        metric: str = QUALITY,
+        exempt: Collection[Candidate] = (),
+        keeps_workers: bool = False,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
+        self._asha = asha
+        self._evaluations = evaluations
+        self._compared_by = metric
+        self._exempt = frozenset(exempt)
+        self._keeps_workers = keeps_workers
+        self._by_depth: dict[Candidate, AsyncHyperBandScheduler] = {}
+        self._best: dict[tuple[Candidate, int], float] = {}
+        self._controller: Any = None  # Ray Tune's
+        self.stopped: set[str] = set()
+
+    def has_workers(self) -> bool:
+        """Whether Ray has given the search room for one; that it has begun is not said by it."""
+        # Ray has no question for it; without these attributes it seems to have none.
+        actors = getattr(self._controller, "_actor_manager", None)
+        return bool(getattr(actors, "num_live_actors", 0))
+
+    def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
+        """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
+        trial: Any = SimpleNamespace(trial_id=earlier.key, config={TRIAL: earlier})
+        controller: Any = None
+        self.on_trial_add(controller, trial)
+        for evaluation, score in enumerate(scores, start=1):
+            reported = {EVALUATION: evaluation, self._compared_by: score}
+            self.on_trial_result(controller, trial, reported)
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        # Ray has no setting for it; without this attribute, trials only begin later.
+        self._controller = tune_controller or self._controller
+        idle = getattr(tune_controller, "_actor_cache", None)
+        if self._keeps_workers and idle is not None:
+            idle.increase_max(trial.placement_group_factory)
+        if (rungs := self._rungs(trial)) is not None:
+            rungs.on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        rungs = self._rungs(trial)
+        if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
+            return str(TrialScheduler.CONTINUE)
+        action = str(rungs.on_trial_result(tune_controller, trial, result))
+        rung = (trial.config[TRIAL].depth, result[EVALUATION])
+        score = result[self._compared_by]
+        best = max(score, self._best.get(rung, score))
+        self._best[rung] = best
+        assert self._asha is not None  # or there were no rungs
+        if action == TrialScheduler.STOP and score < best - self._asha.margin:
+            self.stopped.add(trial.trial_id)
+            return action
+        return str(TrialScheduler.CONTINUE)
+
+    def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
+        grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
+        if self._asha is None or grace >= self._evaluations:
+            return None
+        spec: TrialSpec = trial.config[TRIAL]
+        if spec.depth in self._exempt or spec.phase is not Phase.EXPLORE:
+            return None
+        if spec.depth not in self._by_depth:
+            self._by_depth[spec.depth] = AsyncHyperBandScheduler(
+                time_attr=EVALUATION,
+                metric=self._compared_by,
+                mode="max",
+                max_t=self._evaluations,
+                grace_period=grace,
+                reduction_factor=self._asha.reduction_factor,
+            )
+        return self._by_depth[spec.depth]

@@ -1,0 +1,134 @@
+"""A candidate: one way to adapt a model, which a search compares with the full model.
+
+A method of adaptation (freezing, later others) is a subclass of `Candidate` here, registered in
+`candidates.py`, and a module of its name in `training/adapt/`, which applies it to a model.
+Planning, record, analysis and report know what this class declares, and nothing else.
+"""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+
+class Candidate(ABC):
+    """One way to adapt a model: a frozen, hashable value, equal to whatever adapts it alike."""
+
+    __slots__ = ()
+
+    # The method's name, and that of its module in `training/adapt/`.
+    method: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Its stable name in the keys of trials, such as `N9`; letters, digits, `-` and `_`."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What YAML, the command line and tables call it, such as `9`: the inverse of `read`."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> float:
+        """Its place in the order of tests: 0 for the full model, the higher the cheaper."""
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the full model, with which every other candidate is compared."""
+        return False
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether it may be the operating point; what is only drawn beside the curve may not."""
+        return True
+
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        """Whole numbers, 0 or more, from which what is random about it is seeded."""
+        return (zlib.crc32(self.key.encode()),)
+
+    @property
+    def short(self) -> str:
+        """Its label where there is little room, as below an axis."""
+        return self.label
+
+    @property
+    def snippet(self) -> str:
+        """The Python call that adapts a user's own model so, "" where there is none."""
+        return ""
+
+    @abstractmethod
+    def fine_tuned_layers(self, layers: int) -> int | None:
+        """Return k, how many of the model's last layers it trains; None where that says nothing."""
+
+    @abstractmethod
+    def relative_cost(self, layers: int, *, keeps_prefix: bool) -> float:
+        """Return what a trial costs, in trials of the full model.
+
+        keeps_prefix: whether the output of the layers below the first trained one is kept.
+        """
+
+    @abstractmethod
+    def describe(self, layers: int) -> str:
+        """Return what is trained in words that a sentence can begin with: `the last 2 layers`."""
+
+    def is_plural(self, layers: int) -> bool:
+        """Whether `describe` takes its verb in the plural: `the biases alone keep ...`."""
+        return True
+
+    def name(self, layers: int) -> str:
+        """Return what a sentence calls it among others; by default as `describe` does."""
+        return self.describe(layers)
+
+    def doing(self, layers: int) -> str:
+        """Return what is done to the model: `fine-tuning the biases alone`."""
+        return f"fine-tuning {self.describe(layers)}"
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Return what search.json, journal and MLflow keep of it: the inverse of `of_record`."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, text: str) -> Self | None:
+        """Return the candidate of this label, None where it is another method's.
+
+        Raises SpaceError for a label that is this method's and wrong.
+        """
+
+    @classmethod
+    @abstractmethod
+    def of_record(cls, values: Mapping[str, Any]) -> Self | None:
+        """Return the candidate that `record` described, None where it is another method's.
+
+        Raises SpaceError for a record of this method that names no candidate.
+        """
+
+    @abstractmethod
+    def check(self, layers: int) -> Self:
+        """Return self if a model with so many layers can be adapted so, else raise SpaceError."""
+
+    def __lt__(self, other: "Candidate") -> bool:
+        """Order candidates as they are tested, those of one rank by their keys."""
+        return (self.rank, self.key) < (other.rank, other.key)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic read and write any candidate as its record, one method's by its fields."""
+        if source is not Candidate:
+            return handler(source)
+        # Only where pydantic is there: a trial does without it.
+        from pydantic_core import core_schema
+
+        from elsa_tune.specs.candidates import recorded_candidate
+
+        return core_schema.no_info_plain_validator_function(
+            recorded_candidate,
+            serialization=core_schema.plain_serializer_function_ser_schema(_record_of),
+        )
+
+
+def _record_of(candidate: Candidate) -> dict[str, Any]:
+    return candidate.record()

@@ -1,0 +1,82 @@
+"""Names out of a list that other packages may lengthen: an enumeration's open kin."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self, TypeVar
+
+Name = TypeVar("Name", bound="OpenName")
+
+
+class _Listed(type):
+    """Lets a class of names be iterated over, as an enumeration is: in the order of adding."""
+
+    def __iter__(cls: type[Name]) -> Iterator[Name]:  # type: ignore[misc]  # of its subclasses alone
+        return iter(cls.known.values())
+
+
+class OpenName(str, metaclass=_Listed):
+    """A text that is one of the known names of its class; there is one object for each name."""
+
+    known: ClassVar[dict[str, Any]] = {}
+
+    # The module that added it: a worker that is given the name imports that module.
+    home: str
+
+    def __init_subclass__(cls) -> None:
+        cls.known = {}
+
+    def __new__(cls, name: str) -> Self:
+        """Return the known name. Raises ValueError for any other."""
+        found = cls.known.get(name)
+        if found is None:
+            raise ValueError(f"'{name}' is not a valid {cls.__name__}")
+        return found  # type: ignore[no-any-return]  # of this class
+
+    @classmethod
+    def add(cls, name: str, home: str) -> Self:
+        """Add a name to the list, unless it is there, and return it. home: the caller's module."""
+        if name not in cls.known:
+            added = str.__new__(cls, name)
+            added.home = home
+            cls.known[name] = added
+        return cls(name)
+
+    @property
+    def value(self) -> str:
+        """The name as a plain text, as an enumeration's members have it."""
+        return str.__str__(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self.value}'>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.value, self.home)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic read a name, and refuse others as it does for an enumeration."""
+        # Only where pydantic is there: a trial does without it.
+        from pydantic_core import PydanticCustomError, core_schema
+
+        def read(value: object) -> OpenName:
+            if isinstance(value, str) and value in cls.known:
+                return cls(value)
+            names = [f"'{name}'" for name in cls.known]
+            expected = " or ".join([", ".join(names[:-1]), names[-1]])
+            raise PydanticCustomError("enum", "Input should be {expected}", {"expected": expected})
+
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(str.__str__)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        """Describe a name as an enumeration's is described."""
+        return {"enum": [name.value for name in cls], "type": "string"}
+
+
+def _restored(kind: type[Name], name: str, home: str) -> Name:
+    """Return the name in a process that was given it, in which nobody may have added it yet."""
+    if name not in kind.known:
+        importlib.import_module(home)
+    return kind(name)

@@ -1,0 +1,177 @@
+"""The tuned constants of a search: a certificate belongs to the procedure that was planned.
+
+A search is recorded with its policy, and is planned, resumed and answered by that one, whatever a
+later version would plan. What a user asks (seeds, target, ranges of rates) is no part of it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from elsa_tune.specs.bounds import Bounds
+
+# Of each planned look: seeds of a depth, seeds of the full model.
+Counts = tuple[tuple[int, int], ...]
+
+_Share = Annotated[float, Bounds(gt=0, lt=1)]
+_Positive = Annotated[float, Bounds(gt=0)]
+_Least = Annotated[float, Bounds(ge=0)]
+_Number = Annotated[int, Bounds(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """How far a depth may go beyond the given rates, where its best one lies at their border."""
+
+    low: float = 1e-6  # no rate below this is tried
+    high: float = 1e-2  # nor one above this
+    tries: int = 8  # further exploring trials of one depth, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Every tuned constant that decides what is trained or what is certified.
+
+    Learning rates are tried by the first part, what is measured next is decided by the second,
+    what is certified by the third. Costs are in trials of the full model, scores and qualities in
+    fractions.
+    """
+
+    # ---- Which learning rates are tried, and to which end ----
+
+    # Tries of the given rates per depth where a space does not say: two and the way outward find as
+    # good a rate as three (bench/results/rate_search_6_layers.json).
+    tries: _Number = 2
+    # Beyond the given rates, which the best one lies at the border of for many deep depths
+    # (bench/results/rate_search_6_layers.json).
+    extension: Extension = field(default_factory=Extension)
+    # What one run of one seed scores above another by chance alone: on MiniLM's recorded tables
+    # (bench/lab) single runs at neighbouring rates of a plateau differ by about as much.
+    noise: _Least = 0.005
+    # Outward, the next rate is the last one times or divided by this.
+    rate_factor: Annotated[float, Bounds(gt=1)] = 2.0
+    # A rate lent by a neighbour may skip some: a gap above the best wider than this factor is
+    # filled at its lower end. Two steps outward are no gap.
+    widest_gap: Annotated[float, Bounds(gt=1)] = 4.5
+    # Nearer by this factor to a rate that was tried, a bound is not worth a trial.
+    least_step: Annotated[float, Bounds(gt=1)] = 1.2
+    # Trials that cost less run to their end, and their depth tries more rates: what that takes is
+    # hardly noticed (bench/results/step.json).
+    cheap_cost: _Least = 0.05
+    # How many rates beyond its best a cheap depth tries before it stops; others try one.
+    cheap_patience: _Number = 2
+    # What sampler `gp` begins with where no trial has ended yet: the upper end of the rates that
+    # models are usually fine-tuned with, and the middle.
+    first_rates: tuple[float, ...] = (5e-5, 2e-5)
+    # Its length scales, what fits the laboratory's tables: of the rate in octaves, and of a
+    # candidate's rank in shares of the layers (bench/samplers.py, as the next four).
+    rate_scale: _Positive = 2.7
+    rank_scale: _Positive = 0.25
+    # What a rate that nothing is known of may score above or below a constant answer, one standard
+    # deviation, in what the search has learnt at best, and the least that this unit may be.
+    prior_level: _Positive = 0.6
+    least_learnt: _Positive = 0.02
+    # How far single runs at one rate lie apart: in that unit, and at least in scores
+    # (bench/results/seed_spreads.json has about a point).
+    prior_noise: _Positive = 0.02
+    seed_spread: _Positive = 0.01
+    # A depth goes on while a trial promises to raise its best score by this much at the full
+    # model, and by this share of it where trials cost nothing.
+    worth_a_trial: _Positive = 0.03
+    worth_if_free: _Share = 0.4
+    # Before a depth learns at any rate, the next one lies within this factor of those tried.
+    blind_step: Annotated[float, Bounds(gt=1)] = 4.0
+    # How many such rates follow the planned tries where no other depth learns either.
+    blind_tries: _Number = 2
+    # The points that a TPE study begins with: both ends of the range and its middle.
+    first_points: _Number = 3
+    # How often a sampler is asked again when it proposes a rate that its depth has tried.
+    ask_limit: _Number = 8
+    # ASHA stops no trial before this share of its evaluations, where a space does not say: fewer
+    # are inside warm-up and noise (bench/lab/replay.py).
+    grace: _Share = 0.5
+    # Of a time limit, the most that exploring may take, so that something is measured.
+    exploring_share: _Share = 0.5
+
+    # ---- What a hunt measures (bench/strategy.py: simulated studies and their costs) ----
+
+    # Depths that fine-tune at most this share of the layers are explored and tested one by one:
+    # most published answers lie there.
+    deep_share: _Share = 0.25
+    # Of those above, at most this many are tested, the ladder: they are the expensive ones.
+    ladder_depths: _Number = 3
+    # Planned looks at a deep depth: its seeds, and the full model's.
+    looks: Counts = ((4, 2), (8, 3))
+    # Those at a depth of the ladder, which costs more and is further from the target.
+    ladder_looks: Counts = ((2, 2), (5, 3))
+    # A thorough hunt's seeds of the full model at second looks: with five of them near the truth as
+    # often as five seeds at every depth.
+    thorough_seeds: _Number = 5
+    # What the quality of the full model must exceed chance by, in standard errors of the
+    # evaluation examples, before anything else is measured: one-sided 95 %.
+    above_chance: _Least = 1.645
+    # In standard errors of what the examples leave open: an exploring run this far below the target
+    # is not worth a measuring one; this far above it, no depth of the ladder is worth one either.
+    clear: _Least = 2.5
+    # This far above the target in the same unit, a depth is expected to keep it.
+    likely: _Least = 0.5
+    # A depth that costs less is measured in any case: its point of the curve costs nothing.
+    free_cost: _Least = 0.03
+    # A second look is taken if it would reject in at least this share of cases.
+    promising: _Least = 0.2
+    # One that would reject in fewer cases than this is never taken.
+    no_promise: _Least = 0.02
+
+    # ---- What is certified ----
+
+    # Family-wise, of a search that tests its depths in order.
+    error: _Share = 0.05
+    # The part of it that pays for leaving out depths of the ladder by exploring runs.
+    ladder_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.005
+    # The first look's share of the error: with most of the information there already, it has most.
+    first_look_share: _Share = 0.6
+    # What a contrast takes: seeds at either depth, and degrees of freedom of the spread between
+    # seeds over all depths that learn. With two seeds alone one unlucky pair would decide.
+    fewest_seeds: _Number = 2
+    fewest_freedom: _Number = 3
+    # The most that the spread of other depths counts for, in degrees of freedom: as if the true
+    # spreads differed by a factor of e^.6 (one standard deviation of their logarithm).
+    prior_freedom: _Least = 2.0
+    # Taking out of the examples' variance what the seeds' spread has leaves at least this share.
+    least_example_share: _Least = 0.25
+    # A depth learns if its working runs gain this share of what those of the best depth do.
+    learning_share: _Least = 0.5
+    # A seed within this of chance has not left it: chance is often printed with four decimals.
+    at_chance: _Least = 5e-5
+    # Qualities with fewer decimals than this were rounded when they were written down.
+    exact_decimals: _Number = 6
+    # A quality computed again from predictions may differ from the recorded one by rounding; where
+    # it differs by more, predictions are not used.
+    same_score: _Least = 1e-5
+    # .9 x q_0 computed in binary may miss an exact .9 x q_0 by 1e-17; no quality is known to 1e-9.
+    rounding: _Least = 1e-9
+
+    @property
+    def confidence(self) -> float:
+        """With which a claim is certified, and the full model has learnt."""
+        return 1 - self.error
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """Which shares lie below an interval's low, high and one-sided lower end."""
+        return self.error / 2, 1 - self.error / 2, self.error
+
+
+# What searches were planned by that were recorded without a policy. Where a default changes, the
+# value of before goes here (a test has them).
+UNRECORDED: Final = Policy()
+
+
+def common_policy(policies: Iterable[Policy]) -> Policy:
+    """Return the policy by which these searches are answered together.
+
+    Where they were planned by unlike ones it is this version's: how a run scored does not depend on
+    a policy, and what was planned by several searches certifies no depth with frozen layers.
+    """
+    distinct = set(policies)
+    return distinct.pop() if len(distinct) == 1 else Policy()

@@ -1,0 +1,383 @@
+"""How a data set that `datasets` reads becomes a task: its columns, its splits, its classes."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.errors import DataError
+from elsa_tune.files import slug
+from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSpec
+from elsa_tune.tasks import data_sets
+from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
+from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
+from elsa_tune.tasks.known import KNOWN_TASKS
+
+DEFAULT_EVALUATION_SHARE = 0.2
+# More different labels than this, where no classes are declared, are numbers or texts.
+MOST_CLASSES = 1000
+# More different numbers than this are values, if some have fractions or none repeats.
+MOST_STEPS = 20
+
+_EVALUATED = ("validation", "valid", "val", "dev", "eval", "evaluation")
+_PAIRS = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("sentence_A", "sentence_B"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("question", "passage"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("title", "content"),
+    ("title", "text"),
+    ("title", "body"),
+    ("subject", "body"),
+)
+# In order of preference.
+_TEXTS = (
+    "text",
+    "sentence",
+    "content",
+    "review",
+    "review_body",
+    "tweet",
+    "comment",
+    "comment_text",
+    "utterance",
+    "document",
+    "body",
+    "message",
+    "query",
+    "question",
+    "headline",
+    "abstract",
+    "description",
+    "title",
+)
+_LABELS = (
+    "label_text",  # first: beside it `label` is only its number
+    "label",
+    "labels",
+    "class",
+    "category",
+    "target",
+    "intent",
+    "sentiment",
+    "emotion",
+    "topic",
+    "coarse_label",
+    "score",
+    "rating",
+    "stars",
+    "gold_label",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user said of a data set; None and () leave it to the data set itself."""
+
+    name: str | None = None  # the task's
+    text: tuple[str, ...] = ()  # one or two columns
+    label: str | None = None  # a column
+    train: str | None = None  # a split
+    evaluation: str | None = None  # a split
+    evaluation_share: float | None = None  # of the rows of `train`, where no split is evaluated
+    classes: tuple[str, ...] = ()  # in the order of their ids
+    kind: TaskKind | None = None  # None: a regression for values, else a classification
+    regression: bool = False
+    metric: Metric | None = None  # None: the usual one of such a task
+
+
+def is_data_set(text: str) -> bool:
+    """Whether a task's name is that of a data set: `hub:owner/name`, a known one, or a folder."""
+    if text.startswith(PREFIX) or text in HUB_TASKS:
+        return True
+    # os.path takes any text for a path. A known task goes before a folder of its name.
+    return bool(text) and text not in KNOWN_TASKS and os.path.isdir(os.path.expanduser(text))
+
+
+def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
+    """Return the task of `hub:owner/name`, `hub:owner/name/config`, a known name or a folder."""
+    known = HUB_TASKS.get(text)
+    if known is not None:
+        wanted = replace(
+            wanted,
+            name=wanted.name or slug(text),
+            text=wanted.text or known.text,
+            label=wanted.label or known.label,
+            metric=wanted.metric or known.metric,
+        )
+        return data_set_task(known.repository, wanted, config=known.config)
+    if text.startswith(PREFIX):
+        repository, config = read_reference(text)
+        return data_set_task(repository, wanted, config=config)
+    folder = Path(text).expanduser().resolve()
+    return data_set_task(str(folder), replace(wanted, name=wanted.name or slug(folder.name)))
+
+
+def read_reference(text: str) -> tuple[str, str | None]:
+    """Return repository and configuration of `hub:owner/name/config`, or of `owner/name`."""
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:/([\w.+=-]+))?", text.removeprefix(PREFIX))
+    if match is None:
+        raise DataError(
+            f"'{text}' names no data set of the hub: write hub:owner/name, or hub:owner/name/config"
+        )
+    return match[1], match[2]
+
+
+def data_set_task(
+    location: str, wanted: Wanted, *, config: str | None = None, revision: str | None = None
+) -> TaskSpec:
+    """Read a data set of the hub, or of a folder, and return its task.
+
+    Raises DataError for one that cannot be had, and as `task_of` does.
+    """
+    parts = [location.replace("/", "-")]
+    if config is not None:
+        parts.append(config)
+    data_set = read_data_set(location, config, revision)
+    return task_of(data_set, replace(wanted, name=wanted.name or slug("-".join(parts))))
+
+
+def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
+    """Return the task of a data set that was read.
+
+    Raises DataError where it is not plain what is text and what label, and for labels that are not
+    learnt here.
+    """
+    from elsa_tune.tasks.types.registry import type_of, with_metric
+
+    label = _label(data_set, wanted)
+    names = data_sets.class_names(data_set.features[label])
+    source = _source(data_set, wanted, label)
+    is_regression = wanted.regression
+    classes = wanted.classes or names or ()
+    if not classes and not is_regression:
+        cells = _labels_of(data_set, source.train, label)
+        is_regression = data_sets.is_float(data_set.features[label]) and _are_values(cells)
+        classes = () if is_regression else _classes(data_set, label, cells)
+    kind = wanted.kind or (TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION)
+    metric, *companions = type_of(kind).usual
+    task = TaskSpec(
+        name=wanted.name or "",
+        kind=kind,
+        text_columns=_texts(data_set, wanted, label),
+        label_column=label,
+        classes=tuple(classes),
+        metric=metric,
+        companions=tuple(companions),
+        source=source,
+    )
+    return task if wanted.metric is None else with_metric(task, wanted.metric)
+
+
+def _label(data_set: DataSet, wanted: Wanted) -> str:
+    """Return the label's column: the one given, the one declared as classes, or one named so."""
+    features = data_set.features
+    if wanted.label is not None:
+        _check_there(data_set, wanted.label, "label")
+        if is_list(features[wanted.label]):
+            raise several_labels(data_set, wanted.label)
+        return wanted.label
+    candidates = _label_candidates(features)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        for name, feature in features.items():
+            if is_list(feature) and (_says_label(name) or _holds_classes(feature)):
+                raise several_labels(data_set, name)
+    several = f"has several labels ({', '.join(candidates)})" if candidates else "names no label"
+    raise DataError(
+        f"data set '{data_set.where}' {several}; name the column by `label`: it has "
+        f"{data_sets.listed_columns(features)}"
+    )
+
+
+def _label_candidates(features: Mapping[str, Any]) -> list[str]:
+    """Return the columns that may be the label, more than one where nothing tells which is."""
+    single = [name for name, feature in features.items() if not is_list(feature)]
+    named = [name for name in _LABELS if name in single]
+    declared = [name for name in single if data_sets.class_names(features[name]) is not None]
+    if not declared:
+        return named[:1]
+    if len(declared) > 1:
+        # Of several declared ones a name may tell which is meant.
+        meant = [name for name in named if name in declared]
+        return meant[:1] or declared
+    return declared
+
+
+def several_labels(data_set: DataSet, label: str) -> DataError:
+    """Return the error for a label column that holds lists: one a token, or several a row."""
+    lists: list[str] = []
+    single: dict[str, Any] = {}
+    for name, feature in data_set.features.items():
+        if is_list(feature):
+            lists.append(name.lower())
+        else:
+            single[name] = feature
+    what = "several labels a row"
+    has_tokens = "tokens" in lists or "words" in lists
+    if has_tokens and re.search(r"(ner|pos|chunk|bio)|tags?$", label.lower()):
+        what = "token labels, a label for each word"
+    return DataError(
+        f"column '{label}' of data set '{data_set.where}' has {what}; elsa-tune learns one label a "
+        "row: name another column by `label`, or write one label a row into a file; columns with "
+        f"one value a row: {data_sets.listed_columns(single) or 'none'}"
+    )
+
+
+def _says_label(name: str) -> bool:
+    return bool(re.search(r"label|tag|class|categor|topic|emotion|target", name.lower()))
+
+
+def _holds_classes(feature: Any) -> bool:
+    return data_sets.class_names(getattr(feature, "feature", None)) is not None
+
+
+def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
+    """Return the one or two columns of texts: those given, a pair that is named so, or one."""
+    features = data_set.features
+    if wanted.text:
+        _check_texts(data_set, wanted.text, label)
+        return wanted.text
+    texts: list[str] = []
+    for name, feature in features.items():
+        if is_text(feature) and name != label and not name.startswith("label"):
+            texts.append(name)
+    for pair in _PAIRS:
+        if set(pair) <= set(texts):
+            return pair
+    for name in _TEXTS:
+        if name in texts:
+            return (name,)
+    if len(texts) == 1:
+        return (texts[0],)
+    which = "has several columns of texts" if texts else "holds no column of texts"
+    raise DataError(
+        f"data set '{data_set.where}' {which}; name one or two by `text`: it has "
+        f"{data_sets.listed_columns(features)}"
+    )
+
+
+def _check_texts(data_set: DataSet, given: tuple[str, ...], label: str) -> None:
+    for name in given:
+        _check_there(data_set, name, "text")
+    if len(set(given)) < len(given):
+        raise DataError(f"`text` names the column '{given[0]}' twice; give two columns")
+    if label in given:
+        raise DataError(f"`text` and `label` both name the column '{label}'; give two columns")
+
+
+def _check_there(data_set: DataSet, column: str, setting: str) -> None:
+    if column not in data_set.features:
+        raise DataError(
+            f"`{setting}` {column}: data set '{data_set.where}' has no such column; it has "
+            f"{data_sets.listed_columns(data_set.features)}"
+        )
+
+
+def _source(data_set: DataSet, wanted: Wanted, label: str) -> DataSetSource:
+    train = _train_split(data_set, wanted)
+    evaluation = wanted.evaluation
+    share = wanted.evaluation_share
+    if evaluation is not None:
+        _check_split(data_set, evaluation, "evaluation")
+        if evaluation == train:
+            raise DataError(
+                f"data set '{data_set.where}': split '{train}' is both trained on and evaluated; "
+                "name another one"
+            )
+        if not _is_labelled(data_set, evaluation, label):
+            raise DataError(
+                f"split '{evaluation}' of data set '{data_set.where}' has no labels in column "
+                f"'{label}' (all are empty or -1); evaluate on another split: "
+                f"{', '.join(data_set.splits)}"
+            )
+    elif share is None:
+        evaluation = _evaluation_split(data_set, train, label)
+    if evaluation is None:
+        share = share or DEFAULT_EVALUATION_SHARE
+    return DataSetSource(
+        location=data_set.location,
+        revision=data_set.revision,
+        config=data_set.config,
+        train=train,
+        evaluation=evaluation,
+        evaluation_share=share,
+    )
+
+
+def _train_split(data_set: DataSet, wanted: Wanted) -> str:
+    if wanted.train is not None:
+        _check_split(data_set, wanted.train, "train")
+        return wanted.train
+    if "train" in data_set.splits:
+        return "train"
+    if len(data_set.splits) == 1:
+        return next(iter(data_set.splits))
+    raise DataError(
+        f"data set '{data_set.where}' has no split 'train', only "
+        f"{', '.join(data_set.splits)}; name the one to train on by `train` in a task file"
+    )
+
+
+def _check_split(data_set: DataSet, split: str, field: str) -> None:
+    if split not in data_set.splits:
+        raise DataError(
+            f"`{field}` {split}: data set '{data_set.where}' has no such split; it has "
+            f"{', '.join(data_set.splits)}"
+        )
+
+
+def _evaluation_split(data_set: DataSet, train: str, label: str) -> str | None:
+    """Return the validation split, else the test split, of those that have labels; or None."""
+    others = [name for name in data_set.splits if name != train]
+    named = [name for name in others if name.split("_")[0] in _EVALUATED]
+    tests = [name for name in others if name.split("_")[0] == "test"]
+    for name in (*sorted(named, key=len), *tests):
+        if _is_labelled(data_set, name, label):
+            return name
+    return None
+
+
+def _is_labelled(data_set: DataSet, split: str, label: str) -> bool:
+    return any(cell not in (None, "", "-1") for cell in _labels_of(data_set, split, label))
+
+
+def _labels_of(data_set: DataSet, split: str, label: str) -> list[str | None]:
+    return split_table(data_set, split, [label]).columns[label]
+
+
+def _are_values(cells: list[str | None]) -> bool:
+    """Whether a column of floats is numbers to predict, and not classes written as floats."""
+    numbers = {float(cell) for cell in cells if cell is not None}
+    return len(numbers) > MOST_STEPS or not all(map(float.is_integer, numbers))
+
+
+def _classes(data_set: DataSet, label: str, cells: list[str | None]) -> tuple[str, ...]:
+    different = {cell for cell in cells if cell is not None and cell.strip()}
+    if not 2 <= len(different) <= MOST_CLASSES:
+        raise DataError(
+            f"column '{label}' of data set '{data_set.where}' has {len(different)} different "
+            f"labels; a classification needs 2 to {MOST_CLASSES}: name another column by `label`, "
+            "or write regression: true in a task file for numbers"
+        )
+    return tuple(sorted(different, key=number_then_text))
+
+
+def number_then_text(label: str) -> tuple[int, float, str]:
+    """Sort 2 before 10, and numbers before words."""
+    if re.fullmatch(r"-?\d+(\.\d+)?", label):
+        return (0, float(label), label)
+    return (1, 0.0, label)
+
+
+def shown_columns(source: DataSetSource) -> Mapping[str, str]:
+    """Return each column of a data set and what it holds, JSON-ready."""
+    data_set = read_data_set(source.location, source.config, source.revision)
+    return data_sets.columns_of(data_set.features)

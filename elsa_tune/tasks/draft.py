@@ -1,0 +1,271 @@
+"""A task guessed from a table: which column is its label, which are its texts."""
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elsa_tune.errors import DataError, UnknownNameError, shortlist
+from elsa_tune.files import slug
+from elsa_tune.tasks.data_set_task import number_then_text
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.tasks.table_file import format_of, read_table
+from elsa_tune.visible import visible
+
+# A word of a column's name that says it is the label.
+LABEL_WORDS = re.compile(
+    r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
+)
+# More different numbers than this are values, not classes; more classes are not written out.
+MOST_CLASSES = 20
+# A column that lacks more of its cells is rather not the label: those rows would be left out.
+FEW_MISSING = 0.05
+# From so many rows of the commonest class to one of the rarest on, classes are uneven: accuracy
+# then mostly says how the commonest is told. Of two classes the rarer has a fifth of the rows.
+UNEVEN = 4
+MOST_CANDIDATES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table that its user names; what is not named is guessed."""
+
+    label: str | None = None
+    texts: tuple[str, ...] = ()  # one or two
+
+
+# Nothing is named.
+GUESSED = Columns()
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A table's column."""
+
+    name: str
+    cells: Sequence[str]  # those that hold anything
+    rows: int  # of the table
+
+    @property
+    def missing(self) -> float:
+        """Return the share of its cells that hold nothing."""
+        return 1 - len(self.cells) / self.rows if self.rows else 0.0
+
+    @functools.cached_property
+    def values(self) -> int:
+        """Return how many different values it has."""
+        return len(set(self.cells))
+
+    @functools.cached_property
+    def words(self) -> float:
+        """Return the mean number of words in a cell that holds anything."""
+        words = sum(len(cell.split()) for cell in self.cells)
+        return words / max(1, len(self.cells))
+
+    @functools.cached_property
+    def are_numbers(self) -> bool:
+        try:
+            return all(math.isfinite(float(cell)) for cell in self.cells)
+        except ValueError:
+            return False
+
+    @property
+    def is_named_label(self) -> bool:
+        return LABEL_WORDS.search(self.name.lower()) is not None
+
+    @functools.cached_property
+    def may_be_label(self) -> bool:
+        """Return whether values repeat, or are numbers in a column that is named as a label."""
+        repeat = 2 * self.values <= len(self.cells)
+        return self.values > 1 and (repeat or (self.is_named_label and self.are_numbers))
+
+    def __str__(self) -> str:
+        missing = f", {100 * self.missing:.0f} % missing" if self.missing >= 0.005 else ""
+        return f"{self.name} ({self.values:,} values{missing})"
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a table's task may be."""
+
+    path: Path  # as it was given
+    fields: Mapping[str, Any]  # of a task file
+    label: Column
+    candidates: tuple[Column, ...]  # all that may be the label, the likeliest first
+    is_given: bool  # the user named the label
+    columns: tuple[str, ...]  # of the table
+    uneven: str  # why the metric is macro F1; "" where it is the usual one
+    rows: int  # of the table
+
+    def check_label(self) -> None:
+        """Raise DataError where another column may as well be the label."""
+        if self.is_given or len(self.candidates) == 1:
+            return
+        complete = [column for column in self.candidates if column.missing <= FEW_MISSING]
+        named = [column for column in complete if column.is_named_label]
+        if named != [self.label]:
+            raise DataError(
+                f"more than one column of {self.path} may be the label: {listed(self.candidates)}; "
+                "name it by `label`"
+            )
+
+    def yaml(self) -> str:
+        """Return a task file, with what was guessed in comments."""
+        lines: list[str] = []
+        for comment in self._comments():
+            lines.append(f"# {' '.join(comment.split())}\n")
+        drafted = _dumped(self.fields, as_ascii=False)
+        if visible(drafted) != drafted:
+            # What is not seen YAML writes out in quotes, so that the file still names the column.
+            drafted = _dumped(self.fields, as_ascii=True)
+        return "".join(lines) + drafted
+
+    def _comments(self) -> Iterator[str]:
+        """Say what was guessed, a line each."""
+        yield f"Guessed from {self.rows:,} rows: check each line. Paths are relative to this file."
+        if isinstance(self.fields["files"], str):
+            yield "files: a fifth is held out; or {train: ..., evaluation: ...}"
+        else:
+            yield "files: evaluation rows by the file's name; without them a fifth is held out"
+        used = (self.label.name, *self.fields["text"])
+        unused = [name for name in self.columns if name not in used]
+        yield f"text: one or two columns, not used: {', '.join(unused) or 'none'}"
+        others = listed([column for column in self.candidates if column is not self.label])
+        yield f"label: {self.label}" + (f"; --label takes another: {others}" if others else "")
+        metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
+        if "regression" in self.fields:
+            metrics = "spearman, pearson"
+        why = f"; {self.uneven}" if self.uneven else ""
+        yield f"classes: in id order. metric: {metrics}{why}"
+
+
+def listed(columns: Sequence[Column]) -> str:
+    """Write `category (7 values), priority (3 values, 24 % missing)`, and how many more."""
+    more = len(columns) - MOST_CANDIDATES
+    shown = ", ".join(map(str, columns[:MOST_CANDIDATES]))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
+    """Return the task that a table may be of, its columns as given or guessed.
+
+    The table is named as `path` is. Raises DataError for what is no readable table and where
+    nothing looks like a text or a label, UnknownNameError for a column that is not there.
+    """
+    columns = _columns(path)
+    for name in (given.label, *given.texts):
+        if name is not None and name not in columns:
+            raise UnknownNameError.among(f"column of {path}", name, columns)
+    candidates = _label_candidates(list(columns.values()), given.texts)
+    label = candidates[0] if candidates else None
+    if given.label is not None:
+        label = columns[given.label]
+    texts = list(given.texts) or _texts(list(columns.values()), label)
+    if label is None or not texts:
+        lacks = "text"
+        if label is None:
+            lacks = "label (values that repeat, or a name that says so)"
+        raise DataError(
+            f"no column of {path} looks like a {lacks}; its columns are "
+            f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
+            "file by hand"
+        )
+    about_label, uneven = _of_label(label)
+    return Guess(
+        path=path,
+        fields={**_named(path), "text": texts, "label": label.name, **about_label},
+        label=label,
+        candidates=tuple(candidates),
+        is_given=given.label is not None,
+        columns=tuple(columns),
+        uneven=uneven,
+        rows=label.rows,
+    )
+
+
+def _columns(path: Path) -> dict[str, Column]:
+    table = read_table(path, format_of(path) or "csv", None)
+    columns: dict[str, Column] = {}
+    for name, cells in table.columns.items():
+        filled = [cell for cell in cells if cell is not None and cell.strip()]
+        columns[name] = Column(name, filled, len(table))
+    return columns
+
+
+def _named(path: Path) -> dict[str, Any]:
+    """Return name and files, among these the evaluation rows beside the table, if there are."""
+    name = slug(path.stem) or "task"
+    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+        name = f"{name}_own"
+    evaluation = _evaluation_beside(path)
+    if evaluation is None:
+        return {"name": name, "files": str(path)}
+    return {"name": name, "files": {"train": str(path), "evaluation": str(evaluation)}}
+
+
+def _of_label(label: Column) -> tuple[dict[str, Any], str]:
+    """Return the fields that follow from a label, and why macro F1, if that is the metric."""
+    counts = Counter(label.cells).most_common()
+    are_few = len(counts) <= MOST_CLASSES
+    are_whole = label.are_numbers and all(float(cell).is_integer() for cell, _ in counts)
+    if label.are_numbers and not (are_few and are_whole):
+        return {"regression": True, "metric": "spearman"}, ""
+    names = sorted((name for name, _ in counts), key=number_then_text)
+    classes = {"classes": names} if are_few else {}
+    commonest, most = counts[0]
+    rarest, fewest = counts[-1]
+    if most < UNEVEN * fewest:
+        return {**classes, "metric": "accuracy"}, ""
+    why = f"f1_macro since '{commonest}' has {most:,} rows and '{rarest}' {fewest:,}"
+    return {**classes, "metric": "f1_macro"}, why
+
+
+def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[Column]:
+    """Return the columns that may be the label, the likeliest first.
+
+    That is one named so, with few cells missing and few values, else the last of the table.
+    """
+
+    def unlikeliness(column: Column) -> tuple[bool, bool, int]:
+        return (not column.is_named_label, column.missing > FEW_MISSING, column.values)
+
+    candidates: list[Column] = []
+    for column in reversed(columns):
+        if column.may_be_label and column.name not in texts:
+            candidates.append(column)
+    return sorted(candidates, key=unlikeliness)
+
+
+def _texts(columns: Sequence[Column], label: Column | None) -> list[str]:
+    """Return the column with the most words, and a second one if it has several, in their order."""
+    candidates: list[Column] = []
+    for column in columns:
+        if column.cells and column != label and not column.are_numbers:
+            candidates.append(column)
+    wordiest = sorted(candidates, key=lambda column: column.words, reverse=True)
+    chosen = wordiest[:1]
+    if len(wordiest) > 1 and wordiest[1].words >= 3:
+        chosen.append(wordiest[1])
+    return [column.name for column in columns if column in chosen]
+
+
+def _evaluation_beside(path: Path) -> Path | None:
+    """Find tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
+    stem = re.sub(r"[-_.]?train(ing)?$", "", path.stem, flags=re.IGNORECASE)
+    ends = r"[-_.]?(dev|val(id(ation)?)?|eval(uation)?)"
+    named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
+    for file in sorted(path.parent.glob(f"*{path.suffix}")):
+        if named.fullmatch(file.stem):
+            return file
+    return None
+
+
+def _dumped(fields: Mapping[str, Any], *, as_ascii: bool) -> str:
+    how: dict[str, Any] = {"default_flow_style": None, "width": math.inf}
+    return str(yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=not as_ascii, **how))

@@ -1,0 +1,158 @@
+"""Rows that a program holds, kept as files beside a task file, so that `resume` finds them."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from elsa_tune.errors import DataError, shortlist
+from elsa_tune.files import write_aside
+from elsa_tune.specs.task import DataSetSource
+from elsa_tune.tasks.data_set_task import Wanted, task_of
+from elsa_tune.tasks.data_sets import DataSet, split_table
+
+
+def write_task(
+    rows: Any,
+    folder: Path,
+    name: str,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    cleaning: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the rows under the folder, in one named by their content, and return the task file.
+
+    rows: a DataFrame, a pair of them (training, evaluation), a Dataset or DatasetDict of
+    `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
+    columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
+    one of the hub does. Numbers with fractions make the task a regression. Missing labels stay
+    missing: as in any file, the rows are skipped and counted where they are read. cleaning: fields
+    of the task file that drop rows or merge labels. Raises DataError.
+    """
+    texts = [text] if isinstance(text, str) else list(text or ())
+    splits = _data_set(rows)
+    if splits is not None:
+        fields, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
+    else:
+        fields, frames = _of_frames(rows, name, texts or ["text"], label or "label")
+    return _written(folder, fields, frames, cleaning or {})
+
+
+def _of_frames(
+    rows: Any, name: str, texts: list[str], label: str
+) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """Return the fields of a task file and the rows of its files."""
+    frames = {}
+    with_floats = []  # frames
+    is_regression = False
+    for part, rows_of_part in _parts(rows).items():
+        frame = _checked(rows_of_part, part, [*texts, label])
+        frames[part] = frame
+        if pd.api.types.is_float_dtype(frame[label]):
+            with_floats.append(frame)
+            has_fractions = (frame[label].dropna() % 1 != 0).any()
+            is_regression = is_regression or bool(has_fractions)
+    if not is_regression:  # names and whole numbers are classes
+        for frame in with_floats:
+            frame[label] = frame[label].astype("Int64")
+    fields = {"name": name, "text": texts, "label": label, "regression": is_regression}
+    return fields, frames
+
+
+def _written(
+    folder: Path,
+    fields: Mapping[str, Any],
+    frames: Mapping[str, pd.DataFrame],
+    cleaning: Mapping[str, Any],
+) -> Path:
+    """Write a task file and its rows in a folder named by their content; return the task file."""
+    content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
+    digest = hashlib.sha256()
+    for data in content.values():
+        digest.update(data)
+    if cleaning:
+        digest.update(yaml.safe_dump(dict(cleaning)).encode())
+    place = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
+    place.mkdir(parents=True, exist_ok=True)
+    for part, data in content.items():
+        write_aside(place / f"{part}.parquet", data)
+    files = {part: f"{part}.parquet" for part in content}
+    described = {**fields, "files": files, **cleaning}
+    file = place / "task.yaml"
+    write_aside(file, yaml.safe_dump(described, sort_keys=False, allow_unicode=True).encode())
+    return file
+
+
+def _data_set(rows: Any) -> dict[str, Any] | None:
+    """Return the splits of a Dataset or a DatasetDict; None for rows of any other kind."""
+    splits = dict(rows) if isinstance(rows, Mapping) else {"train": rows}
+    for split in splits.values():
+        if not (hasattr(split, "features") and hasattr(split, "to_pandas")):
+            return None
+    return splits or None
+
+
+def _of_data_set(
+    splits: dict[str, Any], wanted: Wanted
+) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """Return the fields of a task file and the rows of its files, classes by their names."""
+    data_set = DataSet("the rows", splits)
+    task = task_of(data_set, wanted)
+    source = task.source
+    assert isinstance(source, DataSetSource)
+    parts = {"train": source.train}
+    if source.evaluation:
+        parts["evaluation"] = source.evaluation
+    columns = [*task.text_columns, task.label_column]
+    frames = {}
+    for part, split in parts.items():
+        table = split_table(data_set, split, columns)
+        frames[part] = pd.DataFrame(table.columns, dtype="string")
+    fields: dict[str, Any] = {
+        "name": task.name,
+        "text": list(task.text_columns),
+        "label": task.label_column,
+        "regression": not task.classes,
+    }
+    if task.classes:
+        fields["classes"] = list(task.classes)
+    return fields, frames
+
+
+def _parts(rows: Any) -> dict[str, pd.DataFrame]:
+    """Return the rows of `train`, and of `evaluation` where they are given. Raises DataError."""
+    if isinstance(rows, pd.DataFrame):
+        return {"train": rows}
+    if isinstance(rows, Mapping):
+        if "train" not in rows or "validation" not in rows:
+            raise DataError(
+                f"the rows have the splits {shortlist(rows)}; a task needs `train` and `validation`"
+            )
+        rows = [rows["train"], rows["validation"]]
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise DataError(
+            "a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
+            f"{type(rows).__name__}"
+        )
+    return {"train": _frame(rows[0]), "evaluation": _frame(rows[1])}
+
+
+def _frame(rows: Any) -> pd.DataFrame:
+    frame = rows.to_pandas() if hasattr(rows, "to_pandas") else rows
+    if not isinstance(frame, pd.DataFrame):
+        kind = type(frame).__name__
+        raise DataError(f"rows come as a DataFrame or a Dataset, not as a {kind}")
+    return frame
+
+
+def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
+    """Return these columns. Raises DataError where one is missing."""
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise DataError(
+            f"the {part} rows have no column '{missing[0]}'; they have "
+            f"{shortlist(frame.columns)}: name yours with `text` and `label`"
+        )
+    return frame[columns].reset_index(drop=True)

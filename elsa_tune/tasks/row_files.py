@@ -1,0 +1,412 @@
+"""Rows of a table read chunk by chunk, each cell as it came, and written in any of the formats.
+
+A file of any size passes through in little memory. Formats are those of `table_file`.
+"""
+
+import codecs
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from elsa_tune.errors import DataError, UsageError
+from elsa_tune.tasks.table_file import (
+    FORMATS,
+    SUFFIXES,
+    cell_text,
+    check_readable,
+    delimiter_of,
+    format_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROWS = 1024  # of a chunk
+STDIN = "-"
+
+
+class _Absent:
+    """What a record of JSON Lines has in a column that only others have."""
+
+
+ABSENT: Final = _Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows that follow one another."""
+
+    names: tuple[str, ...]  # of the columns
+    rows: list[list[Any]]  # cells in the columns' order: texts, of JSON Lines and Parquet values
+    lines: list[int]  # each row's, as in `table_file.Table`
+
+    def texts(self, name: str, where: Path) -> list[str]:
+        """Return the cells of a column; a missing one is an empty text.
+
+        Raises DataError for a cell that is no plain value, or holds half of a character.
+        """
+        place = self.names.index(name)
+        texts = []
+        for line, row in zip(self.lines, self.rows, strict=True):
+            cell = row[place]
+            text = "" if cell is ABSENT else cell_text(cell, f"{where} line {line}", name) or ""
+            if not text.isascii() and not text.isprintable():
+                check_characters(text, f"{where} line {line}")
+            texts.append(text)
+        return texts
+
+    def with_columns(self, added: dict[str, list[Any]]) -> "Chunk":
+        """Return the same rows with more columns behind their own."""
+        cells = zip(*added.values(), strict=True)
+        rows = [[*row, *more] for row, more in zip(self.rows, cells, strict=True)]
+        return Chunk((*self.names, *added), rows, self.lines)
+
+
+def input_format(rows: str, given: str | None = None) -> str:
+    """Return the format of a file's rows, by its ending unless it is given. Raises UsageError."""
+    format = given or (None if rows == STDIN else format_of(Path(rows)))
+    if format is None:
+        what = f"{rows} ends in none of {', '.join(SUFFIXES)}"
+        if rows == STDIN:
+            what = "rows on stdin have no ending"
+        raise UsageError(f"{what}; say what they are with `input_format`: {', '.join(FORMATS)}")
+    return format
+
+
+def check_characters(text: str, where: str) -> None:
+    """Raise DataError for half of a character (a lone surrogate), which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where} has half of a character ({text[error.start]!r}) in its text; take it out"
+        ) from None
+
+
+class RowFile:
+    """A file, or stdin, that is read once, from its beginning, in chunks of rows.
+
+    Raises DataError for what cannot be read, also while it is read.
+    """
+
+    names: tuple[str, ...]  # of its columns; for JSON Lines those of the first chunk
+
+    def __init__(self, source: Path | BinaryIO, format: str) -> None:
+        # What messages call it.
+        self.where = source if isinstance(source, Path) else Path("stdin")
+        self.format = format
+        self.schema: pyarrow.Schema | None = None  # of Parquet
+        self._share: Callable[[], float | None] = lambda: None
+        if isinstance(source, Path):
+            check_readable(source)
+        if format == "parquet":
+            self._chunks = self._parquet(source)
+        else:
+            self._chunks = self._lines(source)
+        first = next(self._chunks, None)
+        if first is None:
+            raise DataError(f"data file {self.where} is empty; it must have rows")
+        self._first = first
+        self.names = first.names
+
+    @property
+    def share(self) -> float | None:
+        """Return what part of the file was read; None where nobody knows how much there is."""
+        return self._share()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        yield self._first
+        yield from self._chunks
+
+    def _opened(self, source: Path | BinaryIO) -> BinaryIO:
+        if not isinstance(source, Path):
+            return source
+        opened = source.open("rb")
+        size = source.stat().st_size
+        self._share = lambda: 1.0 if opened.closed or not size else opened.tell() / size
+        return opened
+
+    def _lines(self, source: Path | BinaryIO) -> Iterator[Chunk]:
+        read = {"csv": self._csv, "tsv": self._tsv, "jsonl": self._jsonl}[self.format]
+        try:
+            with self._opened(source) as opened:
+                yield from read(opened)
+        except OSError as error:
+            why = error.strerror or error
+            raise DataError(f"data file {self.where} cannot be read: {why}") from error
+
+    def _csv(self, opened: BinaryIO) -> Iterator[Chunk]:
+        first = 1
+
+        def rows() -> Iterator[tuple[int, list[str]]]:
+            nonlocal first
+            for cells in reader:
+                if cells:
+                    yield first, cells
+                first = reader.line_num + 1
+
+        with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
+            begin: list[str] = []
+            try:
+                for line in text:
+                    begin.append(line)
+                    if line.strip():
+                        break
+            except UnicodeDecodeError as error:
+                raise self._not_utf8(error, 1, "behind") from None
+            delimiter = delimiter_of("".join(begin))
+            reader = csv.reader(itertools.chain(begin, text), strict=True, delimiter=delimiter)
+            try:
+                yield from self._separated(rows())
+            except csv.Error as error:
+                raise DataError(
+                    f"data file {self.where} is not valid CSV in the row that begins at line "
+                    f"{first}: {error}"
+                ) from error
+            except UnicodeDecodeError as error:
+                raise self._not_utf8(error, first, "behind") from None
+
+    def _tsv(self, opened: BinaryIO) -> Iterator[Chunk]:
+        yield from self._separated((line, text.split("\t")) for line, text in self._text(opened))
+
+    def _separated(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+        _, header = next(rows, (1, []))
+        if not header:
+            return
+        chunk = Chunk(tuple(header), [], [])
+        for line, cells in rows:
+            if len(cells) > len(header):
+                raise DataError(
+                    f"data file {self.where} has more fields than its header in line {line}"
+                )
+            chunk.lines.append(line)
+            chunk.rows.append([*cells, *[""] * (len(header) - len(cells))])
+            if len(chunk.rows) == ROWS:
+                yield chunk
+                chunk = Chunk(chunk.names, [], [])
+        yield chunk
+
+    def _jsonl(self, opened: BinaryIO) -> Iterator[Chunk]:
+        names: dict[str, None] = {}
+        records: list[dict[str, Any]] = []
+        lines: list[int] = []
+
+        def chunk() -> Chunk:
+            rows = [[record.get(name, ABSENT) for name in names] for record in records]
+            return Chunk(tuple(names), rows, list(lines))
+
+        for line, text in self._text(opened):
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{self.where} line {line} is not JSON: {error}") from error
+            if not isinstance(record, dict):
+                kind = type(record).__name__
+                raise DataError(
+                    f"{self.where} line {line} holds a {kind}; each line must be a JSON object"
+                )
+            names.update(dict.fromkeys(record))
+            records.append(record)
+            lines.append(line)
+            if len(records) == ROWS:
+                yield chunk()
+                records = []
+                lines = []
+        if records:
+            yield chunk()
+
+    def _text(self, opened: BinaryIO) -> Iterator[tuple[int, str]]:
+        """Yield the lines that are not empty; they end at \\n alone."""
+        for number, raw in enumerate(opened, start=1):
+            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            try:
+                line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise self._not_utf8(error, number, "in") from None
+            if line:
+                yield number, line
+
+    def _not_utf8(self, error: UnicodeDecodeError, line: int, place: str) -> DataError:
+        where = f"byte 0x{error.object[error.start]:02x} {place} line {line}"
+        return DataError(f"data file {self.where} is not UTF-8: {where}; save it as UTF-8")
+
+    def _parquet(self, source: Path | BinaryIO) -> Iterator[Chunk]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not isinstance(source, Path):
+            raise DataError("Parquet is read from its end, and stdin has none: name the file")
+        try:
+            with pq.ParquetFile(source) as file:
+                self.schema = file.schema_arrow
+                count = file.metadata.num_rows
+                names = tuple(self.schema.names)
+                read = 0
+                self._share = lambda: read / count if count else None
+                if not count:
+                    yield Chunk(names, [], [])
+                for batch in file.iter_batches(ROWS):
+                    columns = [column.to_pylist() for column in batch.columns]
+                    rows = [list(row) for row in zip(*columns, strict=True)]
+                    lines = list(range(read + 1, read + len(rows) + 1))
+                    read += len(rows)
+                    yield Chunk(names, rows, lines)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is written where."""
+
+    target: Any  # for Parquet a binary file, else one of texts
+    format: str
+    names: tuple[str, ...]  # of all columns
+    added: Mapping[str, type]  # columns that the source lacks, with their type, `str` or `float`
+    source: RowFile  # where the rows come from
+
+    def write(self, chunks: Iterable[Chunk]) -> None:
+        """Write all chunks, each as soon as it is there.
+
+        Raises DataError for rows that the format cannot hold, and OSError.
+        """
+        self._check_names()
+        with contextlib.closing(_KINDS[self.format](self)) as file:
+            for chunk in chunks:
+                self._check_later(chunk)
+                file.write(chunk)
+                self.target.flush()
+
+    def _check_names(self) -> None:
+        twice = [name for name in self.names if self.names.count(name) > 1]
+        if twice and self.format in ("jsonl", "parquet"):
+            raise DataError(
+                f"{self.source.where} has the column '{twice[0]}' twice, which {self.format} "
+                "cannot hold; rename one of them"
+            )
+
+    def _check_later(self, chunk: Chunk) -> None:
+        for name in self.added:
+            if chunk.names.count(name) > 1:
+                raise DataError(
+                    f"{self.source.where} has its own '{name}' in later rows; rename that column"
+                )
+        later = [name for name in chunk.names if name not in self.names]
+        if later and self.format != "jsonl":
+            raise DataError(
+                f"{self.source.where} has '{later[0]}' in later rows only, and {self.format} names "
+                "its columns at the top; choose `format` jsonl"
+            )
+
+
+class _JsonLines:
+    def __init__(self, written: Written) -> None:
+        self._target = written.target
+
+    def write(self, chunk: Chunk) -> None:
+        for row in chunk.rows:
+            cells = zip(chunk.names, row, strict=True)
+            record = {name: _json_value(cell) for name, cell in cells if cell is not ABSENT}
+            line = json.dumps(record, ensure_ascii=False, default=str)
+            try:
+                line.encode()
+            except UnicodeEncodeError:  # half of a character, in a column that is no text
+                line = json.dumps(record, default=str)
+            self._target.write(line + "\n")
+
+    def close(self) -> None: ...
+
+
+class _Csv:
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._target = written.target
+        self._writer = csv.writer(self._target, lineterminator="\n")
+        self.row(1, written.names)
+
+    def write(self, chunk: Chunk) -> None:
+        for line, row in zip(chunk.lines, chunk.rows, strict=True):
+            self.row(line, [_cell(value) or "" for value in row])
+
+    def row(self, line: int, cells: Sequence[str]) -> None:
+        self._writer.writerow(cells)
+
+    def close(self) -> None: ...
+
+
+class _Tsv(_Csv):
+    def row(self, line: int, cells: Sequence[str]) -> None:
+        if any(mark in cell for cell in cells for mark in "\t\n\r"):
+            raise DataError(
+                f"{self._written.source.where} line {line} has a tab or a line break in a cell, "
+                "which tsv cannot hold; choose `format` csv"
+            )
+        self._target.write("\t".join(cells) + "\n")
+
+
+class _Parquet:
+    def __init__(self, written: Written) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._written = written
+        self._arrow = pa
+        added = [
+            pa.field(name, pa.float64() if kind is float else pa.string())
+            for name, kind in written.added.items()
+        ]
+        own = [name for name in written.names if name not in written.added]
+        given = written.source.schema
+        self._from_parquet = given is not None
+        known = given or [pa.field(name, pa.string()) for name in own]
+        # With what pandas keeps there of its own types.
+        self._schema = pa.schema([*known, *added], metadata=given and given.metadata)
+        self._file = pq.ParquetWriter(written.target, self._schema)
+
+    def write(self, chunk: Chunk) -> None:
+        pa = self._arrow
+        arrays = []
+        for place, field in enumerate(self._schema):
+            cells = [row[place] for row in chunk.rows]
+            if not self._from_parquet and field.name not in self._written.added:
+                cells = [_cell(cell) for cell in cells]
+            arrays.append(pa.array(cells, field.type))
+        self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+_KINDS: dict[str, type[_Csv | _JsonLines | _Parquet]] = {
+    "csv": _Csv,
+    "tsv": _Tsv,
+    "jsonl": _JsonLines,
+    "parquet": _Parquet,
+}
+
+
+def _json_value(value: Any) -> Any:
+    """Replace NaN and the infinities, which are no JSON, by null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: Any) -> str | None:
+    """Write a cell as a text: what `cell_text` makes of it, lists and tables as JSON."""
+    if value is None or value is ABSENT:
+        return None
+    if isinstance(value, str | bool | int | float):
+        text = cell_text(value, "", "") or ""
+    elif isinstance(value, list | dict):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    else:
+        text = str(value)  # a date, a decimal
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,306 @@
+"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
+
+No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted by RFC
+4180, its cells parted by commas, or where its header has none by semicolons or tabs; TSV knows no
+quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
+"""
+
+import codecs
+import contextlib
+import csv
+import difflib
+import io
+import json
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.errors import DataError, shortlist
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+SUFFIXES = {f".{name}": name for name in FORMATS} | {".ndjson": "jsonl"}
+
+Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The wanted columns of one file."""
+
+    path: Path
+    # Cells by column name, all of one length; None where a row has no such cell.
+    columns: dict[str, list[str | None]]
+    lines: list[int]  # each row's (first) line, for Parquet its number; both from 1
+    # Line and fault of rows that cannot be parted into columns; they are in no other list.
+    malformed: list[tuple[int, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def format_of(path: Path) -> str | None:
+    """Return csv, tsv, jsonl or parquet by the file's suffix, None for any other."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def read_table(
+    path: Path, format: str, wanted: Sequence[str] | None, header: Sequence[str] | None = None
+) -> Table:
+    """Read the wanted columns of a file.
+
+    wanted: None for every one of plain values (in JSONL, of its first line). header: the columns of
+    a file without a header line. Raises DataError for an unreadable file, and a wanted column that
+    is missing or there twice.
+    """
+    if format == "parquet":
+        return _read_parquet(path, wanted)
+    if format == "jsonl":
+        return _read_jsonl(path, wanted)
+    rows = csv_rows(path) if format == "csv" else _tsv_rows(path)
+    return _separated(path, rows, wanted, header)
+
+
+def _text(path: Path) -> str:
+    """Return what a file holds. Raises DataError where it cannot be read or is not UTF-8."""
+    check_readable(path)
+    try:
+        raw = path.read_bytes()
+        # A byte order mark, which spreadsheets write, is not a part of the first cell.
+        return raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        where = f"byte 0x{error.object[error.start]:02x} in line {line}"
+        raise DataError(
+            f"data file {path} is not UTF-8: {where}; {_converted(path, error.object)}"
+        ) from None
+    except OSError as error:
+        raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
+
+
+def _converted(path: Path, raw: bytes) -> str:
+    """Write how to make a file UTF-8 from what spreadsheets write besides, if it is that."""
+    likely = None
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _decodes(raw, "utf-16"):
+        likely = "UTF-16"
+    elif _decodes(raw, "cp1252"):
+        likely = "WINDOWS-1252"
+    if likely is None:
+        return "save it as UTF-8"
+    convert = f"iconv -f {likely} -t UTF-8 {shlex.quote(str(path))} > FILE"
+    return f"it looks like {likely}: save it as UTF-8, or convert it: {convert}"
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_readable(path: Path) -> None:
+    """Raise DataError, with what lies beside it, unless the path is a file."""
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
+    beside = ""
+    if path.parent.is_dir():
+        names = [entry.name for entry in path.parent.iterdir()]
+        likely = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+        beside = f"; its folder holds {listing(path.parent)}"
+        if likely:
+            beside = f"; did you mean '{path.with_name(likely[0])}'?"
+    raise DataError(f"data file {path} does not exist{beside}")
+
+
+def listing(folder: Path) -> str:
+    """List the names in a folder for a message: sorted, at most twelve."""
+    most = 12
+    names = sorted(entry.name for entry in folder.iterdir())
+    shown = ", ".join(names[:most]) or "nothing"
+    return f"{shown}, and {len(names) - most} more" if len(names) > most else shown
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty, with their numbers.
+
+    They end at \\n alone: U+2028 and U+0085 belong to a text.
+    """
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line:
+            yield number, line
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a TSV file that are not empty, the header first."""
+    for number, line in _lines(path):
+        yield number, line.split("\t")
+
+
+def csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a CSV file that are not empty, the header first.
+
+    Errors are as in `read_table`.
+    """
+    text = _text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
+    first = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield first, cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
+        ) from error
+
+
+def delimiter_of(text: str) -> str:
+    """Return what parts the cells of the header.
+
+    Spreadsheets write semicolons where a comma is a decimal point.
+    """
+    header = text.lstrip("\r\n").partition("\n")[0]
+    for delimiter in ",;\t":
+        with contextlib.suppress(csv.Error):  # a quoted name that goes on in the next line
+            cells = next(csv.reader([header], delimiter=delimiter), [])
+            if len(cells) > 1:
+                return delimiter
+    return ","
+
+
+def _separated(
+    path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
+) -> Table:
+    """Put cells under their header; a short row lacks its last cells, a long one is malformed."""
+    if header is None:
+        _, header = next(rows, (1, []))
+    if wanted is None:
+        wanted = header
+    _check_columns(path, header, wanted)
+    places = [header.index(name) for name in wanted]
+    columns: list[list[str | None]] = [[] for _ in wanted]
+    lines: list[int] = []
+    malformed: list[tuple[int, str]] = []
+    for line, row in rows:
+        if len(row) > len(header):
+            malformed.append((line, "more fields than the header"))
+            continue
+        lines.append(line)
+        for column, place in zip(columns, places, strict=True):
+            column.append(row[place] if place < len(row) else None)
+    return Table(path, dict(zip(wanted, columns, strict=True)), lines, malformed)
+
+
+def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted or ()}
+    lines: list[int] = []
+    keys: dict[str, None] = {}  # of all records, in the order of their first one
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        where = f"{path} line {number}"
+        record = _json_object(line, where)
+        if wanted is None and not lines:
+            columns = {name: [] for name, value in record.items() if _is_plain(value)}
+        keys.update(dict.fromkeys(record))
+        lines.append(number)
+        for name, cells in columns.items():
+            cells.append(cell_text(record.get(name), where, name))
+    # A key that only some records have is a missing cell; one that none has is a missing column.
+    _check_columns(path, list(keys), list(columns))
+    return Table(path, columns, lines)
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    """Read a line of JSON. Raises DataError unless it is an object."""
+    try:
+        record = json.loads(line)
+    except RecursionError as error:
+        raise DataError(f"{where} is nested too deeply to be read") from error
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        kind = type(record).__name__
+        raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
+    return record
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, list | dict)
+
+
+def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_readable(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            if wanted is None:
+                wanted = [column.name for column in schema if not pa.types.is_nested(column.type)]
+            _check_columns(path, schema.names, wanted)
+            table = file.read(columns=list(dict.fromkeys(wanted)))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error
+    columns = {}
+    for name in wanted:
+        columns[name] = plain_cells(table.column(name).to_pylist(), str(path), name)
+    return Table(path, columns, list(range(1, table.num_rows + 1)))
+
+
+def plain_cells(values: Sequence[object], where: str, column: str) -> list[str | None]:
+    """Return a column's values as `cell_text` writes them, their rows counted from 1."""
+    cells = []
+    for row, value in enumerate(values, start=1):
+        cells.append(cell_text(value, f"{where} row {row}", column))
+    return cells
+
+
+def cell_text(value: object, where: str, column: str) -> str | None:
+    """Write a cell as CSV shows it: 1.0 as "1", true as "true", null and NaN as None.
+
+    Raises DataError for a value that is not plain.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, list):
+        raise DataError(
+            f"{where} holds a list in column '{column}'; several labels a row, token labels and "
+            "texts in parts are not supported: write one plain value a row"
+        )
+    raise DataError(
+        f"{where} holds a {type(value).__name__} in column '{column}'; texts and labels must be "
+        "plain values"
+    )
+
+
+def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise DataError for a wanted column that is missing or there twice."""
+    if not header:
+        raise DataError(f"data file {path} is empty; it must have a header line and rows")
+    shown = shortlist(f"'{name}'" for name in header)
+    if missing := [f"'{name}'" for name in wanted if name not in header]:
+        raise DataError(
+            f"data file {path} has no column {shortlist(missing)}; its columns are {shown}"
+        )
+    if twice := [name for name in wanted if list(header).count(name) > 1]:
+        raise DataError(
+            f"data file {path} has the column '{twice[0]}' twice (its columns are {shown}); "
+            "rename or drop one of them"
+        )

@@ -1,0 +1,69 @@
+"""Scores of a trial: predictions and labels in, one number for each metric out.
+
+E is the number of evaluation examples.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from elsa_tune.errors import DivergedError
+from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.tasks.types.base import Array
+from elsa_tune.tasks.types.registry import kernel_of
+
+# Rounding may carry a perfect score past 1 by this much; more than that is a defect.
+TOLERANCE = 1e-6
+
+
+def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> float:
+    """Return the metric of predictions [E, ...] against labels [E, ...], within its range.
+
+    classes: of the task; class ids are 0..classes-1. A constant prediction has Matthews, Pearson
+    and Spearman 0. Raises DivergedError for predictions that are not finite, ValueError for unequal
+    or no examples, and for class ids outside their range.
+    """
+    if predictions.shape != labels.shape or not len(labels):
+        raise ValueError(
+            f"predictions {predictions.shape} and labels {labels.shape} must be equal, not empty"
+        )
+    if not np.isfinite(predictions).all():
+        bad = int((~np.isfinite(predictions)).sum())
+        raise DivergedError(f"{bad} of {len(predictions)} predictions are not finite numbers")
+    _check_ids(predictions, labels, classes)
+    return check_quality(kernel_of(metric).score(predictions, labels, classes), metric)
+
+
+def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, float]:
+    """Return every metric of the task by its name, the headline's first; as `score` has them."""
+    metrics = (task.metric, *task.companions)
+    return {metric.value: score(metric, predictions, labels, task.outputs) for metric in metrics}
+
+
+def chance(metric: Metric, labels: Array, classes: int) -> float:
+    """Return the quality of the best constant prediction on labels [E, ...].
+
+    F1's best constant is the positive class, not the majority. 0 for correlations.
+    """
+    best = kernel_of(metric).chance(labels, classes, np.float64)
+    return float(best(np.ones((1, len(labels))))[0])
+
+
+def check_quality(value: float, metric: Metric) -> float:
+    """Return the value, if within the metric's range, give or take rounding.
+
+    Raises DivergedError.
+    """
+    if not metric.lowest - TOLERANCE <= value <= 1 + TOLERANCE:
+        raise DivergedError(f"{metric} is {value:g}, outside its range {metric.lowest:g}..1")
+    return min(1.0, max(metric.lowest, value))
+
+
+def _check_ids(predictions: Any, labels: Any, classes: int) -> None:
+    """Raise ValueError for class ids outside 0..classes-1; values are no ids."""
+    if labels.dtype.kind not in "iu" or predictions.dtype.kind not in "iu" or not classes:
+        return
+    lowest = min(predictions.min(), labels.min())
+    highest = max(predictions.max(), labels.max())
+    if lowest < 0 or highest >= classes:
+        raise ValueError(f"class ids reach from {lowest} to {highest}; there are {classes} classes")

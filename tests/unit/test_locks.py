@@ -1,0 +1,88 @@
+"""Locks between processes: who has one, who waits, and what a deleted or linked file does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.locks import is_locked, open_locked
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from elsa_tune.locks import open_locked
+file = open_locked(Path(sys.argv[1]), "ab")
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.lock"
+
+
+def test_a_lock_lasts_until_the_file_is_closed(path: Path) -> None:
+    assert not is_locked(path)  # there is no such file
+    with open_locked(path, "ab"):
+        assert is_locked(path)
+        assert is_locked(path, count_shared=False)
+        with pytest.raises(TimeoutError):
+            open_locked(path, "ab", seconds=0)
+    assert not is_locked(path)
+    open_locked(path, "ab", seconds=0).close()
+
+
+def test_a_lock_ends_with_its_process(path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS, path], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    with holder.stdout:
+        assert holder.stdout.readline() == b"locked\n"
+        assert is_locked(path)
+        holder.kill()
+        holder.wait()
+    assert not is_locked(path)
+
+
+def test_several_may_share_a_lock(path: Path) -> None:
+    path.touch()
+    with open_locked(path, shared=True), open_locked(path, shared=True, seconds=0):
+        assert is_locked(path)
+        assert not is_locked(path, count_shared=False)
+        with pytest.raises(TimeoutError):
+            open_locked(path, seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [30.0, float("inf")])
+def test_whoever_waits_gets_the_lock_once_it_is_free(path: Path, seconds: float) -> None:
+    first = open_locked(path, "ab")
+    threading.Timer(0.2, first.close).start()
+    began = time.monotonic()
+    open_locked(path, "ab", seconds=seconds).close()
+    assert 0.1 < time.monotonic() - began < 20
+
+
+def test_a_file_that_was_deleted_meanwhile_is_made_anew(path: Path) -> None:
+    first = open_locked(path, "ab")
+
+    def delete() -> None:
+        path.unlink()
+        first.close()
+
+    threading.Timer(0.2, delete).start()
+    with open_locked(path, "ab", seconds=30):
+        assert is_locked(path)  # by its name, as others see it
+
+
+def test_nothing_is_locked_through_a_link(path: Path, tmp_path: Path) -> None:
+    aim = tmp_path / "aim"
+    aim.touch()
+    path.symlink_to(aim)
+    with pytest.raises(OSError):
+        open_locked(path, "ab")
+    assert not is_locked(path)

@@ -1,0 +1,255 @@
+"""A search is planned, resumed and answered by the policy that it was recorded with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.groups import comparison_groups
+from elsa_tune.analysis.statistics import resampling, uncertainty
+from elsa_tune.errors import ResultsError
+from elsa_tune.searching.planning.plan import exploring_share
+from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.searching.record import facts_of, started
+from elsa_tune.searching.specification import (
+    differences,
+    load_specification,
+    save_specification,
+    specify,
+)
+from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, common_policy
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.trial import Phase
+from elsa_tune.tracking.journal_records import TrialStarted
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import SearchState
+from tests.unit.result_rows import falling_curve, row
+from tests.unit.search_examples import asked_for, make_spec, planned_request
+from tests.unit.test_hunt import CLEAR, Drawn
+from tests.unit.test_hunt import spec as hunt_spec
+
+# By which searches were planned before policies were recorded. These values never change.
+BEFORE_POLICIES: dict[str, Any] = {
+    "tries": 2,
+    "extension": {"low": 1e-6, "high": 1e-2, "tries": 8},
+    "noise": 0.005,
+    "rate_factor": 2.0,
+    "widest_gap": 4.5,
+    "least_step": 1.2,
+    "cheap_cost": 0.05,
+    "cheap_patience": 2,
+    "first_points": 3,
+    "ask_limit": 8,
+    "grace": 0.5,
+    "exploring_share": 0.5,
+    "deep_share": 0.25,
+    "ladder_depths": 3,
+    "looks": ((4, 2), (8, 3)),
+    "ladder_looks": ((2, 2), (5, 3)),
+    "thorough_seeds": 5,
+    "above_chance": 1.645,
+    "clear": 2.5,
+    "likely": 0.5,
+    "free_cost": 0.03,
+    "promising": 0.2,
+    "no_promise": 0.02,
+    "error": 0.05,
+    "ladder_error": 0.005,
+    "first_look_share": 0.6,
+    "fewest_seeds": 2,
+    "fewest_freedom": 3,
+    "prior_freedom": 2,
+    "least_example_share": 0.25,
+    "learning_share": 0.5,
+    "at_chance": 5e-5,
+    "exact_decimals": 6,
+    "same_score": 1e-5,
+    "rounding": 1e-9,
+}
+
+
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in (resampling, uncertainty):
+        monkeypatch.setattr(module, "RESAMPLES", 500)
+    monkeypatch.setattr(resampling.resample, "__defaults__", (500,))
+    uncertainty._student.cache_clear()
+    yield
+    uncertainty._student.cache_clear()
+
+
+def changed(name: str) -> Any:
+    """Return another value of a field that is allowed there."""
+    value = getattr(Policy(), name)
+    if isinstance(value, Extension):
+        return Extension(low=1e-5, high=1e-3, tries=2)
+    if name in ("looks", "ladder_looks"):
+        return ((3, 3), (6, 6))
+    return value + 1 if isinstance(value, int) else value / 2
+
+
+def later_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every field another default."""
+    defaults = Policy.__init__.__kwdefaults__  # type: ignore[misc]  # of the class, not an instance
+    for field in dataclasses.fields(Policy):
+        if field.name == "extension":
+            for name, value in dataclasses.asdict(changed("extension")).items():
+                monkeypatch.setitem(Extension.__init__.__kwdefaults__, name, value)  # type: ignore[misc]
+        else:
+            monkeypatch.setitem(defaults, field.name, changed(field.name))
+    for field in dataclasses.fields(Policy):
+        assert getattr(Policy(), field.name) != getattr(UNRECORDED, field.name), field.name
+
+
+def what_it_does(one: Drawn) -> list[Any]:
+    """Return what a hunt would do after its trials, a few at a time, and its answer."""
+    strategy = strategy_of(one.spec)
+    keys = list(one.known)
+    found: list[Any] = [strategy.looks(depth, {}) for depth in one.spec.depths]
+    for after in range(0, len(keys) + 1, 4):
+        part = Drawn(one.spec, one.qualities, one.spread)
+        part.answers = one.answers
+        part.known = {key: one.known[key] for key in keys[:after]}
+        part.rows = {key: found_row for key, found_row in one.rows.items() if key in part.known}
+        known = list(part.known.values())
+        step = part.step(strategy.best_rates(known), known)
+        found.append((strategy.slots(known), strategy.settled(known), step))
+    found += [answer_object(answer) for answer in answer_rows(one.rows.values(), evidence=one)]
+    return found
+
+
+class Recorded(Drawn):
+    """A hunt whose rows have its policy, as those of a journal or of MLflow have."""
+
+    def end(self, trial: Any) -> None:
+        super().end(trial)
+        if trial.key in self.rows:
+            policy = self.spec.policy
+            self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], policy=policy)
+
+
+def test_a_search_that_was_recorded_before_policies_has_the_constants_of_its_version() -> None:
+    values = TypeAdapter(Policy).dump_python(UNRECORDED)
+    assert values == BEFORE_POLICIES
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
+) -> None:
+    """A doubtful depth has its second look."""
+    one = Recorded(hunt_spec(tmp_path), {**CLEAR, 9: 0.845}, 0.02)
+    one.run()
+    paths = SearchPaths(tmp_path, one.spec.name)
+    paths.check_writable()
+    save_specification(one.spec, paths)
+    if not is_recorded:
+        values = json.loads(paths.specification.read_text())
+        del values["policy"]
+        # A knob of earlier versions, which had no effect on what is certified.
+        paths.specification.write_text(json.dumps(values | {"speculate": True}))
+    before = what_it_does(one)
+    later_version(monkeypatch)
+    kept = load_specification(paths)
+    assert kept.policy == UNRECORDED != Policy()
+    one.spec = kept
+    assert what_it_does(one) == before
+    # A search that begins now is another one.
+    assert hunt_spec(tmp_path / "another").policy == Policy()
+
+
+def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = load_space("joint", ["epochs=2"])
+    first = planned_request(tmp_path, space, "joint", layers=12)
+    later_version(monkeypatch)
+    # Not recorded yet, it is planned by the constants of this version.
+    assert differences(planned_request(tmp_path, space, "joint", layers=12).spec, first.spec) != []
+    first.paths.check_writable()
+    save_specification(first.spec, first.paths)
+    again = planned_request(tmp_path, space, "joint", layers=12)
+    assert differences(again.spec, first.spec) == []
+
+
+def test_every_field_is_read(tmp_path: Path) -> None:
+    """What nobody reads decides nothing."""
+    read: set[str] = set()
+
+    class Noting(Policy):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    policy = Noting()
+    read.clear()
+    for overrides in ((), ("thorough=true",)):
+        space = load_space("hunt", ["epochs=2", *overrides])
+        spec = specify(*asked_for(tmp_path, space, "hunt", layers=12), policy=policy)
+        one = Recorded(
+            dataclasses.replace(spec, chance=0.5, evaluation_examples=1000),
+            {**CLEAR, 9: 0.845},
+            0.02,
+        )
+        one.run()
+        one.answer()
+    assert one.spec.early_stopping is not None
+    exploring_share(one.spec)
+    assert {field.name for field in dataclasses.fields(Policy)} - read == set()
+
+
+def test_what_is_recorded_decides_the_answer() -> None:
+    rows = falling_curve()
+
+    def confidence(policy: Policy | None) -> float:
+        [answer] = answer_rows([dataclasses.replace(one, policy=policy) for one in rows])
+        assert answer.certified is not None
+        return answer.certified.confidence
+
+    assert confidence(None) == confidence(Policy()) == 0.95
+    assert confidence(Policy(error=0.1)) == 0.9
+
+
+def test_searches_of_unlike_policies_are_pooled_by_this_versions() -> None:
+    """How a run scored does not depend on a policy."""
+    other = Policy(error=0.1)
+    assert common_policy([other, other]) == other
+    assert common_policy([other, Policy(noise=0.1)]) == common_policy([]) == Policy()
+    rows = [row(0, 0.9, search="a", seed=1), row(0, 0.8, search="b", seed=2)]
+    rows = [dataclasses.replace(one, policy=other) for one in rows[:1]] + rows[1:]
+    [group] = comparison_groups(rows)
+    assert len(group.rows) == 2 and group.policy == Policy()
+
+
+def test_rows_have_the_policy_that_their_search_recorded() -> None:
+    policy = Policy(error=0.1, looks=((3, 3), (6, 6)))
+    spec = make_spec(policy=policy)
+    trial = spec.trial(Phase.MEASURE, spec.depths[0], 2e-5, 1)
+    begun = TrialStarted(trial=trial.key, params=facts_of(spec, trial))
+
+    def state(**tags: str) -> SearchState:
+        start = started(spec, 1)
+        kept = {name: text for name, text in start.tags.items() if name != "policy"}
+        return SearchState.replay([dataclasses.replace(start, tags=kept | tags), begun])
+
+    [found] = rows_of(SearchState.replay([started(spec, 1), begun]))
+    assert found.policy == policy
+    [older] = rows_of(state())
+    assert older.policy == UNRECORDED
+    # A later version's has fields that this one does not know, and lacks none.
+    newer = json.dumps({**TypeAdapter(Policy).dump_python(policy), "another": 1})
+    [found] = rows_of(state(policy=newer))
+    assert found.policy == policy
+    with pytest.raises(ResultsError, match="policy of search 'example' cannot be read"):
+        rows_of(state(policy='{"error": 2}'))

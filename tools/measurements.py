@@ -1,0 +1,196 @@
+"""Tables of the pages on measurements, made from the committed results of the benches."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from elsa_tune.cli.app import app
+from elsa_tune.tracking.paths import StorePaths
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = ROOT / "bench"
+# Layers, examples, workers and metric of the studies in the table of strategies.
+SHOWN = (12, 1000, 1, "accuracy")
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Read a committed result of a bench."""
+    text = (BENCH / "results" / name).read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def program(file: str) -> ModuleType:
+    """Load a program of bench as a module; the benches import one another as neighbours."""
+    if str(BENCH) not in sys.path:
+        sys.path.append(str(BENCH))
+    spec = importlib.util.spec_from_file_location(Path(file).stem, BENCH / file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    for cells in rows:
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def demo() -> str:
+    """Return the beginning of the answer of a recorded `make demo`."""
+    printed = io.StringIO()
+    recorded = BENCH / "results" / "demo"
+    name = measured("demo/search.json")["name"]
+    with TemporaryDirectory() as place, contextlib.chdir(place), redirect_stdout(printed):
+        shutil.copytree(recorded, StorePaths(Path.cwd()).storage / name)
+        with mock.patch.dict("os.environ", {"COLUMNS": "200"}):
+            app(["operating-point", "--search", name], standalone_mode=False)
+    lines = printed.getvalue().splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("▶ "))
+    return "```\n" + "\n".join(line.rstrip() for line in lines[1 : last + 1]) + "\n```\n"
+
+
+def faults() -> str:
+    """Return faults at random moments, by kind, as bench/faults.py counted them."""
+    kinds = {
+        "driver": "the driver",
+        "worker": "a trial's worker",
+        "mailbox": "the process that holds predictions",
+        "raylet": "Ray's raylet",
+        "server": "the MLflow server",
+        "paused": "Ray's raylet, stopped",
+        "full": "the journal's room, to the end",
+        "deleted": "the search's folder",
+        "no_store": "driver and MLflow server, which is back after a `resume`",
+    }
+    header = ["killed or taken", "injected", "searches", "complete after `resume`", "lost"]
+    header += ["doubled", "other quality", "left RUNNING", "predictions lost"]
+    rows = []
+    for kind, result in measured("faults.json")["results"].items():
+        count = result["counts"]
+        cells = [
+            kinds[kind],
+            result["injected"],
+            count["searches"],
+            count["whole"],
+            count["trials_lost"] + count["points_lost"],
+            count["trials_doubled"] + count["points_doubled"],
+            count["trials_of_another_quality"],
+            count["left_running"],
+            count["predictions_lost"],
+        ]
+        rows.append(cells)
+    return table(header, rows)
+
+
+def fair_rates() -> str:
+    """Return what each rule for learning rates finds, as bench/lab measured it."""
+    made: str = program("lab/rules.py").markdown(measured("fair_rates.json")["results"])
+    return made + "\n"
+
+
+def rows() -> str:
+    """Return what is odd about the rows of GLUE, as bench/rows.py found it."""
+    made: str = program("rows.py").table()
+    return made + "\n"
+
+
+def strategy() -> str:
+    """Return what hunts and even searches cost and claim, as bench/strategy.py simulated them."""
+    plans = {
+        "hunt": "hunt",
+        "hunt, thorough": "thorough hunt",
+        "even, 3 seeds": "three seeds",
+        "even, 5 seeds": "five seeds",
+    }
+    by_family: dict[str, dict[str, dict[str, Any]]] = {}
+    for study in measured("strategy.json")["results"]:
+        if (study["layers"], study["examples"], study["workers"], study["metric"]) == SHOWN:
+            by_family.setdefault(study["family"], {})[study["plan"]] = study
+    rows = []
+    for family, studies in by_family.items():
+        cells = [family.replace("_", " ")]
+        for plan in plans:
+            study = studies.get(plan)
+            if study is None:
+                cells.append("")
+                continue
+            near = "-" if study["near"] is None else f"{100 * study['near']:.0f}"
+            cells.append(f"{study['cost']:.1f} / {near} / {100 * study['false']:.1f}")
+        rows.append(cells)
+    return table(["studies", *plans.values()], rows)
+
+
+def boundary() -> str:
+    """Return hunts that end in a false claim, in percent, with one depth exactly at the target."""
+    false = {}
+    families = {}
+    settings = set()
+    for study in measured("strategy_boundary.json")["results"]:
+        setting = (study["metric"], study["examples"])
+        false[*setting, study["family"]] = study["false"]
+        families[study["family"]] = study["family"].replace("_", " ")
+        settings.add(setting)
+    rows = []
+    for metric, examples in sorted(settings):
+        cells = [metric, f"{examples:,}"]
+        for family in families:
+            share = false.get((metric, examples, family))
+            cells.append("" if share is None else f"{100 * share:.1f}")
+        rows.append(cells)
+    return table(["metric", "examples", *families.values()], rows)
+
+
+def bundle() -> str:
+    """Return what T tasks cost alone and bundled, as bench/bundle.py measured it."""
+    result = measured("bundle.json")
+    by_setting: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
+    for row in result["results"]["rows"]:
+        setting = (row["batch"], row["tasks"])
+        by_setting.setdefault(setting, {})[row["frozen_layers"]] = row
+    depths = sorted({row["frozen_layers"] for row in result["results"]["rows"]})
+    header = ["texts at once", "T", "ms: transformers", "ms: packed"]
+    header += [f"ms: bundled, N = {depth}" for depth in depths]
+    header += ["MB: alone", *(f"MB: bundled, N = {depth}" for depth in depths)]
+    rows = []
+    for (batch, tasks), by_depth in sorted(by_setting.items()):
+        first = by_depth[depths[0]]
+        cells = [str(batch), str(tasks), f"{first['transformers']:.1f}", f"{first['alone']:.1f}"]
+        cells += [f"{by_depth[depth]['bundled']:.1f}" for depth in depths]
+        cells.append(f"{first['megabytes_alone']:.0f}")
+        cells += [f"{by_depth[depth]['megabytes_bundled']:.0f}" for depth in depths]
+        rows.append(cells)
+    return f"{table(header, rows)}\n{result['note']}.\n"
+
+
+def certified() -> str:
+    """Return what it takes until an answer is certified, as bench/peer.py measured it."""
+    searches = {
+        "hunt": "elsa-tune, `--space hunt --until certified`",
+        "even": "elsa-tune, five seeds at every depth",
+        "peer": "the peer's grid",
+    }
+    results = measured("certified_sst2.json")["results"]
+    rows = []
+    for name, label in searches.items():
+        result = results[name]
+        cells = [label, result["minutes"], result["trials"], result["epochs"]]
+        for layers in (result["operating_point"], result["certified"]):
+            cells.append("-" if layers is None else f"{layers} of 6")
+        rows.append(cells)
+    return table(["searched by", "minutes", "trials", "epochs", "answer", "certified"], rows)
