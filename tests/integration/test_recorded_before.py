@@ -168,6 +168,8 @@ def resume_to_the_end(bench: Bench, run: Run, name: str) -> None:
     assert cut_short and all(started[trial] == 2 for trial in cut_short)
     check_names(before, new)
     check_runs(bench, name)
+    forwarded = bench.folder / "mlruns" / "searches" / name / "forwarded.json"
+    assert json.loads(forwarded.read_text()).keys() >= {"tracking_uri", "until"}
 
 
 def is_kept(end: dict[str, Any]) -> bool:
@@ -224,6 +226,13 @@ def check_runs(bench: Bench, name: str) -> None:
         new = [names_of(bench, table, run) for run, start, *_ in measured if start >= resumed]
         assert old and new
         assert set.intersection(*old) <= set.intersection(*new), table
+    # The search's own run has what that of a finished one has.
+    [own] = [run for run, _, _, trial in runs if trial is None]
+    [[finished]] = bench.query(
+        "select run_uuid from tags where key = 'mlflow.runName' and value = 'no answer: even'"
+    )
+    for table in ("tags", "params"):
+        assert names_of(bench, table, finished) <= names_of(bench, table, own), table
 
 
 def names_of(bench: Bench, table: str, run: str) -> set[str]:
