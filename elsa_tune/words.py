@@ -21,32 +21,32 @@ BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower ra
 
 
 def points(quality: float | None) -> str:
-    """A quality as a table prints it: .908 is `90.8`; `-` where there is none."""
+    """Return a quality as a table prints it: .908 is `90.8`; `-` where there is none."""
     return "-" if quality is None else f"{100 * quality:z.1f}"
 
 
 def percent(share: float | None) -> str:
-    """A share: .946 is `94.6 %`; `-` where there is none."""
+    """Return a share: .946 is `94.6 %`; `-` where there is none."""
     return "-" if share is None else f"{points(share)} %"
 
 
 def spread(quality: float | None, std: float | None) -> str:
-    """`90.8 ± 0.3`, or the mean alone."""
+    """Return `90.8 ± 0.3`, or the mean alone."""
     return points(quality) if std is None else f"{points(quality)} ± {points(std)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """`89.9..91.2`; `-` where there is none."""
+    """Return `89.9..91.2`; `-` where there is none."""
     return "-" if low is None or high is None else f"{points(low)}..{points(high)}"
 
 
 def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
-    """A number in this form, as `{:,} examples`; `none` where there is none."""
+    """Return a number in this form, as `{:,} examples`; `none` where there is none."""
     return none if number is None else form.format(number)
 
 
 def rate_text(learning_rate: float | None) -> str:
-    """`1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
+    """Return `1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
     if learning_rate is None:
         return "not named"
     digits, _, exponent = f"{learning_rate:.4e}".partition("e")
@@ -54,17 +54,17 @@ def rate_text(learning_rate: float | None) -> str:
 
 
 def metric_text(metric: str | None) -> str:
-    """The metric in words; `quality` where it is not named."""
+    """Return the metric in words; `quality` where it is not named."""
     return "quality" if metric is None else METRIC_WORDS.get(metric, metric.replace("_", " "))
 
 
 def target_text(target: float) -> str:
-    """`90 %`, or with as many decimals as it has."""
+    """Return `90 %`, or with as many decimals as it has."""
     return f"{100 * target:.6g} %"
 
 
 def duration(seconds: float) -> str:
-    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return `48 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def rough_range(low: float, high: float) -> str:
-    """Times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
+    """Return times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
     texts = [_rough(low), _rough(high)]
     if texts[0] == texts[1]:
         return texts[0]
@@ -92,29 +92,29 @@ def _rough(seconds: float) -> str:
 
 
 def layers_text(count: int) -> str:
-    """`1 layer`, `3 layers`."""
+    """Return `1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"
 
 
 def trials_text(count: int) -> str:
-    """`1 trial`, `3 trials`."""
+    """Return `1 trial`, `3 trials`."""
     return f"{count} trial" if count == 1 else f"{count:,} trials"
 
 
 def of_layers(fine_tuned: int, layers: int) -> str:
-    """`2 of 6 layers`."""
+    """Return `2 of 6 layers`."""
     return f"{fine_tuned} of {layers_text(layers)}"
 
 
 def last_layers(fine_tuned: int) -> str:
-    """`the last 3 layers`, `the last layer`, or `the head alone`."""
+    """Return `the last 3 layers`, `the last layer`, or `the head alone`."""
     if fine_tuned == 0:
         return "the head alone"
     return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
 
 
 def last_of_layers(fine_tuned: int, layers: int) -> str:
-    """`the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
+    """Return `the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
     if fine_tuned == layers:
         return f"all {layers_text(layers)}"
     if fine_tuned < 2:
@@ -123,7 +123,7 @@ def last_of_layers(fine_tuned: int, layers: int) -> str:
 
 
 def number_of(depth: Candidate, layers: int) -> int | None:
-    """How many last layers a depth fine-tunes, None where it is not told by that number.
+    """Return how many last layers a depth fine-tunes, None where it is not told by that number.
 
     It is not where another method adapts the model, nor where a depth is only drawn.
     """
@@ -131,19 +131,19 @@ def number_of(depth: Candidate, layers: int) -> int | None:
 
 
 def number_or_name(depth: Candidate, layers: int) -> str:
-    """`2`, the number of fine-tuned layers, or `the biases alone`."""
+    """Return `2`, the number of fine-tuned layers, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else str(number)
 
 
 def count_text(depth: Candidate, layers: int) -> str:
-    """`2 layers`, `1 layer`, or `the biases alone`."""
+    """Return `2 layers`, `1 layer`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else layers_text(number)
 
 
 def part_text(depth: Candidate, layers: int) -> str:
-    """`2 of 6 layers`, or `the biases alone`."""
+    """Return `2 of 6 layers`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else of_layers(number, layers)
 
@@ -155,19 +155,19 @@ def is_part_plural(depth: Candidate, layers: int) -> bool:
 
 
 def last_text(depth: Candidate, layers: int) -> str:
-    """`the last 2 layers`, `the head alone`, or `the biases alone`."""
+    """Return `the last 2 layers`, `the head alone`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else last_layers(number)
 
 
 def last_of_text(depth: Candidate, layers: int) -> str:
-    """`the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
+    """Return `the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else last_of_layers(number, layers)
 
 
 def either_text(depths: Iterable[Candidate], layers: int) -> str:
-    """`2, 3 or 6 layers`, `2 layers or the biases alone`."""
+    """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
     numbers: list[str] = []
     names: list[str] = []
     for depth in depths:
@@ -182,7 +182,7 @@ def either_text(depths: Iterable[Candidate], layers: int) -> str:
 
 
 def depths_text(depths: Iterable[Candidate], layers: int) -> str:
-    """What is fine-tuned at these depths of a model with so many layers.
+    """Return what is fine-tuned at these depths of a model with so many layers.
 
     `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
     head alone`.
@@ -208,12 +208,12 @@ def depths_text(depths: Iterable[Candidate], layers: int) -> str:
 
 
 def capitalized(text: str) -> str:
-    """The text with its first letter as a sentence begins with it."""
+    """Return the text with its first letter as a sentence begins with it."""
     return text[:1].upper() + text[1:]
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b`, `a, b and c`."""
     items = list(names)
     if len(items) < 2:
         return "".join(items)
@@ -221,7 +221,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
-    """The lines of a table, two spaces between columns; those in `right` stand to the right."""
+    """Align the cells of a table, those of the columns `right` to the right."""
     columns = []
     for place, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))

@@ -156,7 +156,7 @@ def _is_kept_by_a_constant(task: Answer) -> bool:
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
 ) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
-    """What is certified (where the test of every task rejects), why not, the plausible numbers.
+    """Return what is certified (every task's test rejects), why not, and what is plausible.
 
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
     the task which is truly the least. The upper one may be missed in any task.

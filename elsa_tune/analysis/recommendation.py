@@ -27,7 +27,7 @@ def recommend(answer: Answer) -> Recommendation:
 
 
 def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
-    """The depth to fine-tune and what speaks for it; None without an operating point.
+    """Return the depth to fine-tune and what speaks for it; None without an operating point.
 
     Corrected for chance goes before raw: near chance, a model that guesses keeps most of the raw
     quality. Certified goes before measured. Where only the raw answer is certified, the larger of
@@ -52,7 +52,7 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
 
 
 def _measured(answer: Answer, depth: Candidate) -> CurvePoint:
-    """The point of that depth; in a joint answer none has a quality."""
+    """Return the point of that depth; in a joint answer none has a quality."""
     return next(point for point in answer.points if point.depth == depth)
 
 
@@ -67,7 +67,7 @@ def _linear_model_is_enough(answer: Answer) -> bool:
 
 
 def leaked_rows(answer: Answer) -> RowFinding | None:
-    """Evaluation rows that are also in training with their label, where they are many."""
+    """Return evaluation rows that are also in training with their label, where they are many."""
     for found in answer.findings:
         if found.code is FindingCode.LEAKED_ROWS:
             easy = found.count if found.same_label is None else found.same_label
@@ -76,7 +76,7 @@ def leaked_rows(answer: Answer) -> RowFinding | None:
 
 
 def _constant_reaches_target(answer: Answer) -> bool:
-    """Of a joint answer: on some task."""
+    """Whether guessing reaches the target; of a joint answer, on some task."""
     return any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in answer.warnings)
 
 

@@ -44,7 +44,7 @@ def bundle(
     remove: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """`elsa-tune bundle`: exported models as one folder, which `load_bundle` and MLflow load.
+    """Write exported models as one folder, which `load_bundle` and MLflow load.
 
     models: their folders, each a task of that name; or bundles, of which each task is one. out: by
     default the first of `models`, if that is a bundle, which is then changed in place. remove:
@@ -79,7 +79,7 @@ def bundle(
 
 
 def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member]:
-    """Every task's model. remove: the first of that name, so that another can be added."""
+    """Read every task's model. remove: the first of that name, so that another can be added."""
     found: dict[str, Member] = {}
     left = set(remove)
     for folder in folders:
@@ -132,7 +132,7 @@ def _check(members: Models) -> None:
 
 
 def _texts(member: Member, count: int) -> list[str]:
-    """Made of the vocabulary, the same each time: from 2 tokens to more than the model reads."""
+    """Make texts of the vocabulary, the same each time, of 2 tokens to more than a model reads."""
     size = len(member.tokenizer)
     special = set(member.tokenizer.all_special_ids)
     words = sorted(set(range(size)) - special)
@@ -142,7 +142,10 @@ def _texts(member: Member, count: int) -> list[str]:
 
 
 def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
-    """The bundle as it runs fastest, and by task its largest difference; ModelError above LIMIT."""
+    """Return the bundle as it runs fastest, and by task its largest difference.
+
+    Raises ModelError where that is above LIMIT.
+    """
     texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
     half = ROWS // 2
     pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
@@ -173,7 +176,7 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
 
 
 def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
-    """Megabytes, and milliseconds a text by size of batch: of all models in a row, and bundled."""
+    """Measure megabytes, and milliseconds a text by size of batch: alone in a row, and bundled."""
     texts = _texts(bundled.deepest(members), max(BATCHES))
     files = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
     states = [member.model.state_dict().values() for member in members.values()]
@@ -191,7 +194,7 @@ def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
 def milliseconds(
     runs: Bundle, texts: Sequence[Text], size: int, calls: Sequence[Sequence[str]]
 ) -> float:
-    """That a text takes in batches of `size`, once for each group of tasks: the best of three."""
+    """Return the milliseconds that a text takes in batches of `size`: the best of three tries."""
 
     def once() -> None:
         for start in range(0, len(texts), size):
@@ -208,8 +211,9 @@ class _Answering:
         self._bundle = bundled.load_bundle(folder)
 
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
-        """A DataFrame with each task's label and score, of one with `text` and, for pairs,
-        `text_pair`. params: `tasks`, those that are asked.
+        """Return a DataFrame with each task's label and score.
+
+        rows: a DataFrame with `text` and, for pairs, `text_pair`. params: `tasks`, those asked.
         """
         columns = [rows[name] for name in ("text", "text_pair") if name in rows]
         texts = list(columns[0] if len(columns) == 1 else zip(*columns, strict=True))

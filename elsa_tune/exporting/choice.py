@@ -43,14 +43,13 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The depth to export. why: in a few words, for the reader. promised: where a run with a fresh
-    seed lies in 95 of 100 cases, None where one seed or none tells of it.
-    """
+    """The depth to export."""
 
     answer: Answer
     point: CurvePoint
     learning_rate: float
-    why: str
+    why: str  # in a few words, for the reader
+    # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it.
     promised: Interval | None
 
     @property
@@ -74,7 +73,7 @@ class Choice:
 
 
 def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
-    """The recommended depth, or the one with so many fine-tuned layers.
+    """Return the recommended depth, or the one with so many fine-tuned layers.
 
     Raises NoAnswerError without an answer, UsageError for a number that was not measured.
     """
@@ -109,7 +108,7 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
 
 
 def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
-    """What an answer recommends to fine-tune, and why."""
+    """Return what an answer recommends to fine-tune, and why."""
     advice = answer.recommendation
     if advice.point is None or advice.basis is None:
         raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
@@ -119,7 +118,7 @@ def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
 def model_card(
     choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
-    """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
+    """Write README.md. exported: the facts of elsa-tune.json, `quality` among them."""
     name = f"{Path(model.name).name}-{task.name}"
     quality = exported["quality"]
     base = model.location
@@ -200,19 +199,19 @@ The frozen layers are the base model's, bit for bit: models exported from one ba
 
 
 def _tag(depth: Candidate) -> str:
-    """How the hub finds models that were adapted alike."""
+    """Return how the hub finds models that were adapted alike."""
     return f"frozen-layers:{depth.label}" if is_depth(depth) else f"adaptation:{depth.label}"
 
 
 def _without_next(answer: Answer) -> Answer:
-    """The answer for a reader who has the model already."""
+    """Return the answer for a reader who has the model already."""
     first = answer.first_lines
     lines = tuple(line for line in first.lines if line[0] != NEXT)
     return replace(answer, first_lines=replace(first, lines=lines))
 
 
 def example_row(task: TaskSpec) -> dict[str, str]:
-    """A row as the model reads it: `text`, and `text_pair` where the task has two texts."""
+    """Return a row as the model reads it: `text`, and `text_pair` where the task has two texts."""
     row = {"text": "It was worth every minute."}
     return row if len(task.text_columns) == 1 else {**row, "text_pair": "It was a waste of time."}
 
@@ -237,6 +236,6 @@ def _labels(task: TaskSpec) -> str:
 
 
 def _of_the_hub(task: TaskSpec) -> DataSetSource | None:
-    """The hub's data set that a task is; a folder's path means nothing elsewhere."""
+    """Return the hub's data set that a task is; a folder's path means nothing elsewhere."""
     source = task.source
     return source if isinstance(source, DataSetSource) and source.revision else None

@@ -29,7 +29,7 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def aside(out: Path, what: str) -> Iterator[Path]:
-    """A folder beside `out` that gets its name once it is complete, and goes if it never is.
+    """Make a folder beside `out` that gets its name once it is complete, and goes if it never is.
 
     what: for messages. Raises StorageError for a place that cannot be written.
     """
@@ -53,7 +53,7 @@ def aside(out: Path, what: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch(out: Path, what: str) -> Iterator[Path]:
-    """A folder beside `out` that is there while inside.
+    """Make a folder beside `out` that is there while inside.
 
     what: would be written to `out`, for messages. Raises StorageError where it cannot be.
     """

@@ -57,21 +57,16 @@ AGAIN = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What is exported, and where to.
+    """What is exported, and where to."""
 
-    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset. push: a name on the hub.
-    overwrite: the folder of an earlier export may be replaced.
-    """
-
-    paths: SearchPaths
-    out: Path
-    layers: int | None = None
-    check: Path | None = None
-    full: bool = False
-    onnx: bool = False
-    push: str | None = None
-    overwrite: bool = False
+    paths: SearchPaths  # of the search
+    out: Path  # the folder to create
+    layers: int | None = None  # fine-tuned ones; None for what the search's answer recommends
+    check: Path | None = None  # a file of labelled rows
+    full: bool = False  # train on all rows of a task of which the search used a subset
+    onnx: bool = False  # write an ONNX file, too
+    push: str | None = None  # a name on the hub
+    overwrite: bool = False  # the folder of an earlier export may be replaced
 
 
 def export(request: ExportRequest, say: Say) -> float:
@@ -145,8 +140,9 @@ def _check(request: ExportRequest) -> None:
 
 
 def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
-    """Write the model as it is before training, beside its place, and throw it away: a place
-    without room and a model that cannot be traced are found now, and cost no training.
+    """Write the model as it is before training, beside its place, and throw it away.
+
+    A place without room and a model that cannot be traced are found now, and cost no training.
     """
     with scratch(request.out, "the model") as folder:
         saved.save_classifier(folder, trial, data, {})
@@ -156,19 +152,19 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Final:
-    """A trained model. spec: with the sizes of its data. weights: what trained, by name."""
+    """A trained model."""
 
     choice: Choice
-    spec: SearchSpec
+    spec: SearchSpec  # with the sizes of its data
     trial: TrialSpec
     data: TaskData
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]  # what trained, by name
 
 
 def _saved(
     request: ExportRequest, final: _Final, quality: float, say: Say
 ) -> tuple[Path, list[str]]:
-    """The folder with the model, and what is not as it was asked for.
+    """Write the folder with the model; return it, and what is not as it was asked for.
 
     Where the folder asked for has no room any more, the search's own or the temporary one may; if
     none has, this waits for room as long as PATIENCE. Raises StorageError.
@@ -200,7 +196,7 @@ def _saved(
 
 
 def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) -> list[str]:
-    """Everything into a folder that is there; returns what could not be made beside the model.
+    """Write everything into a folder; return what could not be made beside the model.
 
     Raises OSError or SafetensorError where the model itself cannot be written.
     """
@@ -221,7 +217,7 @@ def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) 
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
-    """The data to train on, and the search as if it had used them and these versions."""
+    """Return the data to train on, and the search as if it had used them and these versions."""
     data, fingerprints = inputs_of(spec)
     check_unchanged(spec, fingerprints)
     spec = dataclasses.replace(spec, versions=versions_here())
@@ -278,8 +274,10 @@ def _packages(spec: SearchSpec) -> dict[str, str]:
 def train_final(
     spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
 ) -> tuple[float, dict[str, Tensor]]:
-    """Train to the end and record it, whatever the end is; returns the trial's quality, and what
-    trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
+    """Train to the end and record it, whatever the end is.
+
+    Returns the trial's quality, and what trained, by name. spec: with the sizes of these data.
+    Raises RunErrors as `train` does.
     """
     weights: dict[str, Tensor] = {}
     progress = Progress(say)

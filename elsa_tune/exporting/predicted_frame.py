@@ -17,7 +17,7 @@ _DTYPES = {str: "str", float: "float64"}
 
 
 def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
-    """A new DataFrame of the rows and their predictions, under the rows' own index.
+    """Return a new DataFrame of the rows and their predictions, under the rows' own index.
 
     rows: a DataFrame, a file's path, or a `Split` of texts alone. Raises DataError.
     """
@@ -51,7 +51,7 @@ def _chunk(columns: dict[str, list[Any]], start: int) -> Chunk:
 
 
 def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
-    """The rows, and what messages call them."""
+    """Return the rows, and what messages call them."""
     if isinstance(rows, pd.DataFrame):
         return rows, Path("the DataFrame")
     if isinstance(rows, str | Path):
@@ -64,7 +64,7 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """All rows of a file, each cell as it stands."""
+    """Read all rows of a file, each cell as it stands."""
     file = RowFile(path, input_format(str(path)))
     records = [
         {name: cell for name, cell in zip(chunk.names, row, strict=True) if cell is not ABSENT}

@@ -35,7 +35,7 @@ class Predictor:
         *,
         probabilities: bool = False,
     ) -> None:
-        """Raises UsageErrors for a folder, tasks or columns that do not go together."""
+        """Read them. Raises UsageErrors for a folder, tasks or columns that do not go together."""
         self._folder = folder
         self._probabilities = probabilities
         self.empty = 0
@@ -71,7 +71,7 @@ class Predictor:
         return tuple(dict.fromkeys(name for task in self._tasks for name in self._reads[task]))
 
     def added(self, names: Sequence[str], where: str) -> dict[str, type]:
-        """The columns that are added to rows with these, and their types, `str` or `float`.
+        """Return the columns that are added to rows with these, and their types, `str` or `float`.
 
         where: what has the rows. Raises DataError for a column that is missing, there twice, or
         there already.
@@ -108,7 +108,7 @@ class Predictor:
         return f"{task}_" if self._is_bundle else ""
 
     def predict(self, chunk: Chunk, where: Path) -> dict[str, list[Any]]:
-        """The added columns of some rows. where: what has them. Raises DataError for bad texts."""
+        """Return the added columns of some rows. where: their file. Raises DataError."""
         columns = {name: chunk.texts(name, where) for name in self.columns}
         rows = zip(*columns.values(), strict=True)
         self.empty += sum(not all(text.strip() for text in row) for row in rows)
@@ -144,7 +144,7 @@ class Predictor:
         return cells
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
-        """Once: on packed tokens, if these give what the model gives by transformers' own code."""
+        """Decide how to run: on packed tokens, if these give what transformers' own code does."""
         member = self._member
         self._member = None
         assert member is not None
@@ -163,7 +163,7 @@ class Predictor:
 def _columns_read(
     folder: Path, facts: Mapping[str, Any], text: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The columns that a model reads. facts: of its export. text: other names of them."""
+    """Return the columns that a model reads. facts: of its export. text: other names of them."""
     recorded: Sequence[str] | None = facts.get("text_columns")
     if text is None and recorded is None:
         raise UsageError(
@@ -181,7 +181,7 @@ def _columns_read(
 
 
 def _alone(name: str, member: Member) -> Bundle:
-    """A model without others, on packed tokens if its architecture is known to run so."""
+    """Run a model without others, on packed tokens if its architecture is known to run so."""
     try:
         return Bundle({name: Member(twin(member.model), member.tokenizer)}, packed=True)
     except ValueError:
@@ -193,11 +193,11 @@ def _length(text: Text) -> int:
 
 
 def _numbers(values: NDArray[np.float32]) -> list[float]:
-    """As few digits as tell a float32 from its neighbours."""
+    """Return a number with as few digits as tell a float32 from its neighbours."""
     return [float(str(value)) for value in values]
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Probabilities [E, C] of logits [E, C]."""
+    """Return probabilities [E, C] of logits [E, C]."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's

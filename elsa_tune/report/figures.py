@@ -59,7 +59,7 @@ _NEEDLESS = re.compile(
 
 
 def draw(chart: Chart) -> dict[str, bytes]:
-    """The chart as `{"png": ..., "svg": ...}`, all panels under one legend; it must have a panel.
+    """Draw a chart as `{"png": ..., "svg": ...}`, its panels, one or more, under one legend.
 
     Signs that DejaVu Sans and the machine's CJK fonts lack are boxes in the PNG.
     """
@@ -69,7 +69,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def page_svgs(chart: Chart) -> list[str]:
-    """Its panels for the page, each under its own legend."""
+    """Draw a chart's panels for the page, each under its own legend."""
     found = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
@@ -103,7 +103,7 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
 
 
 def _figure(chart: Chart) -> Figure:
-    """Panels in rows under one legend, by fixed margins: layout engines are too slow."""
+    """Set panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
     of_axes, height_of_axes = ALONE if count == 1 else BESIDE
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
@@ -140,7 +140,7 @@ def _figure(chart: Chart) -> Figure:
 
 
 def _name(text: str) -> str:
-    """A name as a figure has it; an SVG with a control character in it could not be opened."""
+    """Shorten a name as a figure has it, without characters that an SVG cannot hold."""
     return shortened(visible(text), LONGEST_NAME)
 
 
@@ -166,8 +166,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
-    """The words stand to the right of their place and below it, where a curve that rises leaves
-    room; above, where there is none. levels: of lines across the axes, which they leave clear.
+    """Write an arrow's words to the right of its place and below it.
+
+    A rising curve leaves room there; else they stand above. levels: of lines across the axes, which
+    they leave clear.
     """
     (left, right) = axes.get_xlim()
     (bottom, top) = axes.get_ylim()

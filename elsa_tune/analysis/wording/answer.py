@@ -35,7 +35,7 @@ PAPER_RATES = (1e-5, 5e-5)
 
 
 def answer_sentence(answer: Answer) -> str:
-    """The operating point, raw, corrected and by the given rates alone, or why there is none."""
+    """Write the operating point, raw, corrected and by the given rates, or why there is none."""
     raw = answer.operating_point
     full = answer.full
     if raw is None or full is None:
@@ -70,7 +70,7 @@ def answer_sentence(answer: Answer) -> str:
 
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
-    """What follows from decision and curve, the gravest first. verdict: on the full model."""
+    """Warn of what follows from decision and curve. verdict: on the full model."""
     return (
         *_warnings_on_chance(answer),
         *_warnings_on_learning(answer, verdict),
@@ -82,7 +82,7 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 
 def in_short(answer: Answer) -> str:
-    """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
+    """Return `2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
     point = answer.operating_point
     full = answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
@@ -101,7 +101,7 @@ def in_short(answer: Answer) -> str:
 
 
 def saves_sentence(point: CurvePoint | None) -> str:
-    """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
+    """Write `Saves 64.0 % of the trained parameters and no memory.`; "" where nothing is known."""
     if point is None or point.depth.is_reference:
         return ""
     shares = saved_shares(point)
@@ -109,7 +109,7 @@ def saves_sentence(point: CurvePoint | None) -> str:
 
 
 def saved_shares(point: CurvePoint) -> list[str]:
-    """`64.0 % of the trained parameters`, `no memory`: what is known of a depth's savings."""
+    """Write what is known of a depth's savings: `64.0 % of the trained parameters`."""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
         "training time": point.saves.train_seconds,
@@ -124,7 +124,7 @@ def saved_shares(point: CurvePoint) -> list[str]:
 
 
 def probe_sentence(probe: LinearProbe | None) -> str:
-    """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    """Return what a linear probe on the frozen model has, and keeps of the full model's quality."""
     if probe is None:
         return ""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
@@ -263,7 +263,9 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
-    """Beyond what seeds and examples explain, both of which the depth's 95 % interval has.
+    """Whether a depth is below the probe by more than seeds and examples explain.
+
+    Its 95 % interval has both.
 
     Probe and depth are judged by the same examples and mostly move together. Without an interval
     (one run) it takes two standard errors of a share of that many examples.
@@ -334,7 +336,7 @@ def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
-    """A curve is only as fair as its rates."""
+    """Warn of rates that make a curve unfair: at the border, or one for all depths."""
     for where, others in ((Border.HIGH, "higher"), (Border.LOW, "lower")):
         found = [point for point in answer.points if point.tried.at_border is where]
         if found:

@@ -14,7 +14,7 @@ USUAL_SEEDS = 5
 
 
 def certainty_sentences(answer: Answer) -> Iterator[str]:
-    """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
+    """Yield what is certified or why nothing is, what is plausible, what the seeds leave open."""
     point = answer.operating_point
     known = answer.uncertainty
     assert point is not None
@@ -45,7 +45,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
 
 
 def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
-    """Why a curve with this reason has nothing certified: a clause."""
+    """Return why a curve with this reason has nothing certified: a clause."""
     if reason is Reason.RATES_NOT_FRESH:
         return (
             "depths were measured at several learning rates, and the best was taken on the same "
@@ -109,7 +109,7 @@ def _failures_text(
 
 
 def plausible_text(answer: Answer, *, measured: int) -> str:
-    """The plausible depths of an answer that has them, of so many measured ones."""
+    """Return the plausible depths of an answer that has them, of so many measured ones."""
     depths = answer.plausible_depths
     assert depths is not None
     if len(depths) == 1:
