@@ -65,8 +65,8 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.asha import PerDepthAsha
 from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
@@ -107,7 +107,7 @@ class World(Protocol):
 
     name: str
     layers: int
-    depths: Sequence[int]
+    depths: tuple[int, ...]
     chance: float
     evaluations: int
 
@@ -129,7 +129,7 @@ class Recorded:
         self._others = {other for _, other in self._table.found} - {seed}
         self.name = task
         self.layers = 6
-        self.depths = self._table.depths(seed)
+        self.depths = tuple(self._table.depths(seed))
         self.chance = self._table.chance
         self.evaluations = self._table.evaluations
 
@@ -149,7 +149,7 @@ class Redrawn:
         self._number = number
         self.name = task
         self.layers = layers
-        self.depths = [0, *range(layers // 2, layers + 1)]
+        self.depths = 0, *range(layers // 2, layers + 1)
         self.chance = self._table.chance
         self.evaluations = self._table.evaluations
         self._places: dict[int, np.ndarray] = {}
@@ -300,8 +300,7 @@ class Run:
     def __init__(
         self, world: World, hunt: bool, overrides: tuple[str, ...], **policy: float
     ) -> None:
-        depths = tuple(world.depths)
-        base = base_specification(world.layers, depths, world.evaluations, hunt, overrides)
+        base = base_specification(world.layers, world.depths, world.evaluations, hunt, overrides)
         changed = dataclasses.replace(Policy(), **policy)  # type: ignore[arg-type]
         self.world = world
         self.spec: SearchSpec = dataclasses.replace(base, chance=world.chance, policy=changed)
@@ -314,7 +313,7 @@ class Run:
             self.spec.early_stopping, world.evaluations, self._score, exempt
         )
 
-    def train_at(self, depth: FreezeDepth, rate: float) -> None:
+    def train_at(self, depth: Candidate, rate: float) -> None:
         """Run a depth's trial at a rate."""
         self.train(self.spec.trial(Phase.EXPLORE, depth, rate, self.spec.seed))
 
@@ -488,7 +487,7 @@ def sampler_of(way: Way, depth: int, here: Sequence[float], seed: int) -> BaseSa
 
 
 def ask(
-    way: Way, run: Run, depth: FreezeDepth, seed: int, side: Border | None = None
+    way: Way, run: Run, depth: Candidate, seed: int, side: Border | None = None
 ) -> tuple[float, float]:
     """Return the next rate, and the gain that it promises in points."""
     here = tried(run.known, depth)
@@ -504,7 +503,7 @@ def ask(
     study = optuna.create_study(direction="maximize", sampler=sampler)
     values = [run.value(trial) for trial in shown]
     if way.base == "tpe":  # or every deep trial would count as a bad one
-        tops: dict[FreezeDepth, float] = {}
+        tops: dict[Candidate, float] = {}
         for trial, value in zip(shown, values, strict=True):
             tops[trial.trial.depth] = max(value, tops.get(trial.trial.depth, -math.inf))
         values = [v - tops[trial.trial.depth] for trial, v in zip(shown, values, strict=True)]
@@ -519,7 +518,7 @@ def ask(
     return canonical_rate(rate), promised
 
 
-def first_rate(way: Way, run: Run, depth: FreezeDepth) -> float | None:
+def first_rate(way: Way, run: Run, depth: Candidate) -> float | None:
     """Return a rate that no study proposes: today's first ones, or the nearest depth's best."""
     number = len(tried(run.known, depth))
     if way.starts == "wide" or not run.known:
@@ -535,9 +534,9 @@ def first_rate(way: Way, run: Run, depth: FreezeDepth) -> float | None:
     return best.trial.learning_rate
 
 
-def by_study(way: Way, run: Run, seed: int, counts: dict[FreezeDepth, int]) -> Any:
+def by_study(way: Way, run: Run, seed: int, counts: dict[Candidate, int]) -> Any:
     """Explore by an Optuna study. counts: how many tries the rule had."""
-    ended: set[FreezeDepth] = set()
+    ended: set[Candidate] = set()
     depths = list(run.spec.explored)
     asked = 0
     for number in itertools.count():
@@ -604,7 +603,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-def at_border(run: Run, depth: FreezeDepth) -> Border | None:
+def at_border(run: Run, depth: Candidate) -> Border | None:
     """Return where the depth's best rate lies, as an answer would warn of it."""
     scores: dict[float, float | None] = {}
     for trial in tried(run.known, depth):

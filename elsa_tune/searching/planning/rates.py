@@ -235,6 +235,10 @@ class OneStudy(Rates):
 
     def _near(self, wanted: float, here: Sequence[KnownTrial]) -> float:
         """Return the rate nearest to the wanted one, of those that may be tried."""
+        is_any = self.spec.rates.values is None or self.spec.extend is not None
+        low, high = self._bounds()
+        if is_any and not here and low <= wanted <= high:
+            return wanted
         allowed = self._allowed(here) or self._allowed(())
         return min(allowed, key=lambda rate: abs(math.log(rate / wanted)))
 
