@@ -44,24 +44,21 @@ Searches = list[tuple[Path | None, SearchState]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which results are meant; None stands for all of them.
-
-    train_sizes: () for all, each answered for itself, where None lets a record that has several
-    refuse; among them None is the whole training set.
-    """
+    """Which results are meant; None stands for all of them."""
 
     model: str | None = None
     tasks: tuple[str, ...] | None = None
     search: str | None = None
+    # () for all, each answered for itself, where None lets a record that has several refuse; among
+    # them None is the whole training set.
     train_sizes: tuple[int | None, ...] | None = None
 
     def is_met_by(self, rows: Iterable[ResultRow]) -> bool:
         """Whether there are rows of everything that it names."""
-        tasks = {
-            row.task
-            for row in rows
-            if self.model in (None, row.model) and self.search in (None, row.search)
-        }
+        tasks = set()
+        for row in rows:
+            if self.model in (None, row.model) and self.search in (None, row.search):
+                tasks.add(row.task)
         return bool(tasks) and tasks >= set(self.tasks or ())
 
 

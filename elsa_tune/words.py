@@ -31,12 +31,12 @@ def percent(share: float | None) -> str:
 
 
 def spread(quality: float | None, std: float | None) -> str:
-    """`90.8 ± 0.3`, or the mean alone."""
+    """Return `90.8 ± 0.3`, or the mean alone."""
     return points(quality) if std is None else f"{points(quality)} ± {points(std)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """`89.9..91.2`; `-` where there is none."""
+    """Return `89.9..91.2`; `-` where there is none."""
     return "-" if low is None or high is None else f"{points(low)}..{points(high)}"
 
 
@@ -46,7 +46,7 @@ def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
 
 
 def rate_text(learning_rate: float | None) -> str:
-    """`1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
+    """Return `1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
     if learning_rate is None:
         return "not named"
     digits, _, exponent = f"{learning_rate:.4e}".partition("e")
@@ -59,12 +59,12 @@ def metric_text(metric: str | None) -> str:
 
 
 def target_text(target: float) -> str:
-    """`90 %`, or with as many decimals as it has."""
+    """Return `90 %`, or with as many decimals as it has."""
     return f"{100 * target:.6g} %"
 
 
 def duration(seconds: float) -> str:
-    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return `48 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -92,17 +92,17 @@ def _rough(seconds: float) -> str:
 
 
 def layers_text(count: int) -> str:
-    """`1 layer`, `3 layers`."""
+    """Return `1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"
 
 
 def trials_text(count: int) -> str:
-    """`1 trial`, `3 trials`."""
+    """Return `1 trial`, `3 trials`."""
     return f"{count} trial" if count == 1 else f"{count:,} trials"
 
 
 def of_layers(fine_tuned: int, layers: int) -> str:
-    """`2 of 6 layers`."""
+    """Return `2 of 6 layers`."""
     return f"{fine_tuned} of {layers_text(layers)}"
 
 
@@ -123,7 +123,7 @@ def last_of_layers(fine_tuned: int, layers: int) -> str:
 
 
 def number_of(depth: Candidate, layers: int) -> int | None:
-    """How many last layers a depth fine-tunes, None where it is not told by that number.
+    """Return how many last layers a depth fine-tunes, None where it is not told by that number.
 
     It is not where another method adapts the model, nor where a depth is only drawn.
     """
@@ -131,19 +131,19 @@ def number_of(depth: Candidate, layers: int) -> int | None:
 
 
 def number_or_name(depth: Candidate, layers: int) -> str:
-    """`2`, the number of fine-tuned layers, or `the biases alone`."""
+    """Return `2`, the number of fine-tuned layers, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else str(number)
 
 
 def count_text(depth: Candidate, layers: int) -> str:
-    """`2 layers`, `1 layer`, or `the biases alone`."""
+    """Return `2 layers`, `1 layer`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else layers_text(number)
 
 
 def part_text(depth: Candidate, layers: int) -> str:
-    """`2 of 6 layers`, or `the biases alone`."""
+    """Return `2 of 6 layers`, or `the biases alone`."""
     number = number_of(depth, layers)
     return depth.name(layers) if number is None else of_layers(number, layers)
 
@@ -167,7 +167,7 @@ def last_of_text(depth: Candidate, layers: int) -> str:
 
 
 def either_text(depths: Iterable[Candidate], layers: int) -> str:
-    """`2, 3 or 6 layers`, `2 layers or the biases alone`."""
+    """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
     numbers: list[str] = []
     names: list[str] = []
     for depth in depths:

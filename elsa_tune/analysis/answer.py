@@ -36,15 +36,12 @@ class Reason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
-    """The fewest fine-tuned layers that, with every larger measured number, surely keep the target.
-
-    confidence: family-wise, e.g. .95. procedure: how it was decided, in a few words.
-    """
+    """The depth with the fewest layers that, like every larger one, surely keeps the target."""
 
     depth: Candidate
-    fine_tuned_layers: int | None
-    confidence: float
-    procedure: str
+    fine_tuned_layers: int | None  # None for what has no number of last layers
+    confidence: float  # family-wise, e.g. .95
+    procedure: str  # how it was decided, in a few words
 
 
 class Action(enum.StrEnum):
@@ -82,8 +79,9 @@ class Recommendation:
     """
 
     action: Action
+    # The depth to fine-tune, also where a linear model is enough; None with `wait`.
     point: CurvePoint | None = None
-    basis: Basis | None = None
+    basis: Basis | None = None  # why this depth; None with `wait`
     doubts: tuple[Doubt, ...] = ()
 
 
@@ -95,19 +93,22 @@ class FirstLines:
     left out.
     """
 
-    headline: str
+    headline: str  # what to do
+    # A label and its text each; what there is nothing to say about is left out.
     lines: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         width = max((len(label) for label, _ in self.lines), default=0)
-        told = (f"  {label:<{width}}  {text}" for label, text in self.lines)
-        return "\n".join([self.headline, *told])
+        texts = [self.headline]
+        for label, text in self.lines:
+            texts.append(f"  {label:<{width}}  {text}")
+        return "\n".join(texts)
 
     @property
     def markdown(self) -> str:
         """The headline in bold, the lines as a list."""
-        told = "\n".join(f"- **{label}** {text}" for label, text in self.lines)
-        return f"**{self.headline}**\n\n{told}".strip()
+        listed = "\n".join(f"- **{label}** {text}" for label, text in self.lines)
+        return f"**{self.headline}**\n\n{listed}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,50 +117,43 @@ class Answer(FreezeCurve):
 
     In a joint answer each point has the least that a task keeps at that depth, and no quality or
     learning rate; there is no `full` or `best`.
-
-    operating_point, corrected_operating_point: None where there is none. failing_above: points with
-    more fine-tuned layers than the raw operating point that miss the target. within_given: the raw
-    operating point by the given learning rates alone, a depth whose rate lies beyond them judged by
-    its best exploring run within them, which is no measurement; None where no depth went beyond.
-    sentence: the answer, or why there is none, as a person reads it. decided_by: in a joint answer
-    the tasks that forbid a smaller k (or leave it without an answer), None otherwise. certified,
-    corrected_certified: None where nothing is certain enough. plausible: the numbers of fine-tuned
-    layers that may be the true operating point, at 95 %; None with too few seeds. contrasts,
-    corrected_contrasts: of each measured depth but the full model. certainty: all that as a person
-    reads it, "" without an operating point. next_step: the command that would settle what is open,
-    None where there is none. seeds_to_settle: the seeds a depth that would certify the operating
-    point in four of five cases, if they spread like those that are there; None where that cannot be
-    said, or is certain. examples_forbid: no number of seeds would do, for examples are too few.
-    open_look: the search has a look left, for this target, that might certify the next depth.
-    hardly_learnt: in a joint answer the tasks whose target guessing reaches. recommendation: the
-    one thing to do. first_lines: that in words, how sure it is, what fewer
-    layers would cost, what it saves, and what to type next.
     """
 
-    target: float
-    operating_point: CurvePoint | None = None
-    corrected_operating_point: CurvePoint | None = None
+    target: float  # the share of the full model's quality to keep
+    operating_point: CurvePoint | None = None  # raw; None where there is none
+    corrected_operating_point: CurvePoint | None = None  # corrected for chance, likewise
+    # The points with more fine-tuned layers than the raw operating point that miss the target.
     failing_above: tuple[CurvePoint, ...] = ()
     reason: Reason | None = None
-    sentence: str = ""
+    sentence: str = ""  # the answer, or why there is none, as a person reads it
+    # The raw operating point by the given learning rates alone; a depth whose rate lies beyond them
+    # is judged by its best exploring run within them, which is no measurement. None where no depth
+    # went beyond.
     within_given: CurvePoint | None = None
+    # In a joint answer the tasks that forbid a smaller k (or leave it without an answer).
     decided_by: tuple[str, ...] | None = None
-    certified: Certified | None = None
-    corrected_certified: Certified | None = None
+    certified: Certified | None = None  # None where nothing is certain enough
+    corrected_certified: Certified | None = None  # likewise, corrected for chance
+    # Those that may be the true operating point, at 95 %; None with too few seeds.
     plausible_depths: tuple[Candidate, ...] | None = None
-    contrasts: Contrasts = field(default_factory=dict)
+    contrasts: Contrasts = field(default_factory=dict)  # of each measured depth but the full model
     corrected_contrasts: Contrasts = field(default_factory=dict)
-    certainty: str = ""
-    next_step: str | None = None
+    certainty: str = ""  # all that as a person reads it; "" without an operating point
+    next_step: str | None = None  # the command that would settle what is open
+    # The seeds a depth that would certify the operating point in four of five cases, if they spread
+    # like those that are there; None where that cannot be said, or is certain.
     seeds_to_settle: int | None = None
-    examples_forbid: bool = False
+    examples_forbid: bool = False  # no number of seeds would do, for examples are too few
+    # Whether the search has a look left, for this target, that might certify the next depth.
     open_look: bool = False
-    hardly_learnt: tuple[str, ...] = ()
-    recommendation: Recommendation = Recommendation(action=Action.WAIT)
+    hardly_learnt: tuple[str, ...] = ()  # in a joint answer the tasks whose target guessing reaches
+    recommendation: Recommendation = Recommendation(action=Action.WAIT)  # the one thing to do
+    # That in words, how sure it is, what fewer layers would cost, what it saves, and what to type
+    # next.
     first_lines: FirstLines = FirstLines("")
 
     def __repr__(self) -> str:
-        """On one line: what, k, and how sure."""
+        """Say on one line what, k, and how sure."""
         what = f"{self.model} on {self.task}"
         advice = self.recommendation
         if advice.point is None or advice.basis is None:
@@ -193,7 +187,7 @@ class Answer(FreezeCurve):
 
     @property
     def every_larger_k_passes(self) -> bool | None:
-        """Of the raw operating point, None without one."""
+        """Whether every larger measured k passes, too; None without an operating point."""
         return not self.failing_above if self.is_answered else None
 
 
@@ -208,7 +202,7 @@ def check_target(target: float) -> float:
 def reaches(
     quality: float, full: float, target: float, base: float = 0.0, *, policy: Policy
 ) -> bool:
-    """Is the contrast D = (q_N - b) - target (q_0 - b) at least 0? b: 0 raw, chance corrected.
+    """Whether D = (q_N - b) - target (q_0 - b) is at least 0; b: 0 raw, chance corrected.
 
     The contrast, not the ratio: it keeps its meaning where q_0 - b is small or negative.
     """
@@ -230,7 +224,7 @@ def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> fr
 
 
 def smallest(points: Sequence[CurvePoint], depths: Collection[Candidate]) -> CurvePoint | None:
-    """Of the points, the full model first, the last at these depths: the fewest layers tuned."""
+    """Return the last of the points, the full model first, that is at one of these depths."""
     return next((point for point in reversed(points) if point.depth in depths), None)
 
 

@@ -34,7 +34,7 @@ def freeze_curves(
     train_sizes_apart: bool = True,
     target: float = DEFAULT_TARGET,
 ) -> list[FreezeCurve]:
-    """One curve per (model, task, train_size), in the order of first appearance.
+    """Draw one curve per (model, task, train_size), in the order of first appearance.
 
     evidence: where the trials' predictions are found, if they are. train_sizes_apart: several
     training sizes of one model and task are curves of their own; otherwise they raise like any

@@ -70,7 +70,7 @@ def certify(
 def plausible(
     points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
 ) -> tuple[Candidate, ...] | None:
-    """Which points' depths may be the true answer, at 95 %; points as in `certify`.
+    """Return which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.

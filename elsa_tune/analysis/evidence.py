@@ -226,7 +226,7 @@ def _first_seeds(
 
 
 def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tuple[float, ...]:
-    """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
+    """Return one-sided levels of one or two looks: either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
     share: of the error, that the first of two looks has.

@@ -76,7 +76,7 @@ def leaked_rows(answer: Answer) -> RowFinding | None:
 
 
 def _constant_reaches_target(answer: Answer) -> bool:
-    """Of a joint answer: on some task."""
+    """Whether guessing reaches the target; of a joint answer, on some task."""
     return any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in answer.warnings)
 
 

@@ -63,7 +63,7 @@ DETAILS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AnswerWarning:
-    """What a reader must see beside the number. text: a clause without a full stop."""
+    """What a reader must see beside the number."""
 
     code: WarningCode
-    text: str
+    text: str  # a clause without a full stop

@@ -44,7 +44,7 @@ def bundle(
     remove: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """`elsa-tune bundle`: exported models as one folder, which `load_bundle` and MLflow load.
+    """Write exported models as one folder, which `load_bundle` and MLflow load.
 
     models: their folders, each a task of that name; or bundles, of which each task is one. out: by
     default the first of `models`, if that is a bundle, which is then changed in place. remove:
@@ -79,7 +79,7 @@ def bundle(
 
 
 def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member]:
-    """Every task's model. remove: the first of that name, so that another can be added."""
+    """Read every task's model. remove: the first of that name, so that another can be added."""
     found: dict[str, Member] = {}
     left = set(remove)
     for folder in folders:
@@ -132,7 +132,7 @@ def _check(members: Models) -> None:
 
 
 def _texts(member: Member, count: int) -> list[str]:
-    """Made of the vocabulary, the same each time: from 2 tokens to more than the model reads."""
+    """Make texts of the vocabulary, the same each time, of 2 tokens to more than a model reads."""
     size = len(member.tokenizer)
     special = set(member.tokenizer.all_special_ids)
     words = sorted(set(range(size)) - special)
@@ -176,7 +176,7 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
 
 
 def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
-    """Megabytes, and milliseconds a text by size of batch: of all models in a row, and bundled."""
+    """Measure megabytes, and milliseconds a text by size of batch: alone in a row, and bundled."""
     texts = _texts(bundled.deepest(members), max(BATCHES))
     files = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
     states = [member.model.state_dict().values() for member in members.values()]

@@ -57,21 +57,16 @@ AGAIN = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What is exported, and where to.
+    """What is exported, and where to."""
 
-    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset. push: a name on the hub.
-    overwrite: the folder of an earlier export may be replaced.
-    """
-
-    paths: SearchPaths
-    out: Path
-    layers: int | None = None
-    check: Path | None = None
-    full: bool = False
-    onnx: bool = False
-    push: str | None = None
-    overwrite: bool = False
+    paths: SearchPaths  # of the search
+    out: Path  # the folder to create
+    layers: int | None = None  # fine-tuned ones; None for what the search's answer recommends
+    check: Path | None = None  # a file of labelled rows
+    full: bool = False  # train on all rows of a task of which the search used a subset
+    onnx: bool = False  # write an ONNX file, too
+    push: str | None = None  # a name on the hub
+    overwrite: bool = False  # the folder of an earlier export may be replaced
 
 
 def export(request: ExportRequest, say: Say) -> float:
@@ -157,13 +152,13 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Final:
-    """A trained model. spec: with the sizes of its data. weights: what trained, by name."""
+    """A trained model."""
 
     choice: Choice
-    spec: SearchSpec
+    spec: SearchSpec  # with the sizes of its data
     trial: TrialSpec
     data: TaskData
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]  # what trained, by name
 
 
 def _saved(
@@ -201,7 +196,7 @@ def _saved(
 
 
 def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) -> list[str]:
-    """Everything into a folder that is there; returns what could not be made beside the model.
+    """Write everything into a folder; return what could not be made beside the model.
 
     Raises OSError or SafetensorError where the model itself cannot be written.
     """

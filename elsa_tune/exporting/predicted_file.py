@@ -19,22 +19,17 @@ from elsa_tune.words import duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictRequest:
-    """Which rows are predicted by what, and where they go.
+    """Which rows are predicted by what, and where they go."""
 
-    model: a folder of `export` or `bundle`. rows: a file, or `-` for stdin. out: None for stdout.
-    format, input_format: None takes the files' endings. text: the columns with the texts, None
-    takes those of the task. tasks: of a bundle, None for all.
-    """
-
-    model: Path
-    rows: str
-    out: Path | None = None
-    format: str | None = None
-    input_format: str | None = None
-    text: Sequence[str] | None = None
-    tasks: Sequence[str] | None = None
-    probabilities: bool = False
-    overwrite: bool = False
+    model: Path  # a folder of `export` or `bundle`
+    rows: str  # a file, or `-` for stdin
+    out: Path | None = None  # None for stdout
+    format: str | None = None  # of what is written; None takes the file's ending
+    input_format: str | None = None  # of the rows, likewise
+    text: Sequence[str] | None = None  # the columns with the texts; None takes those of the task
+    tasks: Sequence[str] | None = None  # of a bundle; None for all
+    probabilities: bool = False  # of each class, too
+    overwrite: bool = False  # a file that is there may be replaced
 
 
 def predict_file(request: PredictRequest, say: Say) -> int:
@@ -125,16 +120,16 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
 
 
 class _Scoring:
-    """A file's chunks on their way through a model. rows: those that are through."""
+    """A file's chunks on their way through a model."""
 
     def __init__(self, source: RowFile, predictor: Predictor, say: Say) -> None:
         self._source = source
         self._predictor = predictor
         self.progress = Progress(say)
-        self.rows = 0
+        self.rows = 0  # that are through
 
     def chunks(self, target: Any) -> Iterator[Chunk]:
-        """Every chunk with its predictions, until nobody reads them from the target any more."""
+        """Yield every chunk with its predictions, until nobody reads the target any more."""
         for chunk in self._source:
             if getattr(target, "is_gone", False):
                 return
@@ -145,5 +140,5 @@ class _Scoring:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Return rows a second."""
         return self.rows / max(self.progress.seconds, 1e-9)

@@ -64,7 +64,7 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """All rows of a file, each cell as it stands."""
+    """Read all rows of a file, each cell as it stands."""
     file = RowFile(path, input_format(str(path)))
     records = [
         {name: cell for name, cell in zip(chunk.names, row, strict=True) if cell is not ABSENT}

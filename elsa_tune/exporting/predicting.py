@@ -147,7 +147,7 @@ class Predictor:
         return cells
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
-        """Once: on packed tokens, if these give what the model gives by transformers' own code."""
+        """Decide how to run: on packed tokens, if these give what transformers' own code does."""
         member = self._member
         self._member = None
         assert member is not None
@@ -196,11 +196,11 @@ def _length(text: Text) -> int:
 
 
 def _numbers(values: NDArray[np.float32]) -> list[float]:
-    """As few digits as tell a float32 from its neighbours."""
+    """Return a number with as few digits as tell a float32 from its neighbours."""
     return [float(str(value)) for value in values]
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Probabilities [E, C] of logits [E, C]."""
+    """Return probabilities [E, C] of logits [E, C]."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's

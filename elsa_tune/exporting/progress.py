@@ -17,11 +17,14 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the work began."""
+        """How long ago the work began."""
         return time.monotonic() - self._began
 
     def at(self, where: str, share: float | None) -> None:
-        """where: in words. share: of all the work, above 0 and up to 1; None if nobody knows."""
+        """Say where the work is, in words, unless that was said just before.
+
+        share: of all the work, above 0 and up to 1; None if nobody knows.
+        """
         now = time.monotonic()
         if now - self._said < EVERY:
             return

@@ -38,7 +38,7 @@ def look(
     size: float = 6.0,
     width: float = 2.0,
 ) -> Look:
-    """How a series is told from the others, always by more than its colour, in matplotlib's words.
+    """Return how a series is drawn, in matplotlib's words: it differs by more than its colour.
 
     marker, line: "" for none. size: of the marker, width: of the line, in points.
     """

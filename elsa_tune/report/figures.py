@@ -71,7 +71,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def page_svgs(chart: Chart) -> list[str]:
-    """Its panels for the page, each under its own legend."""
+    """Draw a chart's panels for the page, each under its own legend."""
     found = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
@@ -105,7 +105,7 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
 
 
 def _figure(chart: Chart) -> Figure:
-    """Panels in rows under one legend, by fixed margins: layout engines are too slow."""
+    """Set panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
     of_axes, height_of_axes = ALONE if count == 1 else BESIDE
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)

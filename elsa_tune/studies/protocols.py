@@ -17,26 +17,24 @@ class Scale(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """train_sizes: for the blog's study; for the paper's one, the most examples (None: all)."""
+class StudySize:
+    """How much of a study is carried out."""
 
-    seeds: int
+    seeds: int  # measuring trials per depth
     tasks: tuple[str, ...]
+    # Of the blog's study, each answered for itself; of the paper's one, the most examples (None:
+    # all).
     train_sizes: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """What a study asks for. space: the shipped search space that is its recipe for one search.
+    """What a study asks for."""
 
-    models: those reproduced unless others are named. metric: replaces every task's own. extents: by
-    scale; `full` is the study itself.
-    """
-
-    space: str
-    models: tuple[str, ...]
-    metric: str | None
-    extents: Mapping[Scale, Extent]
+    space: str  # the shipped search space that is its recipe for one search
+    models: tuple[str, ...]  # those reproduced unless others are named
+    metric: str | None  # replaces every task's own
+    sizes: Mapping[Scale, StudySize]  # `full` is the study itself
 
 
 _PAPER_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -47,22 +45,22 @@ PROTOCOLS: dict[Study, Protocol] = {
         space="paper",
         models=("bert_base", "roberta_base"),
         metric=None,
-        extents={
-            Scale.FULL: Extent(5, _PAPER_TASKS, (None,)),
-            Scale.HALF: Extent(3, _PAPER_TASKS, (10_000,)),
-            Scale.SMALL: Extent(3, ("cola", "sst2", "mrpc", "rte"), (1000,)),
-            Scale.SMOKE: Extent(2, ("sst2",), (64,)),
+        sizes={
+            Scale.FULL: StudySize(5, _PAPER_TASKS, (None,)),
+            Scale.HALF: StudySize(3, _PAPER_TASKS, (10_000,)),
+            Scale.SMALL: StudySize(3, ("cola", "sst2", "mrpc", "rte"), (1000,)),
+            Scale.SMOKE: StudySize(2, ("sst2",), (64,)),
         },
     ),
     Study.LOW_RESOURCE: Protocol(
         space="low_resource",
         models=("roberta_base",),
         metric="accuracy",
-        extents={
-            Scale.FULL: Extent(5, ("sst2", "cola"), _BLOG_SIZES),
-            Scale.HALF: Extent(3, ("sst2", "cola"), _BLOG_SIZES),
-            Scale.SMALL: Extent(3, ("sst2", "cola"), (50, 200)),
-            Scale.SMOKE: Extent(2, ("sst2",), (50,)),
+        sizes={
+            Scale.FULL: StudySize(5, ("sst2", "cola"), _BLOG_SIZES),
+            Scale.HALF: StudySize(3, ("sst2", "cola"), _BLOG_SIZES),
+            Scale.SMALL: StudySize(3, ("sst2", "cola"), (50, 200)),
+            Scale.SMOKE: StudySize(2, ("sst2",), (50,)),
         },
     ),
 }

@@ -21,21 +21,22 @@ from elsa_tune.searching.specification import differences, load_specification, w
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
+from elsa_tune.studies.protocols import PROTOCOLS, Scale, StudySize, asked, published
 from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
+from elsa_tune.tracking.state import SearchState
 from elsa_tune.words import aligned, number_text, percent, spread
 
 _NONE = CurvePoint(depth=REFERENCE, fine_tuned_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edition:
-    """A study as it is carried out here, by model, task and size. heading: it and the original."""
+class StudyRun:
+    """A study as it is carried out here."""
 
     study: Study
-    searches: tuple[Request, ...]
-    heading: str
+    searches: tuple[Request, ...]  # by model, task and size
+    heading: str  # what is carried out, and what the original was
 
 
 def edition(
@@ -52,42 +53,52 @@ def edition(
 
     protocol = PROTOCOLS[study]
     searches: list[Request] = []
-    for task, size in itertools.product(extent.tasks, extent.train_sizes):
-        one = dataclasses.replace(
+    for task, size in itertools.product(wanted.tasks, wanted.train_sizes):
+        of_task = dataclasses.replace(
             options,
             model=models[0],
             task=[task],
             space=protocol.space,
             metric=protocol.metric,
-            seeds=extent.seeds,
+            seeds=wanted.seeds,
         )
-        whole = asked_inputs(one, task)
+        whole = asked_inputs(of_task, task)
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
-            size = None  # the paper's study takes at most so many
+            size = None  # the paper's study takes at most that many
         size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)
         for model in models:
-            sized = dataclasses.replace(one, model=model, train_size=size)
-            inputs = asked_inputs(sized, task)
-            parts = [study, Path(inputs.model.name).name, inputs.task.name, str(size or "")]
-            named = dataclasses.replace(sized, name=slug("-".join(parts)))
-            searches.append(request_of(named, inputs, command=search_command(sized)))
-    name, count = Counter(search.name for search in searches).most_common(1)[0]
-    if count > 1:
-        raise UsageError(
-            f"{count} of the models and tasks would share the search name '{name}'; reproduce "
-            "them one by one, in different folders"
-        )
+            of_model = dataclasses.replace(of_task, model=model, train_size=size)
+            searches.append(_request(study, of_model, task))
+    _check_names(searches)
     searches = [with_recorded_seeds(search) for search in searches]
     here = asked(
         study,
         [search.spec.model.name for search in searches],
         [search.seeds or 0 for search in searches],
         [search.spec.task.name for search in searches],
-        extent.train_sizes,
+        wanted.train_sizes,
     )
     heading = f"{study.source}, scale {scale}\nHere: {here}.\nPublished: {published(study)}."
-    return Edition(study=study, searches=tuple(searches), heading=heading)
+    return StudyRun(study=study, searches=tuple(searches), heading=heading)
+
+
+def _request(study: Study, options: SearchOptions, task: str) -> Request:
+    """Return a search of the study, named after it and what is searched."""
+    inputs = asked_inputs(options, task)
+    parts = [study, Path(inputs.model.name).name, inputs.task.name, str(options.train_size or "")]
+    named = dataclasses.replace(options, name=slug("-".join(parts)))
+    return request_of(named, inputs, command=search_command(options))
+
+
+def _check_names(searches: Sequence[Request]) -> None:
+    """Raise UsageError where two searches would share a name."""
+    [(name, count)] = Counter(search.name for search in searches).most_common(1)
+    if count > 1:
+        raise UsageError(
+            f"{count} of the models and tasks would share the search name '{name}'; reproduce "
+            "them one by one, in different folders"
+        )
 
 
 def with_recorded_seeds(search: Request) -> Request:
@@ -95,14 +106,16 @@ def with_recorded_seeds(search: Request) -> Request:
 
     Raises StorageError if that search is recorded with other settings.
     """
-    paths, spec = search.paths, search.spec
+    paths = search.paths
+    spec = search.spec
     try:
         recorded = load_specification(paths)
     except StorageError:
         return search  # not begun, or not to be read, which is said in its turn
     if recorded.seeds > spec.seeds:
         spec = with_seeds(spec, recorded.seeds)
-    if why := differences(dataclasses.replace(spec, seeds=recorded.seeds), recorded):
+    why = differences(dataclasses.replace(spec, seeds=recorded.seeds), recorded)
+    if why:
         raise StorageError(
             f"search '{search.name}' is recorded with other settings than this study's: here "
             f"{'; '.join(why)}; delete it by `elsa-tune searches --delete {paths.arguments}`, or "
@@ -112,111 +125,131 @@ def with_recorded_seeds(search: Request) -> Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One depth of one search. ours: without a quality where not measured. printed: the study's."""
+class ComparisonRow:
+    """One depth of one search beside what the study printed of it."""
 
     curve: FreezeCurve
     depth: Candidate
-    ours: CurvePoint
-    printed: CurvePoint | None
+    ours: CurvePoint  # without a quality where it was not measured
+    printed: CurvePoint | None  # None where the study has none
 
 
 def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> list[Line]:
     """Return the depths that were measured or printed, model by model."""
     printed = {(one.model, one.task, one.train_size): one for one in published}
     models = list(dict.fromkeys(curve.model for curve in curves))
-    lines = []
-    for curve in sorted(curves, key=lambda one: models.index(one.model)):
+    rows = []
+    for curve in sorted(curves, key=lambda curve: models.index(curve.model)):
         theirs = printed.get((curve.model, curve.task, curve.train_size))
         # The paper has one training size a task, however many of its examples are used here.
         theirs = theirs or printed.get((curve.model, curve.task, None))
-        ours = {point.depth: point for point in curve.with_quality}
-        there = {} if theirs is None else {point.depth: point for point in theirs.points}
-        lines += [
-            Line(curve=curve, depth=depth, ours=ours.get(depth, _NONE), printed=there.get(depth))
-            for depth in sorted({*ours, *there})
-        ]
-    return lines
+        our_points = {point.depth: point for point in curve.with_quality}
+        their_points: dict[Candidate, CurvePoint] = {}
+        if theirs is not None:
+            their_points = {point.depth: point for point in theirs.points}
+        for depth in sorted(our_points.keys() | their_points.keys()):
+            rows.append(
+                ComparisonRow(
+                    curve=curve,
+                    depth=depth,
+                    ours=our_points.get(depth, _NONE),
+                    printed=their_points.get(depth),
+                )
+            )
+    return rows
 
 
-def table_text(lines: Sequence[Line]) -> str:
-    rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
-    for line in lines:
-        curve = line.curve
-        ours = line.ours
-        theirs = line.printed or _NONE
-        rows.append(
+def table_text(rows: Sequence[ComparisonRow]) -> str:
+    """Return the table as text, its headings first."""
+    lines = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
+    for row in rows:
+        ours = row.ours
+        theirs = row.printed or _NONE
+        lines.append(
             (
-                *(curve.model, curve.task, number_text(curve.train_size, "{:,}", "all")),
-                *(f"{line.depth.label} of {curve.layers}", str(ours.seeds or "-")),
-                *(spread(ours.quality, ours.std), percent(ours.retention)),
-                *(spread(theirs.quality, theirs.std), percent(theirs.retention)),
+                row.curve.model,
+                row.curve.task,
+                number_text(row.curve.train_size, "{:,}", "all"),
+                f"{row.depth.label} of {row.curve.layers}",
+                str(ours.seeds or "-"),
+                spread(ours.quality, ours.std),
+                percent(ours.retention),
+                spread(theirs.quality, theirs.std),
+                percent(theirs.retention),
             )
         )
-    return aligned(rows, right=(2, 4))
+    return aligned(lines, right=(2, 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults:
-    """What the trials so far say. left: trials to go. unread: why a search was not, by its name."""
+    """What the trials so far say."""
 
-    edition: Edition
-    left: int
-    unread: Mapping[str, str]
+    study_run: StudyRun
+    left: int  # trials to go
+    unread: Mapping[str, str]  # by a search's name why it could not be read
     rows: tuple[ResultRow, ...]
     answers: tuple[Answer, ...]
-    table: tuple[Line, ...]
+    table: tuple[ComparisonRow, ...]
 
     @property
     def text(self) -> str:
-        heading = [self.edition.heading, *(f"Not read: {name}." for name in self.unread)]
+        """The heading, the table and the answers."""
+        heading = [self.study_run.heading, *(f"Not read: {name}." for name in self.unread)]
         if self.left:
             heading.append(f"Not finished: {self.left} trials to go.")
         answers = []
-        for one in self.answers:
-            task = "all tasks together" if one.task == ALL_TASKS else one.task
-            asked = f"{one.model} on {task}{number_text(one.train_size, ', {:,} examples')}"
-            answers.append(f"{asked}: {one}")
-        return "\n\n".join(map("\n".join, (heading, [table_text(self.table)], answers)))
+        for answer in self.answers:
+            task = "all tasks together" if answer.task == ALL_TASKS else answer.task
+            size = number_text(answer.train_size, ", {:,} examples")
+            answers.append(f"{answer.model} on {task}{size}: {answer}")
+        return "\n\n".join(["\n".join(heading), table_text(self.table), "\n".join(answers)])
 
 
-def read_study(edition: Edition) -> StudyResults:
+def read_study(study_run: StudyRun) -> StudyResults:
     """Read the journals and lay out the study's table; what cannot be read is left out."""
     rows: list[ResultRow] = []
     curves: list[FreezeCurve] = []
     unread: dict[str, str] = {}
     left = 0
-    for search in edition.searches:
+    for search in study_run.searches:
         try:
-            found = standing(search)
-            trials = found.state.trials
-            own = rows_of(found.state, search.paths.folder)
-            # Also the trials that MNLI's second split judged, with that as their task and quality;
-            # what is kept are the predictions on the task's own split.
-            second = [
-                dataclasses.replace(
-                    row,
-                    task=MISMATCHED,
-                    quality=trials[row.trial].latest[MISMATCHED],
-                    predictions=None,
-                    chance=search.spec.task.published_chance.get(MISMATCHED),
-                )
-                for row in own
-                if row.trial and MISMATCHED in trials[row.trial].latest
-            ]
-            mine = freeze_curves([*own, *second], KeptPredictions())
+            plan = standing(search)
+            own = rows_of(plan.state, search.paths.folder)
+            second = _mismatched(search, plan.state, own)
+            curves += freeze_curves([*own, *second], KeptPredictions())
         except ElsaTuneError as error:
             unread[search.name] = str(error)
             continue
-        left += found.left.total()
+        left += plan.left.total()
         rows += own
-        curves += mine
-    printed = freeze_curves(printed_rows(edition.study))
+    printed = freeze_curves(printed_rows(study_run.study))
     return StudyResults(
-        edition=edition,
+        study_run=study_run,
         left=left,
         unread=unread,
         rows=tuple(rows),
-        answers=tuple(answer_curves([one for one in curves if one.task != MISMATCHED])),
-        table=tuple(beside(curves, printed)),
+        answers=tuple(answer_curves([curve for curve in curves if curve.task != MISMATCHED])),
+        table=tuple(compared(curves, printed)),
     )
+
+
+def _mismatched(search: Request, state: SearchState, rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the trials that MNLI's second split judged, with that as their task and quality.
+
+    What is kept are the predictions on the task's own split.
+    """
+    second = []
+    for row in rows:
+        scores = state.trials[row.trial].latest if row.trial else {}
+        if MISMATCHED in scores:
+            second.append(
+                dataclasses.replace(
+                    row,
+                    task=MISMATCHED,
+                    quality=scores[MISMATCHED],
+                    predictions=None,
+                    chance=search.spec.task.published_chance.get(MISMATCHED),
+                )
+            )
+    return second

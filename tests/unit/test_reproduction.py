@@ -37,8 +37,8 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.studies.reproduction import Edition, edition, read_study
+from elsa_tune.studies.protocols import PROTOCOLS, Scale, StudySize, asked, published
+from elsa_tune.studies.reproduction import StudyRun, plan_study, read_study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -63,8 +63,8 @@ def request(
     seeds: int = 2,
 ) -> Request:
     """One search of a study with MiniLM."""
-    extent = Extent(seeds, (task,), (train_size,))
-    (search,) = edition(study, Scale.FULL, ["minilm"], extent, kept_in(folder)).searches
+    wanted = StudySize(seeds, (task,), (train_size,))
+    (search,) = plan_study(study, Scale.FULL, ["minilm"], wanted, kept_in(folder)).searches
     return search
 
 
@@ -184,9 +184,9 @@ def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
-    extent = Extent(2, ("rte",), (None,))
+    wanted = StudySize(2, ("rte",), (None,))
     with pytest.raises(UsageError, match="would share the search name 'elsa-minilm-rte'"):
-        edition(Study.ELSA, Scale.FULL, ["minilm", "minilm"], extent, kept_in(tmp_path))
+        plan_study(Study.ELSA, Scale.FULL, ["minilm", "minilm"], wanted, kept_in(tmp_path))
 
 
 # ---- what is there, and what is left ----
@@ -285,8 +285,8 @@ def two(folder: Path) -> list[Request]:
     return [request(folder), request(folder, task="cola")]
 
 
-def of(*searches: Request) -> Edition:
-    return Edition(study=Study.ELSA, searches=searches, heading="Here.")
+def of(*searches: Request) -> StudyRun:
+    return StudyRun(study=Study.ELSA, searches=searches, heading="Here.")
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -384,8 +384,8 @@ def test_what_is_asked_stands_beside_what_was_published() -> None:
 
 @pytest.mark.parametrize("study", Study)
 def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
-    extents = [PROTOCOLS[study].extents[scale] for scale in Scale]
-    for larger, smaller in itertools.pairwise(extents):
+    sizes = [PROTOCOLS[study].sizes[scale] for scale in Scale]
+    for larger, smaller in itertools.pairwise(sizes):
         assert smaller.seeds <= larger.seeds
         assert set(smaller.tasks) <= set(larger.tasks)
         total = [sum(size or 10**6 for size in one.train_sizes) for one in (larger, smaller)]

@@ -9,15 +9,15 @@ import pytest
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.studies.reproduction import Line, beside, table_text
+from elsa_tune.studies.reproduction import ComparisonRow, compared, table_text
 from tests.unit.result_rows import EMBEDDINGS_ONLY, seeds
 
 ELSA, BLOG = Study.ELSA, Study.LOW_RESOURCE
 
 
-def lines(rows: Sequence[ResultRow], study: Study = ELSA) -> list[Line]:
+def lines(rows: Sequence[ResultRow], study: Study = ELSA) -> list[ComparisonRow]:
     printed = freeze_curves(printed_rows(study))
-    return beside(freeze_curves(rows), printed)
+    return compared(freeze_curves(rows), printed)
 
 
 def bert_rows(task: str = "rte") -> list[ResultRow]:

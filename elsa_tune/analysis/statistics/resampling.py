@@ -35,29 +35,23 @@ Weights = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """Qualities on resampled examples.
+    """Qualities on resampled examples."""
 
-    runs: [R, M], each run's quality; chance: [R], the best constant answer's; examples: E.
-    """
-
-    runs: Floats
-    chance: Floats
-    examples: int
+    runs: Floats  # [R, M], each run's quality
+    chance: Floats  # [R], the best constant answer's
+    examples: int  # E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleDraws:
-    """How each depth's quality, and chance, move with the examples: differences from their values.
+    """How each depth's quality, and chance, move from their values with the examples."""
 
-    depths: [R] each; chance: [R]. are_counted: from the number of examples alone. flips: of a depth
-    with two runs or more, the variance of one run's quality that comes from what its runs answer
-    differently on single examples. It is part of the spread between seeds and of `depths`, whose
-    variance holds a share 1 / S of it.
-    """
-
-    depths: Mapping[Candidate, Floats]
-    chance: Floats
-    are_counted: bool = False
+    depths: Mapping[Candidate, Floats]  # [R] each
+    chance: Floats  # [R]
+    are_counted: bool = False  # from the number of examples alone
+    # Of a depth with two runs or more the variance of one run's quality that comes from what its
+    # runs answer differently on single examples. It is part of the spread between seeds and of
+    # `depths`, whose variance holds a share 1 / S of it.
     flips: Mapping[Candidate, float] = field(default_factory=dict)
 
     @classmethod
@@ -93,7 +87,7 @@ class ExampleDraws:
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
-        """From accuracies on so many examples, of which it is not known who got which right.
+        """Make them of accuracies on E examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
         prior). Depths that are right on the same examples move together, so that this makes their
@@ -140,7 +134,7 @@ def score(run: Predictions, metric: str) -> float:
 
 
 def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
-    """Chunks of weights [<= _CHUNK, E], never all zero."""
+    """Yield chunks of weights [<= _CHUNK, E], never all zero."""
     generator = np.random.default_rng(0)
     # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
     density = [math.exp(-1) / math.factorial(count) for count in range(9)]
@@ -156,5 +150,5 @@ def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
 
 
 def _kept(moves: Floats) -> Floats:
-    """In single precision, as they are kept: the same answer the first time and every time."""
+    """Round to single precision, as moves are kept: the same answer every time."""
     return np.asarray(moves.astype(np.float32), dtype=np.float64)

@@ -31,72 +31,62 @@ Ends = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthRuns:
-    """The measuring runs of one depth.
-
-    qualities: [S], fractions. failed: [S], whether a run diverged or ended no better than chance.
-    """
+    """The measuring runs of one depth."""
 
     depth: Candidate
-    qualities: tuple[float, ...]
-    failed: tuple[bool, ...]
+    qualities: tuple[float, ...]  # [S], fractions
+    failed: tuple[bool, ...]  # [S], whether a run diverged or ended no better than chance
 
     @property
     def count(self) -> int:
-        """S."""
+        """S, how many there are."""
         return len(self.qualities)
 
     @property
     def mean(self) -> float:
-        """Mean quality."""
+        """Their mean quality."""
         return math.fsum(self.qualities) / self.count
 
     @property
     def working(self) -> Floats:
         """The qualities of the runs that did not fail."""
-        return np.asarray(
-            [q for q, bad in zip(self.qualities, self.failed, strict=True) if not bad]
-        )
+        working = []
+        for quality, is_failed in zip(self.qualities, self.failed, strict=True):
+            if not is_failed:
+                working.append(quality)
+        return np.asarray(working)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One planned look that was taken.
+    """One planned look that was taken."""
 
-    number: 1-based, of `planned` ones. level, half: the error that it may spend, one-sided, and
-    that either end of a two-sided interval may. seeds, full_seeds: that it uses.
-    """
-
-    number: int
+    number: int  # 1-based, of `planned` ones
     planned: int
-    seeds: int
-    full_seeds: int
-    level: float
-    half: float
+    seeds: int  # of the depth, that it uses
+    full_seeds: int  # and of the full model
+    level: float  # the error that it may spend, one-sided
+    half: float  # and that either end of a two-sided interval may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """variance: of a mean over seeds. freedom: its degrees of freedom."""
+    """How far the mean over some seeds can be trusted."""
 
-    variance: float
-    freedom: float
+    variance: float  # of that mean
+    freedom: float  # its degrees of freedom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
-
-    high: where several tasks are asked about together, at 2.5 % divided by their number.
-    allowance: how much of the way to the lower ends is an allowance for collapses. look: the
-    planned one that it rests on, and is widened for; None where none was planned.
-    """
+    """A value with its two-sided 95 % interval and its lower one-sided 95 % bound."""
 
     value: float
     low: float
-    high: float
-    lower: float
-    allowance: float = 0.0
-    look: Look | None = None
+    high: float  # of several tasks together at 2.5 % divided by their number
+    lower: float  # the one-sided bound
+    allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
+    look: Look | None = None  # that it rests on and is widened for; None where none was planned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +124,7 @@ class Uncertainty:
         return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread], self.policy.ends)
 
     def next_run(self, depth: Candidate) -> Interval | None:
-        """Of the quality of one more run on the same examples; None with one seed."""
+        """Return where one more run on the same examples would lie; None with one seed."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
@@ -144,14 +134,14 @@ class Uncertainty:
         return _interval(runs.mean, 0.0, [own], self.policy.ends)
 
     def example_variance(self, depth: Candidate) -> float | None:
-        """Of the depth's quality above chance, by its examples alone; None where not known."""
+        """Return the variance, by its examples, of a depth's quality above chance; or None."""
         if self.examples is None or depth not in self.examples.depths:
             return None
         moved = self.examples.depths[depth] - self.examples.chance
         return float(np.var(self._once(moved, {depth: 1.0})))
 
     def spread(self, depth: Candidate, as_if_seeds: int | None = None) -> Spread:
-        """How far the mean of a depth's seeds can be trusted.
+        """Return how far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
         its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
@@ -181,7 +171,7 @@ class Uncertainty:
         as_if_seeds: tuple[int, int] | None = None,
         ends: Ends | None = None,
     ) -> Interval | None:
-        """D = (q_N - b) - target (q_0 - b), against the full model; None with too few seeds.
+        """Return D = (q_N - b) - target (q_0 - b); None with too few seeds.
 
         b: 0, or chance where corrected (then None without chance). The lower ends allow for
         collapses that the few seeds of this depth did not show but those of other depths did.
@@ -221,7 +211,10 @@ class Uncertainty:
         )
 
     def failures(self) -> tuple[int, int]:
-        """Failed and all runs of the depths that learn; others fail for more than bad luck."""
+        """Count the failed and all runs of the depths that learn.
+
+        Others fail for more than bad luck.
+        """
         learning = () if self.chance is None else self._learning
         return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
 
@@ -241,7 +234,7 @@ class Uncertainty:
         )
 
     def _flips(self, depth: Candidate) -> float:
-        """ExampleDraws.flips; 0 where a seed failed, which differs from others for that reason."""
+        """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
         if self.examples is None or any(self.runs[depth].failed):
             return 0.0
         return self.examples.flips.get(depth, 0.0)
@@ -272,6 +265,7 @@ class Uncertainty:
 
         They are taken to be as frequent there as over all depths that learn.
 
+        They are taken to be as frequent there as over all depths that learn.
         A fifth of seeds collapsing is often invisible in three seeds, but not in all depths'.
         """
         working = runs.working
@@ -330,7 +324,7 @@ def excluded_failure_rate(seeds: int) -> float:
 
 
 def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
-    """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
+    """Return the interval of a mean over two or more runs whose standard deviation is known."""
     return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)], ends)
 
 
@@ -350,7 +344,7 @@ def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends
 
 @functools.cache
 def _student(freedom: float, stream: int) -> Floats:
-    """[R] draws of Student's t, one from each of R equally probable strata, in a random order."""
+    """Return [R] draws of Student's t, one from each of R equal strata, in a random order."""
     shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
     return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
 

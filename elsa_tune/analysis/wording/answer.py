@@ -82,7 +82,7 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 
 def in_short(answer: Answer) -> str:
-    """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
+    """Return `2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
     point = answer.operating_point
     full = answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
@@ -109,7 +109,7 @@ def saves_sentence(point: CurvePoint | None) -> str:
 
 
 def saved_shares(point: CurvePoint) -> list[str]:
-    """`64.0 % of the trained parameters`, `no memory`: what is known of a depth's savings."""
+    """Write what is known of a depth's savings: `64.0 % of the trained parameters`."""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
         "training time": point.saves.train_seconds,
@@ -263,7 +263,9 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
-    """Beyond what seeds and examples explain, both of which the depth's 95 % interval has.
+    """Whether a depth is below the probe by more than seeds and examples explain.
+
+    Its 95 % interval has both.
 
     Probe and depth are judged by the same examples and mostly move together. Without an interval
     (one run) it takes two standard errors of a share of that many examples.

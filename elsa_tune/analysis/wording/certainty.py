@@ -45,7 +45,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
 
 
 def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
-    """Why a curve with this reason has nothing certified: a clause."""
+    """Return why a curve with this reason has nothing certified: a clause."""
     if reason is Reason.RATES_NOT_FRESH:
         return (
             "depths were measured at several learning rates, and the best was taken on the same "

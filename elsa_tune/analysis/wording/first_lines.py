@@ -2,7 +2,9 @@
 
 They are the same wherever an answer is shown.
 
-Their words were tried on readers who had never seen the tool: what those misread is worded anew.
+They also say what fewer layers would cost, and what is saved; they are the same wherever an answer
+is shown. Their words were tried on readers who had never seen the tool: what those misread is
+worded anew.
 """
 
 from elsa_tune.analysis.answer import (
@@ -104,7 +106,7 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
 
 
 def _to_do(answer: Answer, point: CurvePoint) -> str:
-    """`Fine-tune the last 4 of 6 layers at learning rate 1e-4`."""
+    """Return `Fine-tune the last 4 of 6 layers at learning rate 1e-4`."""
     layers = last_of_text(point.depth, answer.layers)
     at = _at_rate(point)
     if point.fine_tuned_layers == 0:
@@ -118,7 +120,7 @@ def _at_rate(point: CurvePoint) -> str:
 
 
 def _score(answer: Answer, point: CurvePoint) -> str:
-    """`: accuracy 84.4 (full model 84.6, guessing 50.0).`; of several tasks what each keeps."""
+    """Return `: accuracy 84.4 (full model 84.6, guessing 50.0).`; jointly what each task keeps."""
     if answer.task == ALL_TASKS:
         if point.depth.is_reference:
             return f": with fewer, some task falls below {_target_of(answer)}."
@@ -133,7 +135,7 @@ def _score(answer: Answer, point: CurvePoint) -> str:
 
 
 def _target_of(answer: Answer) -> str:
-    """`90 % of the full model's gain over guessing`: what decides the recommendation."""
+    """Return `90 % of the full model's gain over guessing`: what decides the recommendation."""
     goal = target_text(answer.target)
     if answer.task == ALL_TASKS:
         has_gain = answer.corrected_operating_point is not None
@@ -168,7 +170,7 @@ def _certified(answer: Answer) -> str:
 
 
 def _about(answer: Answer, base: float) -> str:
-    """` (about 76.1)`: the score that the target means; "" in a joint answer."""
+    """Return ` (about 76.1)`: the score that the target means; "" in a joint answer."""
     full = answer.full
     if full is None or full.quality is None:
         return ""
@@ -188,7 +190,7 @@ def _conditions(answer: Answer) -> str:
 
 
 def _sure_of_full_model(answer: Answer) -> str:
-    """Nothing is frozen; what can be wrong is that fewer layers would do."""
+    """Say how sure it is that nothing can be frozen: fewer layers might do."""
     depths = answer.plausible_depths
     if depths is None:
         return f"measured with {_seeds(answer)}, not certified: fewer layers may do."
@@ -221,7 +223,7 @@ def _seeds(answer: Answer) -> str:
 
 
 def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
-    """Other numbers of layers that may be the answer; they are known of the raw target alone."""
+    """Name what else may be the answer; that is known of the raw target alone."""
     if answer.chance or answer.task == ALL_TASKS:
         return ""
     others = [depth for depth in answer.plausible_depths or () if depth != point.depth]
@@ -256,7 +258,7 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
 
 
 def _raw_only(answer: Answer, raw: CurvePoint) -> str:
-    """Of the raw operating point, where the recommended one has more layers."""
+    """Say what the raw operating point costs, where the recommended one has more layers."""
     full = answer.full
     share = percent(raw.corrected_retention)
     if full is None or full.quality is None or raw.quality is None:
@@ -352,7 +354,7 @@ def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> 
 
 
 def _headline_without_answer(answer: Answer) -> str:
-    """Why no depth is recommended, with what to do first where the results say it."""
+    """Say why no depth is recommended, and what to do first where the results tell."""
     full = answer.full
     if answer.reason is not Reason.FULL_MODEL_DID_NOT_LEARN or answer.task == ALL_TASKS:
         return answer.sentence

@@ -85,7 +85,7 @@ def export(
 
 
 def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
-    """By the folder that its model goes to, the search of each task of one on several."""
+    """Return each task's search of one on several tasks, by the folder that its model goes to."""
     from elsa_tune.searching.specification import load_specification
 
     found = {}

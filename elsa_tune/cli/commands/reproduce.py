@@ -16,7 +16,7 @@ from elsa_tune.searching.output import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 
 if TYPE_CHECKING:
-    from elsa_tune.studies.reproduction import Edition
+    from elsa_tune.studies.reproduction import StudyRun
 
 
 @grouped
@@ -60,15 +60,15 @@ def reproduce(
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
     from elsa_tune.searching.several import carry_out
-    from elsa_tune.studies.reproduction import edition
+    from elsa_tune.studies.reproduction import plan_study
 
     sizes = _sizes(study, _words(train_size))
     asked = {"seeds": seeds, "tasks": _words(tasks), "train_sizes": sizes}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value}
-    extent = dataclasses.replace(PROTOCOLS[study].extents[scale], **given)
+    wanted = dataclasses.replace(PROTOCOLS[study].sizes[scale], **given)
     names = _words(models) or PROTOCOLS[study].models
-    options = SearchOptions(model=names[0], task=list(extent.tasks), **dataclasses.asdict(places))
-    planned = edition(study, scale, names, extent, options)
+    options = SearchOptions(model=names[0], task=list(wanted.tasks), **dataclasses.asdict(places))
+    planned = plan_study(study, scale, names, wanted, options)
     if dry_run:
         _print_plan(planned)
         return
@@ -96,17 +96,17 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, texts)))
 
 
-def _print_plan(edition: "Edition") -> None:
+def _print_plan(study_run: "StudyRun") -> None:
     from elsa_tune.searching.probe_time import probed_time
     from elsa_tune.searching.several import standing
 
-    plans = [(search, standing(search)) for search in edition.searches]
+    plans = [(search, standing(search)) for search in study_run.searches]
     unfinished = [(search, plan.left) for search, plan in plans if plan.left]
     time = "none, everything is there"
     if unfinished:
         say("training for a few seconds for each model and task, to estimate the hours")
         time = probed_time(unfinished)
-    typer.echo(edition.heading)
+    typer.echo(study_run.heading)
     rows: list[dict[str, Any]] = [
         {
             "search": search.name,
@@ -121,11 +121,11 @@ def _print_plan(edition: "Edition") -> None:
     typer.echo(f"time: {with_options(time)}")
 
 
-def conclude(edition: "Edition", failed: Mapping[str, str]) -> None:
+def conclude(study_run: "StudyRun", failed: Mapping[str, str]) -> None:
     """Print what came out; raises RunError where a search failed or cannot be read."""
-    if failed := {**_print_results(edition), **failed}:
+    if failed := {**_print_results(study_run), **failed}:
         raise RunError(
-            f"{len(failed)} of {len(edition.searches)} searches are incomplete "
+            f"{len(failed)} of {len(study_run.searches)} searches are incomplete "
             f"({shortlist(failed)}); the same command tries the rest again"
         )
 
@@ -138,10 +138,10 @@ def _print_results(edition: "Edition") -> Mapping[str, str]:
     from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.studies.reproduction import read_study
 
-    results = read_study(edition)
+    results = read_study(study_run)
     for name, reason in results.unread.items():
         say(f"search '{name}' is not in the table: {reason}")
     if results.rows:
         stdout_console().print(results.text)
-    say(f"journals: {edition.searches[0].storage}")
+    say(f"journals: {study_run.searches[0].storage}")
     return results.unread
