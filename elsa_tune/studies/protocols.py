@@ -73,10 +73,7 @@ def asked(
     tasks: Iterable[str],
     sizes: Iterable[int | None],
 ) -> str:
-    """Return what is carried out, in one line; any value may come several times.
-
-    sizes: as in Extent.
-    """
+    """Return what is carried out, in one line; any value may come several times."""
     counts = [f"{size:,}" for size in dict.fromkeys(sizes) if size is not None]
     of = "at most " if study is Study.ELSA else ""
     return (
@@ -87,7 +84,7 @@ def asked(
 
 
 def published(study: Study) -> str:
-    """Return the same of the study itself."""
-    whole = PROTOCOLS[study].extents[Scale.FULL]
+    """Return what the study itself carried out, in one line."""
+    whole = PROTOCOLS[study].sizes[Scale.FULL]
     models = [row.model for row in printed_rows(study)]
     return asked(study, models, [whole.seeds], whole.tasks, whole.train_sizes)

@@ -39,10 +39,10 @@ class StudyRun:
     heading: str  # what is carried out, and what the original was
 
 
-def edition(
-    study: Study, scale: Scale, models: Sequence[str], extent: Extent, options: SearchOptions
-) -> Edition:
-    """Return the study with these models at this extent; all of it is checked here.
+def plan_study(
+    study: Study, scale: Scale, models: Sequence[str], wanted: StudySize, options: SearchOptions
+) -> StudyRun:
+    """Return the study with these models of this size; all of it is checked here.
 
     A search that is recorded with more seeds keeps them: what is measured stays. options: where
     data and searches are and what trials take; the rest of them is replaced. Raises UsageError for
@@ -134,9 +134,11 @@ class ComparisonRow:
     printed: CurvePoint | None  # None where the study has none
 
 
-def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> list[Line]:
+def compared(
+    curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]
+) -> list[ComparisonRow]:
     """Return the depths that were measured or printed, model by model."""
-    printed = {(one.model, one.task, one.train_size): one for one in published}
+    printed = {(curve.model, curve.task, curve.train_size): curve for curve in published}
     models = list(dict.fromkeys(curve.model for curve in curves))
     rows = []
     for curve in sorted(curves, key=lambda curve: models.index(curve.model)):

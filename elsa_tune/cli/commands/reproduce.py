@@ -130,11 +130,8 @@ def conclude(study_run: "StudyRun", failed: Mapping[str, str]) -> None:
         )
 
 
-def _print_results(edition: "Edition") -> Mapping[str, str]:
-    """Return the table (stdout), and where everything is (stderr).
-
-    What could not be read, by search.
-    """
+def _print_results(study_run: "StudyRun") -> Mapping[str, str]:
+    """Print the table, say where everything is, and return why a search could not be read."""
     from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.studies.reproduction import read_study
 
