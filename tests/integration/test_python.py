@@ -102,7 +102,7 @@ def test_the_guides_trainer_gives_what_a_trial_gives(
         {"input_ids": ids, "labels": int(label)}
         for ids, label in zip(ids_of(data.train), data.train.labels, strict=True)
     ]
-    _, lines, _ = code_of(root / "docs/guides/python.md")
+    _, _, lines, _ = code_of(root / "docs/guides/python.md")
     for theirs, ours in (
         ('"FacebookAI/roberta-base"', '"model"'),
         ("frozen_layers=9", "frozen_layers=1"),
