@@ -573,8 +573,8 @@ STUDY = "one study"
 PLANS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
     RULE: (("sampler=tpe",), {}),
     STUDY: (("sampler=gp",), {}),
-    "one study, a gain of 2 points": (("sampler=gp",), {"worth_a_trial": 0.02}),
-    "one study, a gain of 4 points": (("sampler=gp",), {"worth_a_trial": 0.04}),
+    "one study, a gain of 3 points": (("sampler=gp",), {"worth_a_trial": 0.03}),
+    "one study, a gain of 5 points": (("sampler=gp",), {"worth_a_trial": 0.05}),
     "one study, 2.2 octaves": (("sampler=gp",), {"rate_scale": 2.2}),
     "one study, 3.2 octaves": (("sampler=gp",), {"rate_scale": 3.2}),
     "one study, 0.18 of the layers": (("sampler=gp",), {"rank_scale": 0.18}),
@@ -585,7 +585,7 @@ PLANS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
 }
 ALONE = "a study per depth, otherwise as one study"
 WAYS: dict[str, Way] = {
-    "GPSampler on the depth's slice, ends as one study": Way("gp", "joint", 8, "near", "turns", 3),
+    "GPSampler on the depth's slice, ends as one study": Way("gp", "joint", 8, "near", "turns", 4),
     "GPSampler on the slice, as many tries": Way("gp", "joint", 0),
     "GPSampler on the slice, 3 tries": Way("gp", "joint", 3),
     "GPSampler on the slice, 4 tries": Way("gp", "joint", 4),

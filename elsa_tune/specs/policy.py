@@ -77,7 +77,7 @@ class Policy:
     seed_spread: _Positive = 0.01
     # A depth goes on while a trial promises to raise its best score by this much at the full
     # model, and by this share of it where trials cost nothing.
-    worth_a_trial: _Positive = 0.03
+    worth_a_trial: _Positive = 0.04
     worth_if_free: _Share = 0.4
     # Before a depth learns at any rate, the next one lies within this factor of those tried.
     blind_step: Annotated[float, Bounds(gt=1)] = 4.0

@@ -10,11 +10,12 @@ import sys
 import pytest
 
 from elsa_tune import testing
-from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.planning.known import known_trial, tried
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
-from elsa_tune.specs.search import Asha, RateList, RateRange, SearchSpec
+from elsa_tune.specs.search import Asha, RateList, RateRange, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.state import SearchState
@@ -82,6 +83,42 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
         (FULL_MODEL, 3e-5),
         (DEEP, 1e-4),
     }
+
+
+def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    """Deeper is worse and wants a higher rate: 4e-5 at the full model, eight times that at N = 3;
+    the higher ones of all diverge.
+    """
+    if learning_rate > 4e-3:
+        return math.nan
+    octaves = math.log2(learning_rate / 4e-5) - depth.frozen_layers
+    return 0.5 + (0.3 - 0.02 * depth.frozen_layers) * math.exp(-(octaves**2) / 8) + 0.01 * epoch
+
+
+def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: Capacity) -> None:
+    depths = (FULL_MODEL, FreezeDepth(2, True), DEEP)
+    spec = testing.example_spec(
+        depths=depths,
+        explored=depths,
+        rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
+        sampler=SamplerName.GP,
+        seeds=1,
+        asha=Asha(grace=1, reduction_factor=2),
+        extend=Extension(),
+        recipe=RECIPE,
+        resources=ray.resources(1, 0),
+    )
+    state = searched(spec, places, drifting)
+    known = [known_trial(spec, trial) for trial in state.trials.values()]
+    measured = [trial.trial for trial in known if trial.trial.phase is Phase.MEASURE]
+    assert {trial.depth for trial in measured} == set(depths)
+    for trial in measured:
+        assert abs(math.log2(trial.learning_rate / 4e-5) - trial.depth.rank) < 1
+    for depth in depths:
+        rates = [one.trial.learning_rate for one in tried(known, depth)]
+        assert len(rates) == len(set(rates)) <= 7
+    # Asked again from the record alone, it has nothing left to try.
+    assert strategy_of(spec).slots(known) == ()
 
 
 def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(

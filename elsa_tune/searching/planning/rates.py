@@ -7,7 +7,7 @@ subclass, and a line at the end of this file.
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import optuna
@@ -48,6 +48,15 @@ class Rates(ABC):
     def most(self, candidate: Candidate) -> int:
         """Return how many exploring trials a candidate has at most."""
         return self.planned(candidate)
+
+    def in_turn(
+        self, candidates: Sequence[Candidate], had: Mapping[Candidate, int]
+    ) -> Sequence[Candidate]:
+        """Return candidates in the order in which they go on beyond their planned tries.
+
+        had: how many exploring trials each has begun.
+        """
+        return candidates
 
     @property
     def further_words(self) -> str:
@@ -171,13 +180,21 @@ class OneStudy(Rates):
     def further_words(self) -> str:
         return ", then more while one promises enough" if self.spec.extend else ""
 
+    def in_turn(
+        self, candidates: Sequence[Candidate], had: Mapping[Candidate, int]
+    ) -> Sequence[Candidate]:
+        """Return those first that have had fewest: what they find is worth most to all."""
+        return sorted(candidates, key=lambda candidate: had[candidate])
+
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         here = tried(exploring, candidate)
         if len(here) >= self.most(candidate):
             return None
         if not here:
-            lent = self._lent(candidate, exploring)
-            return self._near(lent or self.spec.policy.first_rates[0], ())
+            neighbour = self._nearest(candidate, exploring)
+            if neighbour is None:
+                return self._near(self.spec.policy.first_rates[0], ())
+            return self._near(self._best_learnt(tried(exploring, neighbour)), ())
         is_planned = len(here) < self.planned(candidate)
         if not is_planned and not all(one.status.is_final for one in here):
             return None
@@ -203,10 +220,13 @@ class OneStudy(Rates):
         here = tried(exploring, candidate)
         if len(here) < self.planned(candidate) and not any(one.status.is_final for one in here):
             return self._unaided(here)
-        lent = self._lent(candidate, exploring)
         rates = [one.trial.learning_rate for one in here]
-        if lent is not None:
-            side = Border.LOW if lent < min(rates) else Border.HIGH
+        neighbour = self._nearest(candidate, exploring)
+        if neighbour is not None:
+            lent = self._best_learnt(tried(exploring, neighbour))
+            # Between the same rates, the more is trained, the lower is the best one.
+            is_lower = lent < min(rates) or (lent <= max(rates) and candidate < neighbour)
+            side = Border.LOW if is_lower else Border.HIGH
         elif len(here) < self.planned(candidate) + self.spec.policy.blind_tries:
             # Down first: large models are known to collapse at higher rates.
             side = Border.LOW if len(here) % 2 else Border.HIGH
@@ -215,18 +235,18 @@ class OneStudy(Rates):
         rate, _ = self._ask(candidate, exploring, self._allowed(here, side))
         return rate
 
-    def _lent(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
-        """Return the best rate of the nearest other candidate that learnt; None if none did."""
-        nearest: tuple[float, float] | None = None
+    def _nearest(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> Candidate | None:
+        """Return the nearest other candidate that has learnt; None if none has."""
+        learnt = []
         for other in self.spec.explored:
-            here = tried(exploring, other)
-            if other == candidate or not self._has_learnt(here):
-                continue
-            distance = abs(other.rank - candidate.rank)
-            if nearest is None or distance < nearest[0]:
-                scores = scores_of(here)
-                nearest = distance, max(scores, key=lambda rate: (scores[rate], -rate))
-        return None if nearest is None else nearest[1]
+            if other != candidate and self._has_learnt(tried(exploring, other)):
+                learnt.append(other)
+        return min(learnt, key=lambda other: abs(other.rank - candidate.rank), default=None)
+
+    def _best_learnt(self, here: Sequence[KnownTrial]) -> float:
+        """Return the best rate of a candidate that has learnt, the lower one of equals."""
+        scores = scores_of(here)
+        return max(scores, key=lambda rate: (scores[rate], -rate))
 
     def _unaided(self, here: Sequence[KnownTrial]) -> float:
         """Return a further rate where hardly a trial has ended yet."""

@@ -147,7 +147,7 @@ class Strategy(ABC):
         """Return the next rate of each candidate that has had its tries."""
         had = Counter(one.trial.depth for one in exploring)
         slots = []
-        for candidate in self.spec.explored:
+        for candidate in self.rates.in_turn(self.spec.explored, had):
             if had[candidate] >= self.rates.planned(candidate):
                 rate = self.rates.next_rate(candidate, exploring)
                 if rate is not None:
