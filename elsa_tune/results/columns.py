@@ -50,9 +50,12 @@ _PREFIXES = {
     "trainable_parameters": _OUTCOME_PREFIXES,
 }
 
-# What Ray Tune and its examples, and Transformers where it logs to MLflow, call a column of ours.
-# Names that users choose are theirs to say with `map`.
+# What Ray Tune and its examples, and Transformers' scripts and callbacks, call a column of ours, and
+# the plainest name for the one that none of them has. Other names are the user's to say with `map`.
 _OTHER_NAMES = {
+    "model": ("model_name_or_path",),
+    "task": ("task_name",),
+    "frozen_layers": ("num_frozen_layers",),
     "layers": ("num_hidden_layers",),
     "learning_rate": ("lr",),
     "epochs": ("num_train_epochs",),
