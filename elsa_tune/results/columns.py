@@ -50,8 +50,8 @@ _PREFIXES = {
     "trainable_parameters": _OUTCOME_PREFIXES,
 }
 
-# What Ray Tune and its examples, and Transformers' scripts and callbacks, call a column of ours, and
-# the plainest name for the one that none of them has. Other names are the user's to say with `map`.
+# What Ray Tune and its examples, and Transformers' scripts and callbacks, call a column of ours;
+# and the plainest name where none of them has one. Others are the user's to say with `map`.
 _OTHER_NAMES = {
     "model": ("model_name_or_path",),
     "task": ("task_name",),

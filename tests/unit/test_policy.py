@@ -94,6 +94,8 @@ def changed(name: str) -> Any:
         return Extension(low=1e-5, high=1e-3, tries=2)
     if name in ("looks", "ladder_looks"):
         return ((3, 3), (6, 6))
+    if name == "first_rates":
+        return (4e-5, 1e-5)
     return value + 1 if isinstance(value, int) else value / 2
 
 
@@ -139,7 +141,8 @@ class Recorded(Drawn):
 
 def test_a_search_that_was_recorded_before_policies_has_the_constants_of_its_version() -> None:
     values = TypeAdapter(Policy).dump_python(UNRECORDED)
-    assert values == BEFORE_POLICIES
+    # Sampler `gp`, whose constants are younger, had no search without a policy.
+    assert {name: values[name] for name in BEFORE_POLICIES} == BEFORE_POLICIES
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
