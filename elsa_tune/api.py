@@ -119,6 +119,11 @@ Time: TypeAlias = str | float | timedelta
 Results: TypeAlias = Search | str | Path | pd.DataFrame
 
 
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that were given; None stands for one that was not."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 @checked("task")
 def search(
     model: str | Path,
@@ -185,7 +190,7 @@ def search(
         "cpus_per_trial": cpus_per_trial,
         "gpus_per_trial": gpus_per_trial,
     }
-    options = {option: value for option, value in given.items() if value is not None}
+    options = _given(given)
     of_rows: dict[str, Any] = {
         "drop_leaked": drop_leaked,
         "drop_duplicates": drop_duplicates,
@@ -193,7 +198,7 @@ def search(
         "merge_labels": merge_labels,
         "missing_labels": None if missing_labels is None else list(missing_labels),
     }
-    cleaning = {name: value for name, value in of_rows.items() if value is not None}
+    cleaning = _given(of_rows)
     if not isinstance(task, str | Path):
         place = StorePaths(Path.cwd()).storage_at(options.get("storage_path")).parent / "tasks"
         task = write_task(task, place, task_name or "own", text, label, cleaning)

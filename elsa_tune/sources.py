@@ -89,12 +89,16 @@ class Source(ABC):
     ) -> float:
         """Return the share to keep: the one given, else what the rows' searches were to keep."""
         names = {row.search for row in rows}
-        its = [one.search for _, one in self.searches(question) if one.search.name in names]
+        searches = []
+        for _, state in self.searches(question):
+            if state.search.name in names:
+                searches.append(state.search)
         try:
-            asked = {float(one.params.get("target", DEFAULT_TARGET)) for one in its}
+            asked = {float(search.params.get("target", DEFAULT_TARGET)) for search in searches}
             own = asked.pop() if len(asked) == 1 else DEFAULT_TARGET
         except (TypeError, ValueError) as error:
-            raise ResultsError(f"the target of {its[0].name} cannot be read: {error}") from error
+            name = searches[0].name
+            raise ResultsError(f"the target of {name} cannot be read: {error}") from error
         return check_target(own if given is None else given)
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
@@ -386,18 +390,19 @@ def _arguments(searches: Searches) -> str | None:
 
 
 def _missing(
-    what: str, name: str, there: Iterable[str], source: Source, of: str = ""
+    what: str, name: str, names_here: Iterable[str], source: Source, of: str = ""
 ) -> NoAnswerError | UsageError:
     """Return the error for a name: one that is known has no results (3), another is a slip (2)."""
-    there = sorted(there)
+    names_here = sorted(names_here)
     names: dict[str, Collection[str]] = {"model": KNOWN_MODELS, "task": KNOWN_TASKS}
     known = names.get(what, ()) if source.is_record else ()
     if name in known:
-        others = f"; there is {shortlist(there)}" if there else ""
+        others = f"; there is {shortlist(names_here)}" if names_here else ""
         return NoAnswerError(
             f"no answer: nothing is recorded on {what} {name}{of} in {source.name}{others}; "
             "`elsa-tune search` runs the trials"
         )
-    if not there and not known:
+    if not names_here and not known:
         return ResultsError(f"{what} '{name}' was asked for, but {source.name} names no {what}")
-    return UnknownNameError.among(what, name, {*there, *known}, hint=f"Looked in {source.name}.")
+    hint = f"Looked in {source.name}."
+    return UnknownNameError.among(what, name, {*names_here, *known}, hint=hint)

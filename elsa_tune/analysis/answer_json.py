@@ -194,19 +194,19 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
 
 def _depth(depth: Candidate) -> dict[str, Any]:
     """Return what tells a depth that was measured: embeddings-only is never the answer."""
-    told = candidate_fields(depth)
-    told.pop("embeddings_frozen")
-    return told
+    fields_of = candidate_fields(depth)
+    fields_of.pop("embeddings_frozen")
+    return fields_of
 
 
 def _plausible(answer: Answer) -> dict[str, Any]:
     """Return the plausible numbers of layers, and the keys of all where one has no number."""
     if answer.plausible is None or answer.plausible_depths is None:
         return {"plausible_fine_tuned_layers": None}
-    told = {"plausible_fine_tuned_layers": list(answer.plausible)}
+    numbers = {"plausible_fine_tuned_layers": list(answer.plausible)}
     if len(answer.plausible) == len(answer.plausible_depths):
-        return told
-    return {**told, _PLAUSIBLE_CANDIDATES: [depth.key for depth in answer.plausible_depths]}
+        return numbers
+    return {**numbers, _PLAUSIBLE_CANDIDATES: [depth.key for depth in answer.plausible_depths]}
 
 
 def _answered_point(answer: Answer, point: CurvePoint) -> dict[str, Any]:

@@ -107,8 +107,8 @@ def answer_rows(
 def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     """Answer from one freeze curve. Raises UsageError for a target outside (0, 1]."""
     verdict = verdict_on(curve)
-    known = {field.name: getattr(curve, field.name) for field in fields(curve)}
-    answer = Answer(**known, target=check_target(target), reason=_refusal(curve, verdict))
+    curve_fields = {field.name: getattr(curve, field.name) for field in fields(curve)}
+    answer = Answer(**curve_fields, target=check_target(target), reason=_refusal(curve, verdict))
     if answer.reason is None:
         answer = _decided(answer, learnt=verdict is Learnt.YES)
     return _advised(

@@ -94,13 +94,13 @@ def plausible(
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
     """Whether the full model learnt; None where it was not measured."""
     full = curve.full
-    known = curve.uncertainty
+    uncertainty_of = curve.uncertainty
     if full is None or full.quality is None:
         return None
     spread = None
-    variance = known.example_variance(full.depth)
-    if full.seeds > 1 and full.depth in known.runs:
-        spread = known.spread(full.depth)
+    variance = uncertainty_of.example_variance(full.depth)
+    if full.seeds > 1 and full.depth in uncertainty_of.runs:
+        spread = uncertainty_of.spread(full.depth)
     elif full.seeds > 1 and full.std is not None:
         spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
     if variance is None and curve.examples is not None and curve.metric == "accuracy":

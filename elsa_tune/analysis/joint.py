@@ -169,11 +169,14 @@ def _sure(
             contrast_of(task, depth, task.target, corrected=corrected, tasks=len(tasks))
             for task in tasks
         )
-        known = [one for one in contrasts if one is not None]
+        known = [contrast for contrast in contrasts if contrast is not None]
         if len(known) == len(tasks):
-            ends = ((one.value, one.low, one.high, one.lower) for one in known)
-            value, low, high, lower = map(min, zip(*ends, strict=True))
-            least[depth] = Interval(value=value, low=low, high=high, lower=lower)
+            least[depth] = Interval(
+                value=min(contrast.value for contrast in known),
+                low=min(contrast.low for contrast in known),
+                high=min(contrast.high for contrast in known),
+                lower=min(contrast.lower for contrast in known),
+            )
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
     basis = " or ".join(sorted(bases))

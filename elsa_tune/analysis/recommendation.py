@@ -68,16 +68,16 @@ def _linear_model_is_enough(answer: Answer) -> bool:
 
 def leaked_rows(answer: Answer) -> RowFinding | None:
     """Return evaluation rows that are also in training with their label, where they are many."""
-    for found in answer.findings:
-        if found.code is FindingCode.LEAKED_ROWS:
-            easy = found.count if found.same_label is None else found.same_label
-            return found if easy >= MANY_LEAKED * found.of else None
+    for finding in answer.findings:
+        if finding.code is FindingCode.LEAKED_ROWS:
+            easy = finding.count if finding.same_label is None else finding.same_label
+            return finding if easy >= MANY_LEAKED * finding.of else None
     return None
 
 
 def _constant_reaches_target(answer: Answer) -> bool:
     """Whether guessing reaches the target; of a joint answer, on some task."""
-    return any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in answer.warnings)
+    return any(warning.code is WarningCode.CONSTANT_REACHES_TARGET for warning in answer.warnings)
 
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:

@@ -80,7 +80,7 @@ def bundle(
 
 def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member]:
     """Read every task's model. remove: the first of that name, so that another can be added."""
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     left = set(remove)
     for folder in folders:
         if not folder.is_dir():
@@ -94,12 +94,12 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member
         for name in left & read.keys():
             del read[name]
             left.remove(name)
-        for twice in found.keys() & read.keys():
+        for twice in members.keys() & read.keys():
             raise UsageError(f"two models are called '{twice}', as their folders: rename one")
-        found |= read
+        members |= read
     for name in left:
-        raise UnknownNameError.among("task", name, found)
-    return found
+        raise UnknownNameError.among("task", name, members)
+    return members
 
 
 def _check(members: Models) -> None:
@@ -109,11 +109,11 @@ def _check(members: Models) -> None:
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    [(first, known), *_] = members.items()
+    [(first, first_member), *_] = members.items()
     base = bundled.deepest(members)
     for name, member in members.items():
         for what, of in _SAME.items():
-            if (theirs := of(known)) != (ours := of(member)):
+            if (theirs := of(first_member)) != (ours := of(member)):
                 raise ModelError(
                     f"models of a bundle have the same {what}: that of '{first}' is {theirs}, that "
                     f"of '{name}' is {ours}"
@@ -159,9 +159,9 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
         try:
             runs = Bundle(bundled.read_members(folder), packed)
             off = dict[str, float]()
-            found = [runs.predict(part) for part in parts]
+            predictions = [runs.predict(part) for part in parts]
             for name, logits in alone.items():
-                together = np.concatenate([one[name].logits for one in found])
+                together = np.concatenate([prediction[name].logits for prediction in predictions])
                 scale = max(1.0, float(np.abs(logits).max()))
                 off[name] = float(np.abs(logits - together).max()) / scale
             if max(off.values()) <= LIMIT:
@@ -218,9 +218,12 @@ class _Answering:
         columns = [rows[name] for name in ("text", "text_pair") if name in rows]
         texts = list(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
         tasks = [str(name) for name in params["tasks"]] if params else None
-        found = self._bundle.predict(texts, tasks)
-        answers = {name: one.labels for name, one in found.items()}
-        scores = {f"{name}_score": one.scores.astype(float) for name, one in found.items()}
+        predictions = self._bundle.predict(texts, tasks)
+        answers = {}
+        scores = {}
+        for name, prediction in predictions.items():
+            answers[name] = prediction.labels
+            scores[f"{name}_score"] = prediction.scores.astype(float)
         return rows[[]].assign(**answers, **scores)
 
 

@@ -244,8 +244,8 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     trial = final.trial
     spec = final.spec
     promised = choice.promised
-    told = candidate_fields(trial.depth)
-    named = {name: told[name] for name in told.keys() - set(DEPTH_FIELDS)}
+    fields = candidate_fields(trial.depth)
+    named = {name: fields[name] for name in fields.keys() - set(DEPTH_FIELDS)}
     exported = {
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,

@@ -28,19 +28,19 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
         name: frame[name].astype(object).where(frame[name].notna(), None).tolist()
         for name in predictor.columns
     }
-    found: dict[str, list[Any]] = {name: [] for name in added}
+    predicted: dict[str, list[Any]] = {name: [] for name in added}
     progress = Progress(say)
     for start in range(0, len(frame), ROWS):
         part = _chunk({name: cells[start : start + ROWS] for name, cells in texts.items()}, start)
         for name, cells in predictor.predict(part, where).items():
-            found[name] += cells
+            predicted[name] += cells
         done = start + len(part.rows)
         progress.at(f"predict: {done:,} rows", done / len(frame))
     if predictor.empty:
         say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
     values = {
         name: pd.Series(cells, index=frame.index, dtype=_DTYPES[added[name]])
-        for name, cells in found.items()
+        for name, cells in predicted.items()
     }
     return frame.assign(**values)
 

@@ -131,14 +131,14 @@ class Predictor:
             for name, cells in self._cells(task, found[task]).items()
         }
 
-    def _cells(self, task: str, found: Prediction) -> dict[str, list[Any]]:
+    def _cells(self, task: str, prediction: Prediction) -> dict[str, list[Any]]:
         labels = self._bundle.labels(task)
         before = self._before(task)
         if not labels:
-            return {f"{before}prediction": _numbers(found.scores)}
-        probabilities = softmax(found.logits)
+            return {f"{before}prediction": _numbers(prediction.scores)}
+        probabilities = softmax(prediction.logits)
         cells: dict[str, list[Any]] = {
-            f"{before}prediction": list(found.labels),
+            f"{before}prediction": list(prediction.labels),
             f"{before}confidence": _numbers(probabilities.max(axis=1)),
         }
         if self._probabilities:

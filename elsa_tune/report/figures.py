@@ -72,7 +72,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 def page_svgs(chart: Chart) -> list[str]:
     """Draw a chart's panels for the page, each under its own legend."""
-    found = []
+    svgs = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
         with _drawing(f"{chart.key}-{number}"):
@@ -81,8 +81,8 @@ def page_svgs(chart: Chart) -> list[str]:
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, variable)
         text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text))
-        found.append(text.replace("> <", "><").strip())
-    return found
+        svgs.append(text.replace("> <", "><").strip())
+    return svgs
 
 
 @contextmanager

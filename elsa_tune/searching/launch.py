@@ -187,28 +187,16 @@ def resume(
     uri = tracking_uri or _remembered(spec.tracking_uri)
     if is_held(paths.lock):
         raise running(paths.journal)
-    with Journal(paths.journal, spec.search_id) as journal:
-        state = SearchState.replay(journal.earlier, alive=False)
-        if journal.taken_back:
-            lacking, place = journal.missing
-            still = f"; they stay in {place} until its disk has room" if lacking else ""
-            say(f"{journal.taken_back} records that {paths.journal} had no room for count{still}")
+    state = _recorded_state(spec, paths, say)
     if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
         spec = replace_specification(changed, paths)
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
-    try:
-        # The store of a complete search may be down: what it lacks stays in the journal.
-        store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri, say)
-    except TrackingError as error:
-        if uri in (tracking_uri, spec.tracking_uri):
-            raise
-        raise TrackingError(
-            f"{error}; the password or token that the search was started with is never kept: give "
-            "it again, by `tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
-        ) from error
+    if is_complete and not is_moved:
+        store = MlflowStore(uri)  # it may be down: what it lacks stays in the journal
+    else:
+        store = _open_again(uri, say, is_remembered=uri not in (tracking_uri, spec.tracking_uri))
     if is_moved:
         moved = dataclasses.replace(spec, tracking_uri=shown_uri(uri))
         spec = replace_specification(moved, paths)
@@ -233,6 +221,33 @@ def resume(
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled_recipe(spec, capacity.gpu_kinds, say)
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
+
+
+def _recorded_state(spec: SearchSpec, paths: SearchPaths, say: Say) -> SearchState:
+    """Return what the journal says, and take back what it had no room for."""
+    with Journal(paths.journal, spec.search_id) as journal:
+        if journal.taken_back:
+            lacking, place = journal.missing
+            still = f"; they stay in {place} until its disk has room" if lacking else ""
+            say(f"{journal.taken_back} records that {paths.journal} had no room for count{still}")
+        return SearchState.replay(journal.earlier, alive=False)
+
+
+def _open_again(uri: str, say: Say, *, is_remembered: bool) -> MlflowStore:
+    """Open the store of a recorded search. Raises TrackingError.
+
+    is_remembered: the URI is made of what was kept of it, which is never its password.
+    """
+    try:
+        return _open_store(uri, say)
+    except TrackingError as error:
+        if not is_remembered:
+            raise
+        raise TrackingError(
+            f"{error}; the password or token that the search was started with is never kept: give "
+            "it again, by `tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
+        ) from error
 
 
 def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:

@@ -179,17 +179,17 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        here = self.runs.get(depth)
-        there = self.runs.get(REFERENCE)
-        if here is None or there is None or min(here.count, there.count) < self.policy.fewest_seeds:
+        tuned = self.runs.get(depth)
+        full = self.runs.get(REFERENCE)
+        if tuned is None or full is None or min(tuned.count, full.count) < self.policy.fewest_seeds:
             return None
-        freedom = sum(one.count - 1 for one in {here, there, *self._learning})
+        freedom = sum(runs_of.count - 1 for runs_of in {tuned, full, *self._learning})
         if freedom < self.policy.fewest_freedom:
             return None
         base = self.chance if corrected else 0.0
         if base is None:
             return None
-        value = (here.mean - base) - target * (there.mean - base)
+        value = (tuned.mean - base) - target * (full.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
             moved = self.examples.depths[depth] - target * self.examples.depths[REFERENCE]
@@ -198,16 +198,16 @@ class Uncertainty:
         counts = as_if_seeds or (None, None)
         shift = 0.0
         seeds = []
-        for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
+        for runs, weight, count in zip((tuned, full), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
             shift += max(0.0, -weight * move)
         moved = self._once(moved, {depth: 1.0, REFERENCE: target})
-        found = _interval(value, moved, seeds, ends or self.policy.ends)
+        interval = _interval(value, moved, seeds, ends or self.policy.ends)
         return dataclasses.replace(
-            found, low=found.low - shift, lower=found.lower - shift, allowance=shift
+            interval, low=interval.low - shift, lower=interval.lower - shift, allowance=shift
         )
 
     def failures(self) -> tuple[int, int]:
@@ -254,9 +254,9 @@ class Uncertainty:
         """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
         if self.has_predictions:
             return 0.0
-        known = [quality for runs in self.runs.values() for quality in runs.qualities]
+        qualities = [quality for runs in self.runs.values() for quality in runs.qualities]
         for decimals in range(2, self.policy.exact_decimals):
-            if all(round(quality, decimals) == quality for quality in known):
+            if all(round(quality, decimals) == quality for quality in qualities):
                 return float(10.0 ** (-2 * decimals)) / 12
         return 0.0
 
@@ -331,14 +331,15 @@ def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interva
 def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends) -> Interval:
     """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:
-        [one] = seeds
-        found = value + math.sqrt(one.variance) * _quantiles(one.freedom, np.asarray(ends))
+        [spread] = seeds
+        quantiles = _quantiles(spread.freedom, np.asarray(ends))
+        three_ends = value + math.sqrt(spread.variance) * quantiles
     else:
         draws = np.full(RESAMPLES, value) + moved
-        for stream, one in enumerate(seeds):
-            draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
-        found = np.quantile(draws, ends)
-    low, high, lower = map(float, found)
+        for stream, spread in enumerate(seeds):
+            draws = draws + math.sqrt(spread.variance) * _student(spread.freedom, stream)
+        three_ends = np.quantile(draws, ends)
+    low, high, lower = map(float, three_ends)
     return Interval(value=value, low=low, high=high, lower=lower)
 
 

@@ -86,18 +86,18 @@ def in_short(answer: Answer) -> str:
     point = answer.operating_point
     full = answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
-    told = f"no answer{reason}"
+    text = f"no answer{reason}"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
         part = part_text(point.depth, answer.layers)
-        told = f"{part} for {target_text(answer.target)} ({numbers})"
+        text = f"{part} for {target_text(answer.target)} ({numbers})"
     rates: dict[float | None, list[Candidate]] = {}
-    for one in answer.with_quality:
-        rates.setdefault(one.learning_rate, []).append(one.depth)
+    for measured in answer.with_quality:
+        rates.setdefault(measured.learning_rate, []).append(measured.depth)
     at = ", ".join(
         f"{rate_text(rate)} at {depths_text(rates[rate], answer.layers)}" for rate in rates
     )
-    return f"{told}; rates {at}" if at else told
+    return f"{text}; rates {at}" if at else text
 
 
 def saves_sentence(point: CurvePoint | None) -> str:
@@ -127,10 +127,13 @@ def probe_sentence(probe: LinearProbe | None) -> str:
     """Return what a linear probe on the frozen model has, and keeps of the full model's quality."""
     if probe is None:
         return ""
-    kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
-    told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
-    share = f" ({told})" if told else ""
-    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no fine-tuning."
+    shares = []
+    if probe.retention is not None:
+        shares.append(f"{percent(probe.retention)} kept")
+    if probe.corrected_retention is not None:
+        shares.append(f"{percent(probe.corrected_retention)} corrected")
+    brackets = f" ({', '.join(shares)})" if shares else ""
+    return f"Linear probe on the frozen model: {points(probe.quality)}{brackets}, no fine-tuning."
 
 
 def _refusal_sentence(answer: Answer) -> str:
@@ -338,12 +341,12 @@ def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     """Warn of rates: a curve is only as fair as they are."""
     for where, others in ((Border.HIGH, "higher"), (Border.LOW, "lower")):
-        found = [point for point in answer.points if point.tried.at_border is where]
-        if found:
+        at_border = [point for point in answer.points if point.tried.at_border is where]
+        if at_border:
             yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
                 f"{others} learning rates than those tried may be better at "
-                f"{_names(answer, found)}; a new search with {others} rates in "
+                f"{_names(answer, at_border)}; a new search with {others} rates in "
                 "`learning_rate` tries them",
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
@@ -382,8 +385,8 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
         )
 
 
-def _names(answer: Answer, found: Iterable[CurvePoint]) -> str:
-    return depths_text((point.depth for point in found), answer.layers)
+def _names(answer: Answer, named: Iterable[CurvePoint]) -> str:
+    return depths_text((point.depth for point in named), answer.layers)
 
 
 def _tally(counts: Mapping[Candidate, int], layers: int) -> str:

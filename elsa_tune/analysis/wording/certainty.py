@@ -16,7 +16,7 @@ USUAL_SEEDS = 5
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """Say what is certified or why nothing is, what is plausible, and what seeds leave open."""
     point = answer.operating_point
-    known = answer.uncertainty
+    uncertainty_of = answer.uncertainty
     assert point is not None
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
@@ -24,10 +24,10 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
         yield _certified_text(answer)
-        if not known.has_predictions:
-            yield f"Predictions are not used: this rests on {known.basis}."
+        if not uncertainty_of.has_predictions:
+            yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
         if not answer.certified.depth.is_reference:
-            yield from _failures_text(known, answer.certified.depth, answer.layers)
+            yield from _failures_text(uncertainty_of, answer.certified.depth, answer.layers)
     if answer.plausible_depths is not None:
         yield plausible_text(answer, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
@@ -37,7 +37,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
             f"{count_text(point.depth, answer.layers)}, if they spread like these{planned}."
         )
     if answer.examples_forbid:
-        scores_alone = "" if known.has_predictions else "and without predictions "
+        scores_alone = "" if uncertainty_of.has_predictions else "and without predictions "
         yield (
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
             f"{count_text(point.depth, answer.layers)}."
@@ -90,16 +90,16 @@ def _certified_text(answer: Answer) -> str:
 
 
 def _failures_text(
-    known: uncertainty.Uncertainty, certified: Candidate, layers: int
+    uncertainty_of: uncertainty.Uncertainty, certified: Candidate, layers: int
 ) -> Iterator[str]:
-    failed, count = known.failures()
+    failed, count = uncertainty_of.failures()
     if failed:
         yield (
             f"{failed} of {count} runs failed at the depths that learn; each depth was judged as "
             "if its seeds failed as often."
         )
         return
-    seeds = known.runs[certified].count
+    seeds = uncertainty_of.runs[certified].count
     yield (
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to "

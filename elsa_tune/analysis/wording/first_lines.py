@@ -130,8 +130,8 @@ def _score(answer: Answer, point: CurvePoint) -> str:
         beside.append(f"full model {points(answer.full.quality)}")
     if answer.chance:
         beside.append(f"guessing {points(answer.chance)}")
-    told = f" ({', '.join(beside)})" if beside else ""
-    return f": {metric_text(answer.metric)} {points(point.quality)}{told}."
+    brackets = f" ({', '.join(beside)})" if beside else ""
+    return f": {metric_text(answer.metric)} {points(point.quality)}{brackets}."
 
 
 def _target_of(answer: Answer) -> str:
@@ -234,12 +234,12 @@ def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
 
 
 def _fewer(answer: Answer, point: CurvePoint) -> str:
-    """Return what the next smaller number of layers would cost."""
-    smaller = [
-        one
-        for one in answer.points
-        if one.depth.is_tested and one.depth.rank > point.depth.rank and one.retention is not None
-    ]
+    """Say what the next smaller number of layers would cost."""
+    smaller = []
+    for other in answer.points:
+        is_smaller = other.depth.is_tested and other.depth.rank > point.depth.rank
+        if is_smaller and other.retention is not None:
+            smaller.append(other)
     if not smaller:
         return "" if point.fine_tuned_layers == 0 else "not measured."
     raw = answer.operating_point

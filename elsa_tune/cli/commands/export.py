@@ -65,11 +65,11 @@ def export(
     if every and named_search(name, search) is None:
         raise UsageError("--all is for a search on several tasks; give the name it was started by")
     chosen = wanted_search(name, search, storage)
-    found = _each(storage, chosen, out) if every else {out: find_search(storage, chosen)}
+    by_folder = _each(storage, chosen, out) if every else {out: find_search(storage, chosen)}
     say(f"export: reading search '{chosen}'")
     from elsa_tune.exporting import model
 
-    for folder, paths in found.items():
+    for folder, paths in by_folder.items():
         request = model.ExportRequest(
             paths=paths,
             out=folder,
@@ -88,17 +88,17 @@ def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
     """Return each task's search of one on several tasks, by the folder that its model goes to."""
     from elsa_tune.searching.specification import load_specification
 
-    found = {}
-    for one in search_names(storage):
-        task = slug(load_specification(SearchPaths(storage, one)).task.name)
-        if one == f"{name}-{task}":
-            found[out / task] = SearchPaths(storage, one)
-    if not found:
+    by_folder = {}
+    for search in search_names(storage):
+        task = slug(load_specification(SearchPaths(storage, search)).task.name)
+        if search == f"{name}-{task}":
+            by_folder[out / task] = SearchPaths(storage, search)
+    if not by_folder:
         raise UsageError(
             f"{name} --all: no search on several tasks has this name in {storage}; "
             "without --all it is looked for as one search"
         )
-    return found
+    return by_folder
 
 
 def bundle(
