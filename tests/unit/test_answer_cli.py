@@ -279,8 +279,14 @@ def test_the_record_is_asked_for_all_tasks(run: Run, store: Store) -> None:
     ],
 )
 def test_bad_questions_to_the_record(
-    run: Run, store: Store, options: list[str], complaint: str
+    run: Run,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    complaint: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # the checkout may have searches, as the demo's
     store(falling_curve(search="first"))
     found = run("operating-point", *options)
     assert (found.status, found.out) == (2, "") and complaint in found.err
