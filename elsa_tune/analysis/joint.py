@@ -171,17 +171,22 @@ def _sure(
         )
         known = [contrast for contrast in contrasts if contrast is not None]
         if len(known) == len(tasks):
-            least[depth] = Interval(
-                value=min(contrast.value for contrast in known),
-                low=min(contrast.low for contrast in known),
-                high=min(contrast.high for contrast in known),
-                lower=min(contrast.lower for contrast in known),
-            )
+            least[depth] = _least(known)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
     basis = " or ".join(sorted(bases))
     certified, reason = certify(common, least, learnt=learnt, basis=basis, policy=policy)
     return certified, reason, plausible(common, least, policy) if learnt else None
+
+
+def _least(contrasts: Sequence[Interval]) -> Interval:
+    """Return the least of the tasks' values and ends, each for itself."""
+    return Interval(
+        value=min(contrast.value for contrast in contrasts),
+        low=min(contrast.low for contrast in contrasts),
+        high=min(contrast.high for contrast in contrasts),
+        lower=min(contrast.lower for contrast in contrasts),
+    )
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
