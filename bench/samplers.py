@@ -642,6 +642,8 @@ def studies(job: tuple[str, str, int, tuple[str, ...], bool]) -> list[dict[str, 
         if way == RULE:
             counts = {depth: len(tried(run.known, depth)) for depth in run.spec.explored}
         for depth in run.spec.explored:
+            if depth not in rates:  # a hunt measures nothing where nothing was learnt
+                continue
             n = int(depth.rank)
             rows.append(
                 {
@@ -740,6 +742,8 @@ def main() -> None:
     with ProcessPoolExecutor(options.processes) as pool:
         for kind in options.kinds:
             tasks: Sequence[str] = SYNTHETIC if kind == "synthetic" else TASKS
+            if options.aside and kind == "synthetic":
+                continue
             if options.aside:
                 tasks = (KEPT_ASIDE,)
             numbers = range(options.first, options.first + options.worlds)
