@@ -199,7 +199,7 @@ def run_study(
                     model="synthetic",
                     task="synthetic",
                     layers=LAYERS,
-                    depth=FreezeDepth.of(frozen),
+                    candidate=FreezeDepth.of(frozen),
                     quality=quality,
                     status=TrialStatus.COMPLETED,
                     phase=Phase.MEASURE,
@@ -254,7 +254,7 @@ def verdict(answer: Any, expected: dict[int, float], chance: float) -> dict[str,
 
 
 def _frozen(point: Any) -> int:
-    return int(point.depth.frozen_layers)
+    return int(point.candidate.frozen_layers)
 
 
 def cell(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:

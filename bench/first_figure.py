@@ -35,7 +35,7 @@ def measured() -> Iterator[ResultRow]:
                 model="MiniLM",
                 task="SST-2",
                 layers=LAYERS,
-                depth=FreezeDepth.of(depth["frozen_layers"]),
+                candidate=FreezeDepth.of(depth["frozen_layers"]),
                 phase=Phase.MEASURE,
                 status=TrialStatus.COMPLETED,
                 learning_rate=depth["learning_rate"],

@@ -76,7 +76,7 @@ def store_of(trials: int, folder: Path) -> None:
 
         put(SearchStarted(name="large", search_id="1", attempt=1, model="minilm", task="stdlib"))
         for number in range(trials):
-            depth = spec.depths[number % len(spec.depths)]
+            depth = spec.candidates[number % len(spec.candidates)]
             trial = spec.trial(Phase.MEASURE, depth, 5e-5, number)
             quality = 0.9 - 0.03 * depth.frozen_layers - 0.0001 * number
             put(TrialStarted(trial=trial.key, params=facts_of(spec, trial)))

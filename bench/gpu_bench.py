@@ -119,7 +119,7 @@ class Bench:
             model=self.model,
             task=TASK,
             recipe=Recipe(**fields),
-            depth=FreezeDepth.of(frozen),
+            candidate=FreezeDepth.of(frozen),
             learning_rate=3e-5,
             seed=1,
         )
@@ -255,7 +255,7 @@ def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1
     data = bench.data()
     trial = bench.trial(frozen)
     model = load_classifier(trial.model, 2, seed)
-    methods.apply(model, trial.depth)
+    methods.apply(model, trial.candidate)
     train, evaluation = Rows(data, data.train), Rows(data, data.evaluation)
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(),

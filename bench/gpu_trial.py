@@ -206,7 +206,7 @@ def grid(bench: Bench) -> None:
         started = time.perf_counter()
         trial = replace(bench.trial(frozen, epochs=1 if bench.tiny else 3), seed=seed)
         depths = tuple(map(FreezeDepth.of, bench.grid))
-        *_, result = loop.train(trial, data, device=bench.device, depths=depths)
+        *_, result = loop.train(trial, data, device=bench.device, candidates=depths)
         seconds = time.perf_counter() - started
         found = {"seconds": round(seconds, 3), "training": round(result.train_seconds, 3)}
         return {**found, "batches": result.batches}

@@ -233,7 +233,7 @@ def minilm(data_dir: str, precision: Precision, n: int) -> tuple[TrialSpec, Any]
     model = resolve_model("minilm")
     depth = FreezeDepth.of(n)
     trial = TrialSpec(
-        model=model, task=task, recipe=recipe, depth=depth, learning_rate=5e-5, seed=1
+        model=model, task=task, recipe=recipe, candidate=depth, learning_rate=5e-5, seed=1
     )
     return trial, prepare(model, task, recipe)
 

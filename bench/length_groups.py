@@ -44,7 +44,7 @@ def main() -> None:
     results = {}
     for depth in (FreezeDepth.of(0), FreezeDepth.of(4)):
         trial = TrialSpec(
-            model=model, task=task, recipe=recipe, depth=depth, learning_rate=5e-5, seed=1
+            model=model, task=task, recipe=recipe, candidate=depth, learning_rate=5e-5, seed=1
         )
         run = loop._Run(trial, data, torch.device("cpu"), ())
         run.runner.train(True)

@@ -91,7 +91,7 @@ def _seconds(model: ModelSpec, n: int) -> dict[str, float]:
             model=model,
             task=TASK,
             recipe=Recipe(epochs=1, precision=Precision.FP32, prefix_cache=cache),
-            depth=FreezeDepth.of(n),
+            candidate=FreezeDepth.of(n),
             learning_rate=3e-5,
             seed=1,
         )

@@ -88,7 +88,7 @@ def outcome(
         model=model,
         task=task,
         recipe=recipe,
-        depth=FreezeDepth.of(depth),
+        candidate=FreezeDepth.of(depth),
         learning_rate=rate,
         seed=seed,
     )

@@ -63,7 +63,7 @@ from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tried
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.asha import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border
@@ -309,7 +309,7 @@ class Run:
         self.cost = 0.0
         exempt = [depth for depth in self.spec.explored if is_cheap(self.spec, depth)]
         self._score = self.spec.recipe.selection.score
-        self._scheduler = PerDepthAsha(
+        self._scheduler = PerCandidateAsha(
             self.spec.early_stopping, world.evaluations, self._score, exempt
         )
 
@@ -319,7 +319,7 @@ class Run:
 
     def train(self, spec: TrialSpec) -> None:
         """Run one trial to its end, or until it is stopped."""
-        depth = spec.depth
+        depth = spec.candidate
         rate = spec.learning_rate
         number = len(tried(self.known, depth))
         controller: Any = None
@@ -343,7 +343,7 @@ class Run:
         assert trial.score is not None
         if trial.status is TrialStatus.COMPLETED:
             return trial.score
-        at_depth = tried(self.known, trial.trial.depth)
+        at_depth = tried(self.known, trial.trial.candidate)
         complete = [other for other in at_depth if other.status is TrialStatus.COMPLETED]
         best = max(complete, key=lambda other: other.score or 0.0)
         return (best.score or 0.0) - (best.scores[len(trial.scores) - 1] - trial.score)
@@ -505,10 +505,10 @@ def ask(
     if way.base == "tpe":  # or every deep trial would count as a bad one
         tops: dict[Candidate, float] = {}
         for trial, value in zip(shown, values, strict=True):
-            tops[trial.trial.depth] = max(value, tops.get(trial.trial.depth, -math.inf))
-        values = [v - tops[trial.trial.depth] for trial, v in zip(shown, values, strict=True)]
+            tops[trial.trial.candidate] = max(value, tops.get(trial.trial.candidate, -math.inf))
+        values = [v - tops[trial.trial.candidate] for trial, v in zip(shown, values, strict=True)]
     for trial, value in zip(shown, values, strict=True):
-        params = {RATE: trial.trial.learning_rate, DEPTH: trial.trial.depth.frozen_layers}
+        params = {RATE: trial.trial.learning_rate, DEPTH: trial.trial.candidate.frozen_layers}
         study.add_trial(create_trial(params=params, distributions=spaces, value=value))
     rate = float(study.ask(spaces).params[RATE])
     scale = float(np.std(values)) if len(values) > 1 else 1.0
@@ -528,7 +528,7 @@ def first_rate(way: Way, run: Run, depth: Candidate) -> float | None:
         return FIRST_RATES[number]
     if number:
         return FIRST_RATES[1] if len(run.known) == 1 else None
-    others = {trial.trial.depth for trial in run.known}
+    others = {trial.trial.candidate for trial in run.known}
     nearest = min(others, key=lambda other: abs(other.frozen_layers - depth.frozen_layers))
     best = max(tried(run.known, nearest), key=run.value)
     return best.trial.learning_rate

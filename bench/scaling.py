@@ -98,7 +98,7 @@ def _rows(data_dir: str) -> tuple[dict[str, Any], str]:
                 model=model,
                 task=task,
                 recipe=recipe,
-                depth=FreezeDepth.of(n),
+                candidate=FreezeDepth.of(n),
                 learning_rate=5e-5,
                 seed=1,
             )
@@ -178,7 +178,7 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
     for count in RECORDED:
         paths = SearchPaths(place, f"of-{count}")
         plan = [
-            spec.trial(Phase.MEASURE, spec.depths[seed % len(spec.depths)], 2e-5, seed)
+            spec.trial(Phase.MEASURE, spec.candidates[seed % len(spec.candidates)], 2e-5, seed)
             for seed in range(count + REPORTED)
         ]
         earlier: list[Record] = []
@@ -231,7 +231,7 @@ def _finished(place: Path) -> dict[str, Any]:
     store = f"sqlite:///{place}/mlflow.db"
     spec = make_spec(
         name="finished",
-        depths=depths,
+        candidates=depths,
         explored=depths,
         rates=RateRange(low=1e-5, high=5e-5),
         tries=tries,

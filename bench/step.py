@@ -75,7 +75,7 @@ def main() -> None:
                 model=model,
                 task=task,
                 recipe=recipe,
-                depth=FreezeDepth.of(n),
+                candidate=FreezeDepth.of(n),
                 learning_rate=5e-5,
                 seed=1,
             )

@@ -51,7 +51,7 @@ from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_co
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.asha import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
@@ -173,7 +173,7 @@ class World:
 
     def run(self, trial: TrialSpec) -> tuple[list[float], np.ndarray]:
         """A trial's qualities at each epoch, and its last answers."""
-        frozen, spread = trial.depth.frozen_layers, self.spread[trial.depth.frozen_layers]
+        frozen, spread = trial.candidate.frozen_layers, self.spread[trial.candidate.frozen_layers]
         total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
         expected = self._accuracy(frozen, trial.learning_rate)
         place = math.log2(trial.learning_rate / 1e-5)
@@ -222,7 +222,7 @@ class Study:
             measuring=self._measuring,
         )
         exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
-        scheduler = PerDepthAsha(spec.early_stopping, EPOCHS, exempt=exempt)
+        scheduler = PerCandidateAsha(spec.early_stopping, EPOCHS, exempt=exempt)
         # (time, number, trial, epochs run): ends of epochs.
         running: list[tuple[float, int, Any, int]] = []
         numbers = itertools.count()
@@ -252,7 +252,7 @@ class Study:
                 heapq.heappush(running, (self.time + self._epoch(one.spec), number, one, epoch + 1))
 
     def _epoch(self, trial: TrialSpec) -> float:
-        return relative_cost(self.spec, trial.depth) / EPOCHS
+        return relative_cost(self.spec, trial.candidate) / EPOCHS
 
     def _record(self, one: Any, epoch: int, is_over: bool) -> None:
         trial: TrialSpec = one.spec
@@ -271,7 +271,7 @@ class Study:
                 model="synthetic",
                 task="synthetic",
                 layers=self.world.layers,
-                depth=trial.depth,
+                candidate=trial.candidate,
                 quality=qualities[-1],
                 status=status,
                 phase=trial.phase,
@@ -283,7 +283,7 @@ class Study:
                 trial=trial.key,
                 examples=self.world.examples,
                 predictions=trial.key,
-                looks=self.strategy.looks(trial.depth, self.decisions),
+                looks=self.strategy.looks(trial.candidate, self.decisions),
             )
         )
 
@@ -305,8 +305,8 @@ class Study:
         [answer] = answer_rows(self.rows, TARGET, evidence=_Kept(self.answers))
         world, rates = self.world, {d.frozen_layers: rate for d, rate in self.rates.items()}
         full, best = world.quality(0, rates[0]), world.full_at_its_best()
-        measured = sorted({row.depth.frozen_layers for row in self.rows} - {0})
-        certified = answer.certified.depth.frozen_layers if answer.certified else 0
+        measured = sorted({row.candidate.frozen_layers for row in self.rows} - {0})
+        certified = answer.certified.candidate.frozen_layers if answer.certified else 0
         claimed = [n for n in measured if n <= certified]
         tops = {
             n: max(world.quality(n, r) for r in np.geomspace(5e-6, 4e-4, 60)) for n in world.depths

@@ -29,7 +29,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
-from elsa_tune.specs.trial import EpochResult, Recipe, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Recipe, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ EXAMPLE_DEPTHS = (FULL_MODEL, FreezeDepth.of(3), FreezeDepth.of(6))
 class Quality(Protocol):
     """What a pretended trial reports."""
 
-    def __call__(self, depth: Candidate, learning_rate: float, seed: int, epoch: float) -> float:
+    def __call__(
+        self, candidate: Candidate, learning_rate: float, seed: int, epoch: float
+    ) -> float:
         """Return the headline metric in [-1, 1] after `epoch` passes over the training set.
 
         Called in a worker, once for each evaluation in its order. If it returns nan the trial has
@@ -59,16 +61,16 @@ class Pretended:
     chance: float  # the quality of the best constant answer
 
     def __call__(
-        self, trial: TrialSpec, data: object, *, share: Resources, depths: Sequence[Candidate]
-    ) -> Iterator[EpochResult]:
+        self, trial: TrialSpec, data: object, *, share: Resources, candidates: Sequence[Candidate]
+    ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation of the trial's recipe."""
         recipe = trial.recipe
         for evaluation in range(1, recipe.evaluations + 1):
             epoch = evaluation / recipe.evaluations_per_epoch
-            quality = self.quality(trial.depth, trial.learning_rate, trial.seed, epoch)
+            quality = self.quality(trial.candidate, trial.learning_rate, trial.seed, epoch)
             if not math.isfinite(quality):
                 raise DivergedError(f"{trial.key}: the pretended quality is {quality}")
-            yield EpochResult(
+            yield EvaluationResult(
                 evaluation=evaluation,
                 evaluations=recipe.evaluations,
                 epoch=epoch,
@@ -101,7 +103,7 @@ def example_spec(**changes: Any) -> SearchSpec:
         task=resolve_task("stdlib"),
         recipe=Recipe(epochs=2, train_size=100),
         space="quick",
-        depths=EXAMPLE_DEPTHS,
+        candidates=EXAMPLE_DEPTHS,
         explored=EXAMPLE_DEPTHS,
         rates=RateList(values=(2e-5, 5e-5)),
         tries=2,

@@ -122,58 +122,58 @@ def last_of_layers(fine_tuned: int, layers: int) -> str:
     return f"the last {of_layers(fine_tuned, layers)}"
 
 
-def number_of(depth: Candidate, layers: int) -> int | None:
+def number_of(candidate: Candidate, layers: int) -> int | None:
     """Return how many last layers a depth fine-tunes, None where it is not told by that number.
 
     It is not where another method adapts the model, nor where a depth is only drawn.
     """
-    return depth.fine_tuned_layers(layers) if depth.is_tested else None
+    return candidate.fine_tuned_layers(layers) if candidate.is_tested else None
 
 
-def number_or_name(depth: Candidate, layers: int) -> str:
+def number_or_name(candidate: Candidate, layers: int) -> str:
     """Return `2`, the number of fine-tuned layers, or `the biases alone`."""
-    number = number_of(depth, layers)
-    return depth.name(layers) if number is None else str(number)
+    number = number_of(candidate, layers)
+    return candidate.name(layers) if number is None else str(number)
 
 
-def count_text(depth: Candidate, layers: int) -> str:
+def count_text(candidate: Candidate, layers: int) -> str:
     """Return `2 layers`, `1 layer`, or `the biases alone`."""
-    number = number_of(depth, layers)
-    return depth.name(layers) if number is None else layers_text(number)
+    number = number_of(candidate, layers)
+    return candidate.name(layers) if number is None else layers_text(number)
 
 
-def part_text(depth: Candidate, layers: int) -> str:
+def part_text(candidate: Candidate, layers: int) -> str:
     """Return `2 of 6 layers`, or `the biases alone`."""
-    number = number_of(depth, layers)
-    return depth.name(layers) if number is None else of_layers(number, layers)
+    number = number_of(candidate, layers)
+    return candidate.name(layers) if number is None else of_layers(number, layers)
 
 
-def is_part_plural(depth: Candidate, layers: int) -> bool:
+def is_part_plural(candidate: Candidate, layers: int) -> bool:
     """Whether `part_text` takes its verb in the plural: `2 of 6 layers keep ...`."""
-    number = number_of(depth, layers)
-    return depth.is_plural(layers) if number is None else number != 1
+    number = number_of(candidate, layers)
+    return candidate.is_plural(layers) if number is None else number != 1
 
 
-def last_text(depth: Candidate, layers: int) -> str:
+def last_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 layers`, `the head alone`, or `the biases alone`."""
-    number = number_of(depth, layers)
-    return depth.name(layers) if number is None else last_layers(number)
+    number = number_of(candidate, layers)
+    return candidate.name(layers) if number is None else last_layers(number)
 
 
-def last_of_text(depth: Candidate, layers: int) -> str:
+def last_of_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
-    number = number_of(depth, layers)
-    return depth.name(layers) if number is None else last_of_layers(number, layers)
+    number = number_of(candidate, layers)
+    return candidate.name(layers) if number is None else last_of_layers(number, layers)
 
 
-def either_text(depths: Iterable[Candidate], layers: int) -> str:
+def either_text(candidates: Iterable[Candidate], layers: int) -> str:
     """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
     numbers: list[str] = []
     names: list[str] = []
-    for depth in depths:
-        number = number_of(depth, layers)
+    for candidate in candidates:
+        number = number_of(candidate, layers)
         if number is None:
-            names.append(depth.name(layers))
+            names.append(candidate.name(layers))
         else:
             numbers.append(str(number))
     if numbers:
@@ -181,7 +181,7 @@ def either_text(depths: Iterable[Candidate], layers: int) -> str:
     return listed(names, last="or")
 
 
-def depths_text(depths: Iterable[Candidate], layers: int) -> str:
+def candidates_text(candidates: Iterable[Candidate], layers: int) -> str:
     """Return what is fine-tuned at these depths of a model with so many layers.
 
     `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
@@ -190,10 +190,10 @@ def depths_text(depths: Iterable[Candidate], layers: int) -> str:
     names: list[str] = []
     numbers: list[int] = []
     has_head_alone = False
-    for depth in depths:
-        number = number_of(depth, layers)
-        if depth.is_reference or number is None:
-            names.append(depth.name(layers))
+    for candidate in candidates:
+        number = number_of(candidate, layers)
+        if candidate.is_reference or number is None:
+            names.append(candidate.name(layers))
         elif number == 0:
             has_head_alone = True
         else:

@@ -56,7 +56,7 @@ def made_up_search(
         "layers": max(curve),
         "task": resolve_task(task),
         "recipe": Recipe(epochs=2, max_length=32),
-        "depths": depths,
+        "candidates": depths,
         "explored": depths,
         "seeds": len(next(iter(curve.values()))),
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
@@ -118,14 +118,14 @@ def exported_model(
         model=resolve_model(str(base)),
         task=task,
         recipe=Recipe(**{"epochs": 1, "max_length": 24, **recipe}),
-        depth=FreezeDepth.of(frozen),
+        candidate=FreezeDepth.of(frozen),
         learning_rate=1e-3,
         seed=seed,
         phase=Phase.FINAL,
     )
     data = prepare(trial.model, task, trial.recipe)
     model = load_classifier(trial.model, task.outputs, seed)
-    learnt = apply(model, trial.depth).parameters
+    learnt = apply(model, trial.candidate).parameters
     draw = torch.Generator().manual_seed(seed)
     trained = {
         name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)

@@ -22,7 +22,7 @@ DEPTHS = tuple(map(FreezeDepth.of, (0, 3, 4, 5, 6)))
 
 def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
     """Five depths of four trials each: eight done, one stopped, one running, ten waiting."""
-    spec = make_spec(depths=DEPTHS, explored=DEPTHS, extend=Extension())
+    spec = make_spec(candidates=DEPTHS, explored=DEPTHS, extend=Extension())
     known = []
     for number, (rate, depth) in enumerate(itertools.product((2e-5, 5e-5), DEPTHS)):
         status, count = TrialStatus.COMPLETED, 2

@@ -54,7 +54,7 @@ def model_table(model: str) -> str:
     answers = [a for a in paper_answers() if a.model == model and a.task != ALL_TASKS]
     header = ["task (metric)", "full", "constant", "keeps"]
     for point in answers[0].points[1:]:
-        header += [f"N = {point.depth.label}", "kept", "above chance"]
+        header += [f"N = {point.candidate.label}", "kept", "above chance"]
     rows = []
     for answer in answers:
         full, chance = answer.points[0].quality, answer.chance
@@ -83,7 +83,7 @@ def shifted(rows: Sequence[ResultRow], sign: int) -> list[ResultRow]:
     """Return the means as they may have been before printing; +1: frozen depths at their best."""
     unrounded = []
     for row in rows:
-        shift = (-sign if row.depth.is_reference else sign) * HALF_STEP
+        shift = (-sign if row.candidate.is_reference else sign) * HALF_STEP
         unrounded.append(replace(row, quality=(row.quality or 0.0) + shift))
     return unrounded
 
@@ -119,7 +119,7 @@ def _rounding_rows() -> Iterator[list[str]]:
                     continue
                 yield [
                     f"{answer.model}, {answer.task}",
-                    point.depth.label,
+                    point.candidate.label,
                     name,
                     percent(value),
                     f"{percent(low)} .. {percent(high)}",
@@ -144,7 +144,7 @@ def blog_table(task: str) -> str:
     header = ["N", *(f"{answer.train_size:,} examples" for answer in answers)]
     rows = [["0 (quality)", *(percent(answer.points[0].quality) for answer in answers)]]
     for points in zip(*(answer.points[1:] for answer in answers), strict=True):
-        cells = [points[0].depth.label]
+        cells = [points[0].candidate.label]
         cells += [f"{share(p.retention)} / {share(p.corrected_retention)}" for p in points]
         rows.append(cells)
     constants = [(a.chance or 0.0) / (a.points[0].quality or 1.0) for a in answers]

@@ -208,7 +208,7 @@ def row_of(task: Task, trial: Trial) -> ResultRow:
         model="minilm",
         task=task.name,
         layers=LAYERS,
-        depth=FreezeDepth.of(trial.frozen_layers),
+        candidate=FreezeDepth.of(trial.frozen_layers),
         quality=None if diverged else task.quality(trial),
         status=TrialStatus.DIVERGED if diverged else TrialStatus.COMPLETED,
         phase=Phase.MEASURE,

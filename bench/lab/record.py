@@ -80,7 +80,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
         model=model,
         task=task,
         recipe=recipe,
-        depth=FreezeDepth.of(job.frozen_layers),
+        candidate=FreezeDepth.of(job.frozen_layers),
         learning_rate=job.learning_rate,
         seed=job.seed,
     )
@@ -97,7 +97,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     Objective.assess = recorded  # type: ignore[method-assign]
     started, rows, status = time.process_time(), [], "completed"
     try:
-        for found in train(trial, data, device="cpu", depths=(2, 3, 4, 5, 6)):
+        for found in train(trial, data, device="cpu", candidates=(2, 3, 4, 5, 6)):
             rows.append(
                 {
                     "task": job.task,

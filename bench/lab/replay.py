@@ -37,7 +37,7 @@ from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
-from elsa_tune.searching.tune.asha import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
@@ -134,7 +134,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     """What the plan explores, one trial after another."""
     score = spec.recipe.selection.score
     exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
-    scheduler = PerDepthAsha(spec.early_stopping, table.evaluations, score, exempt)
+    scheduler = PerCandidateAsha(spec.early_stopping, table.evaluations, score, exempt)
     known: list[KnownTrial] = []
     controller: Any = None
     while slots := strategy_of(spec).slots(known):
@@ -143,7 +143,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
         trial: Any = SimpleNamespace(trial_id=one.key, config={TRIAL: one})
         scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
-        for quality in table.scores(slot.depth.frozen_layers, seed, one.learning_rate):
+        for quality in table.scores(slot.candidate.frozen_layers, seed, one.learning_rate):
             qualities.append(float(quality))
             result = {"evaluation": len(qualities), score: qualities[-1]}
             if scheduler.on_trial_result(controller, trial, result) == "STOP":
@@ -194,7 +194,7 @@ def replays(
         known = explored(table, spec, seed)
         rates = strategy_of(spec).best_rates(known)
         for depth in rates:
-            here = [one for one in known if one.trial.depth == depth]
+            here = [one for one in known if one.trial.candidate == depth]
             epochs = sum(len(one.qualities) for one in here) / table.evaluations
             n, rate = depth.frozen_layers, rates[depth]
             seeds = strategy_of(spec).seeds_at(0, depth)

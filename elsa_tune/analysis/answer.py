@@ -38,7 +38,7 @@ class Reason(enum.StrEnum):
 class Certified:
     """The depth with the fewest layers that, like every larger one, surely keeps the target."""
 
-    depth: Candidate
+    candidate: Candidate
     fine_tuned_layers: int | None  # None for what has no number of last layers
     confidence: float  # family-wise, e.g. .95
     procedure: str  # how it was decided, in a few words
@@ -135,7 +135,7 @@ class Answer(FreezeCurve):
     certified: Certified | None = None  # None where nothing is certain enough
     corrected_certified: Certified | None = None  # likewise, corrected for chance
     # Those that may be the true operating point, at 95 %; None with too few seeds.
-    plausible_depths: tuple[Candidate, ...] | None = None
+    plausible_candidates: tuple[Candidate, ...] | None = None
     contrasts: Contrasts = field(default_factory=dict)  # of each measured depth but the full model
     corrected_contrasts: Contrasts = field(default_factory=dict)
     certainty: str = ""  # all that as a person reads it; "" without an operating point
@@ -161,7 +161,7 @@ class Answer(FreezeCurve):
             return f"Answer({what}: none, {why.value.replace('_', ' ')})"
         tuned = f"last {advice.point.fine_tuned_layers} of {self.layers} layers"
         if advice.point.fine_tuned_layers is None:
-            tuned = advice.point.depth.describe(self.layers)
+            tuned = advice.point.candidate.describe(self.layers)
         if advice.action is Action.LINEAR_MODEL:
             tuned = "a linear model on the frozen features"
         return f"Answer({what}: {tuned}, {advice.basis.value.replace('_', ' ')})"
@@ -174,10 +174,12 @@ class Answer(FreezeCurve):
 
     @property
     def plausible(self) -> tuple[int, ...] | None:
-        """The numbers of fine-tuned layers of `plausible_depths`, of those that have one."""
-        if self.plausible_depths is None:
+        """The numbers of fine-tuned layers of `plausible_candidates`, of those that have one."""
+        if self.plausible_candidates is None:
             return None
-        numbers = (depth.fine_tuned_layers(self.layers) for depth in self.plausible_depths)
+        numbers = (
+            candidate.fine_tuned_layers(self.layers) for candidate in self.plausible_candidates
+        )
         return tuple(number for number in numbers if number is not None)
 
     @property
@@ -216,22 +218,24 @@ def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> fr
     if full is None or full.quality is None or base is None:
         return frozenset()
     return frozenset(
-        point.depth
+        point.candidate
         for point in curve.measured
         if point.quality is not None
         and reaches(point.quality, full.quality, target, base, policy=curve.policy)
     )
 
 
-def smallest(points: Sequence[CurvePoint], depths: Collection[Candidate]) -> CurvePoint | None:
+def smallest(points: Sequence[CurvePoint], candidates: Collection[Candidate]) -> CurvePoint | None:
     """Return the last of the points, the full model first, that is at one of these depths."""
-    return next((point for point in reversed(points) if point.depth in depths), None)
+    return next((point for point in reversed(points) if point.candidate in candidates), None)
 
 
 def failing_above(
-    points: Sequence[CurvePoint], depths: Collection[Candidate], chosen: Candidate
+    points: Sequence[CurvePoint], candidates: Collection[Candidate], chosen: Candidate
 ) -> tuple[CurvePoint, ...]:
-    """Return the points of a lower rank than the chosen depth's that are not among `depths`."""
+    """Return the points of a lower rank than the chosen depth's that are not among `candidates`."""
     return tuple(
-        point for point in points if point.depth.rank < chosen.rank and point.depth not in depths
+        point
+        for point in points
+        if point.candidate.rank < chosen.rank and point.candidate not in candidates
     )

@@ -18,10 +18,10 @@ from elsa_tune.specs.trial import PROBE_FEATURES
 SCHEMA_VERSION = 2
 DECIMALS = 6
 
-# Fields of an object as JSON has them; `depth`, `tried` and `saves` are taken apart in `_fields`.
+# Fields of an object as JSON has them; `candidate`, `tried` and `saves` are taken apart in `_fields`.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
-_BEST = ("depth", "quality")
+_BEST = ("candidate", "quality")
 _POINT = (
     "fine_tuned_layers",
     "quality",
@@ -38,7 +38,7 @@ _POINT = (
     "stopped_early",
 )
 _OPERATING_POINT = (
-    "depth",
+    "candidate",
     "fine_tuned_layers",
     "quality",
     "retention",
@@ -46,8 +46,8 @@ _OPERATING_POINT = (
     "learning_rate",
     "saves",
 )
-_RECOMMENDED = ("depth", "fine_tuned_layers", "quality", "learning_rate")
-_WITHIN = ("depth", "fine_tuned_layers", "quality")
+_RECOMMENDED = ("candidate", "fine_tuned_layers", "quality", "learning_rate")
+_WITHIN = ("candidate", "fine_tuned_layers", "quality")
 
 # Columns as CSV has them.
 CURVE_COLUMNS = (
@@ -139,7 +139,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
 
 def curve_object(point: CurvePoint) -> dict[str, Any]:
     """Return one depth of a curve."""
-    return {**candidate_fields(point.depth), **_fields(point, _POINT)}
+    return {**candidate_fields(point.candidate), **_fields(point, _POINT)}
 
 
 def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
     plain: dict[str, Any] = {}
     for name in names or value.__dataclass_fields__:
         content = getattr(value, name)
-        if name == "depth":
-            plain |= _depth(content)
+        if name == "candidate":
+            plain |= _candidate(content)
         elif name == "tried":
             plain["rate_at_border"] = None if content.at_border is None else content.at_border.value
         elif name == "saves":
@@ -192,28 +192,31 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
     return plain
 
 
-def _depth(depth: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     """Return what tells a depth that was measured: embeddings-only is never the answer."""
-    fields_of = candidate_fields(depth)
+    fields_of = candidate_fields(candidate)
     fields_of.pop("embeddings_frozen")
     return fields_of
 
 
 def _plausible(answer: Answer) -> dict[str, Any]:
     """Return the plausible numbers of layers, and the keys of all where one has no number."""
-    if answer.plausible is None or answer.plausible_depths is None:
+    if answer.plausible is None or answer.plausible_candidates is None:
         return {"plausible_fine_tuned_layers": None}
     numbers = {"plausible_fine_tuned_layers": list(answer.plausible)}
-    if len(answer.plausible) == len(answer.plausible_depths):
+    if len(answer.plausible) == len(answer.plausible_candidates):
         return numbers
-    return {**numbers, _PLAUSIBLE_CANDIDATES: [depth.key for depth in answer.plausible_depths]}
+    return {
+        **numbers,
+        _PLAUSIBLE_CANDIDATES: [candidate.key for candidate in answer.plausible_candidates],
+    }
 
 
 def _answered_point(answer: Answer, point: CurvePoint) -> dict[str, Any]:
     return {
         **curve_object(point),
-        "contrast": _contrast(answer.contrasts.get(point.depth)),
-        "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.depth)),
+        "contrast": _contrast(answer.contrasts.get(point.candidate)),
+        "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.candidate)),
     }
 
 

@@ -136,7 +136,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         operating_point=raw,
         corrected_operating_point=smallest(answer.measured, corrected),
-        failing_above=failing_above(answer.measured, passes, raw.depth),
+        failing_above=failing_above(answer.measured, passes, raw.candidate),
         within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
@@ -144,7 +144,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else answer.reason,
+        reason=Reason.NOTHING_REACHES_TARGET if raw.candidate.is_reference else answer.reason,
     )
 
 
@@ -165,7 +165,9 @@ def _within_given(answer: Answer) -> CurvePoint | None:
             continue
         if reaches(quality, full_quality, answer.target, policy=answer.policy):
             cheapest = CurvePoint(
-                depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality
+                candidate=point.candidate,
+                fine_tuned_layers=point.fine_tuned_layers,
+                quality=quality,
             )
     return cheapest
 

@@ -47,19 +47,19 @@ def certify(
     certified where no frozen depth is. The reason says where nothing is, for want of seeds.
     """
     passed = full = points[0]
-    if full.depth not in contrasts:
+    if full.candidate not in contrasts:
         return None, Reason.TOO_FEW_SEEDS
     if not learnt:
         return None, None
     for point in points[1:]:
-        contrast = contrasts.get(point.depth)
+        contrast = contrasts.get(point.candidate)
         if contrast is None and passed is full:
             return None, Reason.TOO_FEW_SEEDS
         if contrast is None or contrast.lower <= policy.rounding:
             break
         passed = point
     certified = Certified(
-        depth=passed.depth,
+        candidate=passed.candidate,
         fine_tuned_layers=passed.fine_tuned_layers,
         confidence=policy.confidence,
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
@@ -75,20 +75,24 @@ def plausible(
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
     """
-    if any(point.depth not in contrasts for point in points):
+    if any(point.candidate not in contrasts for point in points):
         return None
     full, *frozen = points
-    deepest = full.depth
+    deepest = full.candidate
     for point in frozen:
-        if contrasts[point.depth].low <= policy.rounding:
+        if contrasts[point.candidate].low <= policy.rounding:
             break
-        deepest = point.depth
+        deepest = point.candidate
     possible = [
-        point.depth
+        point.candidate
         for point in points
-        if point is full or contrasts[point.depth].high >= -policy.rounding
+        if point is full or contrasts[point.candidate].high >= -policy.rounding
     ]
-    return tuple(sorted((depth for depth in possible if depth.rank >= deepest.rank), reverse=True))
+    return tuple(
+        sorted(
+            (candidate for candidate in possible if candidate.rank >= deepest.rank), reverse=True
+        )
+    )
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
@@ -98,9 +102,9 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
     if full is None or full.quality is None:
         return None
     spread = None
-    variance = uncertainty_of.example_variance(full.depth)
-    if full.seeds > 1 and full.depth in uncertainty_of.runs:
-        spread = uncertainty_of.spread(full.depth)
+    variance = uncertainty_of.example_variance(full.candidate)
+    if full.seeds > 1 and full.candidate in uncertainty_of.runs:
+        spread = uncertainty_of.spread(full.candidate)
     elif full.seeds > 1 and full.std is not None:
         spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
     if variance is None and curve.examples is not None and curve.metric == "accuracy":
@@ -145,7 +149,7 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         answer,
         certified=certified,
         corrected_certified=for_chance,
-        plausible_depths=plausible(points, raw, policy) if learnt else None,
+        plausible_candidates=plausible(points, raw, policy) if learnt else None,
         reason=reason,
         open_look=_open_look(answer, points),
     )
@@ -159,9 +163,9 @@ def _points_tested(answer: Answer) -> list[CurvePoint]:
     """
     full = answer.full
     assert full is not None  # an answer with an operating point has one
-    measured = {point.depth: point for point in answer.measured}
+    measured = {point.candidate: point for point in answer.measured}
     order = list(measured)[1:] if answer.looks is None else answer.looks.order()
-    return [full, *(measured[depth] for depth in order)]
+    return [full, *(measured[candidate] for candidate in order)]
 
 
 def _contrasts(
@@ -170,34 +174,40 @@ def _contrasts(
     """Return the contrast of each point that has seeds enough for one."""
     contrasts: dict[Candidate, Interval] = {}
     for point in points:
-        contrast = contrast_of(answer, point.depth, answer.target, corrected=corrected)
+        contrast = contrast_of(answer, point.candidate, answer.target, corrected=corrected)
         if contrast is not None:
-            contrasts[point.depth] = contrast
+            contrasts[point.candidate] = contrast
     return contrasts
 
 
 def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Interval]:
     """Return the contrasts less that of the full model with itself."""
-    return {depth: contrast for depth, contrast in contrasts.items() if not depth.is_reference}
+    return {
+        candidate: contrast
+        for candidate, contrast in contrasts.items()
+        if not candidate.is_reference
+    }
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
     for point in points[1:]:
-        contrast = answer.contrasts.get(point.depth)
+        contrast = answer.contrasts.get(point.candidate)
         if answer.looks is None or not answer.looks.is_own_target:
             break
         if contrast is not None and contrast.lower > answer.policy.rounding:
             continue
         if contrast is None:
-            return len(answer.looks.of[point.depth].counts) > 1
-        return second_look_promises(answer, point.depth, answer.target) >= answer.policy.no_promise
+            return len(answer.looks.of[point.candidate].counts) > 1
+        return (
+            second_look_promises(answer, point.candidate, answer.target) >= answer.policy.no_promise
+        )
     return False
 
 
 def contrast_of(
     curve: FreezeCurve,
-    depth: Candidate,
+    candidate: Candidate,
     target: float,
     *,
     corrected: bool = False,
@@ -209,8 +219,8 @@ def contrast_of(
     together.
     """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
-    if curve.looks is not None and not depth.is_reference:
-        looks = curve.looks.taken(depth)
+    if curve.looks is not None and not candidate.is_reference:
+        looks = curve.looks.taken(candidate)
     contrast = None
     half, _, level = curve.policy.ends
     for look, seen in looks:
@@ -218,7 +228,7 @@ def contrast_of(
             half = look.half
             level = look.level
         ends = (half, 1 - half / tasks, level)
-        seen_then = seen.contrast(depth, target, corrected=corrected, ends=ends)
+        seen_then = seen.contrast(candidate, target, corrected=corrected, ends=ends)
         if seen_then is None:
             continue  # so few seeds say nothing of their spread; the next look has more
         contrast = replace(seen_then, look=look)
@@ -227,22 +237,22 @@ def contrast_of(
     return contrast
 
 
-def second_look_promises(curve: FreezeCurve, depth: Candidate, target: float) -> float:
+def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
     """Return the probability that the second look would reject, from the contrast now."""
-    taken = () if curve.looks is None else curve.looks.taken(depth)
+    taken = () if curve.looks is None else curve.looks.taken(candidate)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
-    of = curve.looks.of[depth]
+    of = curve.looks.of[candidate]
     [(_, seen)] = taken
     level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
     ends = (level / 2, 1 - level / 2, level)
-    expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
+    expected = seen.contrast(candidate, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:
         return 0.0
     variances: list[float] = []
     for here, there in of.counts:
         of_full = target**2 * seen.spread(REFERENCE, there).variance
-        variances.append(seen.spread(depth, here).variance + of_full)
+        variances.append(seen.spread(candidate, here).variance + of_full)
     now, then = variances
     return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
 
@@ -252,11 +262,11 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     full = points[0]
     chosen = answer.operating_point
     assert chosen is not None
-    if answer.certified is not None and answer.certified.depth == chosen.depth:
+    if answer.certified is not None and answer.certified.candidate == chosen.candidate:
         return answer
-    steps = [point for point in points[1:] if point.depth.rank <= chosen.depth.rank]
+    steps = [point for point in points[1:] if point.candidate.rank <= chosen.candidate.rank]
     # Too few seeds, or means, say nothing of how seeds spread.
-    if not steps or any(point.depth not in answer.contrasts for point in steps):
+    if not steps or any(point.candidate not in answer.contrasts for point in steps):
         return answer
     fewest = _fewest_seeds(answer, [full, *steps], steps)
     if fewest is not None:
@@ -290,7 +300,7 @@ def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[
     contrasts: list[Interval] = []
     for point in points:
         contrast = answer.uncertainty.contrast(
-            point.depth, answer.target, as_if_seeds=(seeds, seeds)
+            point.candidate, answer.target, as_if_seeds=(seeds, seeds)
         )
         if contrast is not None:
             contrasts.append(contrast)

@@ -9,7 +9,7 @@ from typing import Any
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
-from elsa_tune.analysis.measured import DepthRates, MeasuredRun
+from elsa_tune.analysis.measured import CandidateRates, MeasuredRun
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -18,7 +18,7 @@ from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.words import depths_text, points, rate_text
+from elsa_tune.words import candidates_text, points, rate_text
 
 # Below this two printed qualities are the same number.
 SAME_QUALITY = 1e-6
@@ -37,7 +37,7 @@ class Saves:
 class CurvePoint:
     """One depth of the curve; what is not known is None."""
 
-    depth: Candidate
+    candidate: Candidate
     fine_tuned_layers: int | None  # k; None where it is not told by that number
     quality: float | None = None  # mean of its measuring runs, in [-1, 1]
     std: float | None = None  # over those runs (ddof 1)
@@ -58,7 +58,7 @@ class CurvePoint:
     saves: Saves = Saves()  # against the full model
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)  # the measuring runs that count
     rates: int = 0  # at how many learning rates it was measured: several are a choice
-    tried: DepthRates = field(default=DepthRates(), repr=False)  # it is frozen
+    tried: CandidateRates = field(default=CandidateRates(), repr=False)  # it is frozen
 
     @property
     def qualities(self) -> tuple[float, ...]:
@@ -119,12 +119,12 @@ class FreezeCurve:
     @property
     def full(self) -> CurvePoint | None:
         """The full-model reference, None where it was not measured."""
-        return next((point for point in self.measured if point.depth.is_reference), None)
+        return next((point for point in self.measured if point.candidate.is_reference), None)
 
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(p for p in self.with_quality if p.depth.is_tested)
+        return tuple(p for p in self.with_quality if p.candidate.is_tested)
 
     @property
     def with_quality(self) -> tuple[CurvePoint, ...]:
@@ -144,15 +144,17 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    by_depth: dict[Candidate, list[ResultRow]] = {}
+    by_candidate: dict[Candidate, list[ResultRow]] = {}
     for row in group.rows:
-        by_depth.setdefault(row.depth, []).append(row)
+        by_candidate.setdefault(row.candidate, []).append(row)
     # Of rows that may be pooled they are the same, but where an earlier version recorded none.
     findings = max((row.findings for row in group.rows), key=len, default=())
     warnings = _findings_warned_of(findings)
-    points = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
-    full = next((point for point in points if point.depth.is_reference and point.runs), None)
-    runs = {point.depth: point.runs for point in points if point.qualities}
+    points = [
+        _point(group, by_candidate[candidate], warnings) for candidate in sorted(by_candidate)
+    ]
+    full = next((point for point in points if point.candidate.is_reference and point.runs), None)
+    runs = {point.candidate: point.runs for point in points if point.qualities}
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
     given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
@@ -202,19 +204,19 @@ def _point(
     group: ResultGroup, rows: Sequence[ResultRow], warnings: list[AnswerWarning]
 ) -> CurvePoint:
     """Return a depth's point from its rows; nothing of it is known beside other depths yet."""
-    depth = rows[0].depth
-    name = depths_text([depth], group.first.layers)
+    candidate = rows[0].candidate
+    name = candidates_text([candidate], group.first.layers)
     by_rate = _by_rate(group, rows, name, warnings)
     means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     rate = _chosen_rate(by_rate)
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
     point = CurvePoint(
-        depth=depth,
-        fine_tuned_layers=depth.fine_tuned_layers(group.first.layers),
+        candidate=candidate,
+        fine_tuned_layers=candidate.fine_tuned_layers(group.first.layers),
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in stopped),
-        tried=measured.depth_rates(rows, means, rate, group.chance, group.policy),
+        tried=measured.candidate_rates(rows, means, rate, group.chance, group.policy),
     )
     if not by_rate:
         return point
@@ -310,7 +312,7 @@ def _completed(
     quality = point.quality
     if quality is None:
         return point
-    interval = uncertainty.quality(point.depth)
+    interval = uncertainty.quality(point.candidate)
     if interval is None and point.std:
         interval = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
     if interval is not None:

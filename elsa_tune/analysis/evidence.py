@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
-from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Look, Uncertainty
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
@@ -43,16 +43,16 @@ def curve_uncertainty(
     By predictions only where every run that counts has them; a warning says where they cannot be
     used. Else by the number of examples, where the metric is accuracy; else by seeds alone.
     """
-    runs: dict[Candidate, DepthRuns] = {}
-    for depth, here in measured.items():
-        runs[depth] = DepthRuns(
-            depth=depth,
+    runs: dict[Candidate, CandidateRuns] = {}
+    for candidate, here in measured.items():
+        runs[candidate] = CandidateRuns(
+            candidate=candidate,
             qualities=tuple(run.quality for run in here),
             failed=tuple(run.is_failed(group.chance, group.policy) for run in here),
         )
     draws = _draws(group, measured, evidence, warnings)
     if draws is None and group.first.metric == "accuracy" and group.examples is not None:
-        means = {depth: depth_runs.mean for depth, depth_runs in runs.items()}
+        means = {candidate: candidate_runs.mean for candidate, candidate_runs in runs.items()}
         draws = ExampleDraws.counted(means, group.examples)
     return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
 
@@ -64,7 +64,7 @@ def _draws(
     metric = group.first.metric
     if evidence is None or metric is None:
         return None
-    in_order = tuple((depth, tuple(measured[depth])) for depth in sorted(measured))
+    in_order = tuple((candidate, tuple(measured[candidate])) for candidate in sorted(measured))
     trials: set[str | None] = set()
     for _, runs in in_order:
         trials.update(run.row.trial for run in runs if not run.is_diverged)
@@ -93,18 +93,18 @@ def _example_draws(
     columns: dict[Candidate, list[int | None]] = {}
     predictions: list[Predictions] = []
     doubtful = 0
-    for depth, runs in measured:
-        columns[depth] = []
+    for candidate, runs in measured:
+        columns[candidate] = []
         for run in runs:
             if run.is_diverged:
-                columns[depth].append(None)
+                columns[candidate].append(None)
                 continue
             answered = evidence(run.row)
             if answered is None:
                 # One is enough: looking for more may cost a server's time each.
                 raise ResultsError(f"those of {run.row.trial} are lost or damaged")
             doubtful += abs(score(answered, metric) - run.quality) > same_score
-            columns[depth].append(len(predictions))
+            columns[candidate].append(len(predictions))
             predictions.append(answered)
     if doubtful:
         raise ResultsError(
@@ -131,7 +131,7 @@ class PlannedLooks:
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
-        follower = {looks.after: depth for depth, looks in self.of.items()}
+        follower = {looks.after: candidate for candidate, looks in self.of.items()}
         order: list[Candidate] = []
         key = REFERENCE.key
         while key in follower and follower[key] not in order:
@@ -153,26 +153,26 @@ def planned_looks(
     if all(row.looks is None for row in rows):
         return None
     searches = {row.search for row in rows}
-    of = _looks_by_depth(measured) if len(searches) == 1 else None
+    of = _looks_by_candidate(measured) if len(searches) == 1 else None
     if of is None:
-        return PlannedLooks(of={}, taken=lambda depth: ())
+        return PlannedLooks(of={}, taken=lambda candidate: ())
 
     @functools.cache
-    def taken(depth: Candidate) -> Taken:
-        return _taken(group, measured, evidence, of, depth) if depth in of else ()
+    def taken(candidate: Candidate) -> Taken:
+        return _taken(group, measured, evidence, of, candidate) if candidate in of else ()
 
     return PlannedLooks(of=of, taken=taken)
 
 
-def _looks_by_depth(measured: Runs) -> dict[Candidate, Looks] | None:
+def _looks_by_candidate(measured: Runs) -> dict[Candidate, Looks] | None:
     """Return each tested depth's looks; None where its rows do not agree, or one has none."""
     of: dict[Candidate, Looks] = {}
-    for depth, runs in measured.items():
+    for candidate, runs in measured.items():
         planned = {run.row.looks for run in runs if run.row.looks is not None}
         if len(planned) != 1:
             return None
-        if depth.is_tested and not depth.is_reference:
-            of[depth] = planned.pop()
+        if candidate.is_tested and not candidate.is_reference:
+            of[candidate] = planned.pop()
     return of
 
 
@@ -181,10 +181,10 @@ def _taken(
     measured: Runs,
     evidence: Evidence | None,
     of: Mapping[Candidate, Looks],
-    depth: Candidate,
+    candidate: Candidate,
 ) -> Taken:
     """Return a depth's looks whose seeds are all there, each with what it sees."""
-    looks = of[depth]
+    looks = of[candidate]
     share = group.policy.first_look_share
     both = zip(
         levels(looks.counts, looks.error, share),
@@ -198,10 +198,10 @@ def _taken(
     for (here, full), (level, half) in zip(looks.counts, both, strict=True):
         used = {
             **first_looks,
-            depth: _first_seeds(measured, depth, looks, here),
+            candidate: _first_seeds(measured, candidate, looks, here),
             REFERENCE: _first_seeds(measured, REFERENCE, looks, full),
         }
-        if not used[depth] or not used[REFERENCE]:
+        if not used[candidate] or not used[REFERENCE]:
             break
         look = Look(
             number=len(taken) + 1,
@@ -217,11 +217,11 @@ def _taken(
 
 
 def _first_seeds(
-    measured: Runs, depth: Candidate, looks: Looks, count: int
+    measured: Runs, candidate: Candidate, looks: Looks, count: int
 ) -> Sequence[MeasuredRun]:
     """Return a depth's runs of the first planned seeds; none where one is missing."""
     seeds = range(looks.first_seed, looks.first_seed + count)
-    runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
+    runs = [run for run in measured.get(candidate, ()) if run.row.seed in seeds]
     return runs if len(runs) == count else ()
 
 

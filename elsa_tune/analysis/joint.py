@@ -28,8 +28,8 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy, common_policy
 from elsa_tune.words import (
+    candidates_text,
     capitalized,
-    depths_text,
     is_part_plural,
     last_text,
     layers_text,
@@ -58,7 +58,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
             sentence=f"No joint answer. {reasons}",
             decided_by=tuple(task.task for task in without),
         )
-    if all(point.depth.is_reference for point in common):
+    if all(point.candidate.is_reference for point in common):
         return replace(
             answer,
             reason=Reason.NO_COMMON_DEPTH,
@@ -116,7 +116,7 @@ def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, depths = _sure(tasks, common, answer.policy, corrected=False)
+    certified, reason, candidates = _sure(tasks, common, answer.policy, corrected=False)
     if certified is None and reason is None:
         reasons = [task.reason for task in tasks if task.certified is None]
         reason = reasons[0] if reasons else None
@@ -127,12 +127,12 @@ def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
         operating_point=raw,
         # As `for_chance` None where the chance of a task is not known.
         corrected_operating_point=smallest(common, _pass_everywhere(tasks, corrected=True)),
-        failing_above=failing_above(common, passes, raw.depth),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_reference else reason,
+        failing_above=failing_above(common, passes, raw.candidate),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.candidate.is_reference else reason,
         decided_by=_deciding(tasks, common, raw),
         certified=certified,
         corrected_certified=for_chance,
-        plausible_depths=depths,
+        plausible_candidates=candidates,
         hardly_learnt=tuple(task.task for task in tasks if _is_kept_by_a_constant(task)),
     )
 
@@ -141,7 +141,7 @@ def _deciding(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], raw: CurvePoint
 ) -> tuple[str, ...]:
     """Return the tasks that fail at the next cheaper depth; none where there is none to fail at."""
-    cheaper = [point.depth for point in common if point.depth.rank > raw.depth.rank]
+    cheaper = [point.candidate for point in common if point.candidate.rank > raw.candidate.rank]
     if not cheaper:
         return ()
     return tuple(task.task for task in tasks if cheaper[0] not in passing(task, task.target))
@@ -164,14 +164,14 @@ def _sure(
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return None, None, None
     least = {}
-    for depth in [point.depth for point in common]:
+    for candidate in [point.candidate for point in common]:
         contrasts = (
-            contrast_of(task, depth, task.target, corrected=corrected, tasks=len(tasks))
+            contrast_of(task, candidate, task.target, corrected=corrected, tasks=len(tasks))
             for task in tasks
         )
         known = [contrast for contrast in contrasts if contrast is not None]
         if len(known) == len(tasks):
-            least[depth] = _least(known)
+            least[candidate] = _least(known)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
     basis = " or ".join(sorted(bases))
@@ -191,15 +191,15 @@ def _least(contrasts: Sequence[Interval]) -> Interval:
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
     """Return the depths measured for every task, as `_joined` makes them of the tasks' points."""
-    of_tasks = [{point.depth: point for point in task.measured} for task in tasks]
+    of_tasks = [{point.candidate: point for point in task.measured} for task in tasks]
     shared = set.intersection(*(set(points) for points in of_tasks))
-    return [_joined([points[depth] for points in of_tasks]) for depth in sorted(shared)]
+    return [_joined([points[candidate] for points in of_tasks]) for candidate in sorted(shared)]
 
 
 def _joined(points: Sequence[CurvePoint]) -> CurvePoint:
     """Return one depth of several tasks; retentions are those of the task that keeps least."""
     return CurvePoint(
-        depth=points[0].depth,
+        candidate=points[0].candidate,
         fine_tuned_layers=points[0].fine_tuned_layers,
         seeds=min(point.seeds for point in points),
         failed_seeds=sum(point.failed_seeds for point in points),
@@ -238,11 +238,10 @@ def _on_tasks(
         yield AnswerWarning(WarningCode.LEAKED_ROWS, text)
     if excluded:
         yield AnswerWarning(WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}")
-    anywhere = {point.depth for task in tasks for point in task.measured}
-    if partly := sorted(anywhere - {point.depth for point in common}):
-        text = (
-            f"not measured for every task and so left out: {depths_text(partly, tasks[0].layers)}"
-        )
+    anywhere = {point.candidate for task in tasks for point in task.measured}
+    if partly := sorted(anywhere - {point.candidate for point in common}):
+        names = candidates_text(partly, tasks[0].layers)
+        text = f"not measured for every task and so left out: {names}"
         yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
 
 
@@ -251,20 +250,20 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     if unknown := [task.task for task in tasks if task.chance is None]:
         text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
         yield AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text)
-    if corrected is not None and corrected.depth != raw.depth:
+    if corrected is not None and corrected.candidate != raw.candidate:
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             "raw and corrected answers disagree: fine-tuning "
-            f"{last_text(raw.depth, joint.layers)} keeps {percent(raw.retention)} or more of the "
-            f"raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
+            f"{last_text(raw.candidate, joint.layers)} keeps {percent(raw.retention)} or more of "
+            f"the raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
             "full model gains over a constant answer; corrected, "
-            f"{part_text(corrected.depth, joint.layers)}",
+            f"{part_text(corrected.candidate, joint.layers)}",
         )
     if joint.hardly_learnt:
         text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
         yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
     if joint.failing_above:
-        missing = depths_text([point.depth for point in joint.failing_above], joint.layers)
+        missing = candidates_text([point.candidate for point in joint.failing_above], joint.layers)
         text = (
             f"more layers are not always better: fine-tuning {missing} misses the target on some "
             "task"
@@ -276,20 +275,20 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
-    if raw.depth.is_reference:
+    if raw.candidate.is_reference:
         keep = f"keep {target_text(joint.target)} {each}"
         yield f"{all_layers.capitalize()} must be fine-tuned to {keep}."
     else:
-        verb = "keep" if is_part_plural(raw.depth, joint.layers) else "keeps"
-        part = capitalized(part_text(raw.depth, joint.layers))
+        verb = "keep" if is_part_plural(raw.candidate, joint.layers) else "keeps"
+        part = capitalized(part_text(raw.candidate, joint.layers))
         yield f"{part} {verb} {percent(raw.retention)} or more {each}."
     if joint.decided_by:
         yield f"With fewer layers {listed(joint.decided_by)} would fall below."
-    if corrected is not None and corrected.depth == raw.depth:
+    if corrected is not None and corrected.candidate == raw.candidate:
         yield "Corrected for chance the answer is the same."
     elif corrected is not None:
-        needed = part_text(corrected.depth, joint.layers)
-        needed = all_layers if corrected.depth.is_reference else needed
+        needed = part_text(corrected.candidate, joint.layers)
+        needed = all_layers if corrected.candidate.is_reference else needed
         yield f"Corrected for chance {needed} are needed."
 
 
@@ -300,16 +299,16 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
         why = [task.task for task in tasks if task.certified is None]
         alone = f": {listed(why)} alone have nothing certified" if why else ""
         yield f"Nothing is certified for all tasks together{alone}."
-    elif certified.depth.is_reference:
+    elif certified.candidate.is_reference:
         yield "No depth with frozen layers is certain for all tasks together."
     else:
-        text = part_text(certified.depth, joint.layers)
-        if corrected is not None and corrected.depth != certified.depth:
-            fewest = number_or_name(corrected.depth, joint.layers)
-            if corrected.depth.is_reference:
+        text = part_text(certified.candidate, joint.layers)
+        if corrected is not None and corrected.candidate != certified.candidate:
+            fewest = number_or_name(corrected.candidate, joint.layers)
+            if corrected.candidate.is_reference:
                 fewest = "none"
             text = f"{text}; corrected for chance {fewest}"
         yield f"Certified for all tasks together: {text}."
         yield "That holds on the conditions named with each task."
-    if joint.plausible_depths is not None:
+    if joint.plausible_candidates is not None:
         yield plausible_text(joint, measured=len(joint.points))

@@ -41,7 +41,7 @@ Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DepthRates:
+class CandidateRates:
     """What is known of a depth's learning rates."""
 
     # Rate and mean quality of its completed trials, exploring and measuring, by rising rate.
@@ -54,13 +54,13 @@ class DepthRates:
     tries_within_given: int = 0  # exploring trials of the given rates
 
 
-def depth_rates(
+def candidate_rates(
     rows: Sequence[ResultRow],
     measured: Mapping[float, float],
     chosen: float | None,
     chance: float | None,
     policy: Policy,
-) -> DepthRates:
+) -> CandidateRates:
     """Return what the rows of one depth tell of its rates.
 
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
@@ -74,7 +74,7 @@ def depth_rates(
     at_chosen = [row for row in rows if row.learning_rate == chosen]
     if chosen is not None and all(map(_is_given, at_chosen)):
         quality = measured.get(chosen)
-    return DepthRates(
+    return CandidateRates(
         means=tuple(sorted(_means(rows).items())),
         at_border=border(tried, chance, policy.noise) if chosen in tried else None,
         quality_within_given=quality,

@@ -38,22 +38,22 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     if raw is None:
         return None
     sure = answer.corrected_certified
-    if sure is not None and not sure.depth.is_reference:
-        return _measured(answer, sure.depth), Basis.CORRECTED_CERTIFIED
+    if sure is not None and not sure.candidate.is_reference:
+        return _measured(answer, sure.candidate), Basis.CORRECTED_CERTIFIED
     measured = answer.corrected_operating_point or raw
-    if measured.depth.is_reference:
+    if measured.candidate.is_reference:
         return measured, Basis.FULL_MODEL
     sure = answer.certified
     # Where guessing reaches the target, that a depth does so says nothing.
-    if sure is None or sure.depth.is_reference or _constant_reaches_target(answer):
+    if sure is None or sure.candidate.is_reference or _constant_reaches_target(answer):
         return measured, Basis.MEASURED
-    larger = min(measured.depth, sure.depth)
+    larger = min(measured.candidate, sure.candidate)
     return _measured(answer, larger), Basis.RAW_CERTIFIED
 
 
-def _measured(answer: Answer, depth: Candidate) -> CurvePoint:
+def _measured(answer: Answer, candidate: Candidate) -> CurvePoint:
     """Return the point of that depth; in a joint answer none has a quality."""
-    return next(point for point in answer.points if point.depth == depth)
+    return next(point for point in answer.points if point.candidate == candidate)
 
 
 def _linear_model_is_enough(answer: Answer) -> bool:

@@ -66,7 +66,7 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
         _statement(console, answer)
     if answer.points:
         console.print()
-        _depths(console, answer, details=details)
+        _candidates(console, answer, details=details)
     if answer.probe is not None:
         console.print(probe_sentence(answer.probe))
     shown = answer.warnings if details else _gravest(answer.warnings)
@@ -100,7 +100,7 @@ def _statement(console: Console, answer: Answer) -> None:
 
 def _curve(console: Console, curve: FreezeCurve) -> None:
     if curve.points:
-        _depths(console, curve, details=True)
+        _candidates(console, curve, details=True)
     if curve.chance is not None:
         console.print(f"A constant answer has {points(curve.chance)}.")
     if curve.probe is not None:
@@ -144,28 +144,28 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     console.print(heading, style="dim")
 
 
-def _marks(curve: FreezeCurve, depth: Candidate, *, details: bool) -> str:
+def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
     """Return the marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
         return ""
     marks = ""
     advice = curve.recommendation
     chosen = advice.point if advice.action is Action.FINE_TUNE else None
-    if chosen is not None and chosen.depth == depth:
+    if chosen is not None and chosen.candidate == candidate:
         marks = CHOSEN_MARK
     if not details:
         return marks
-    certified = None if depth.is_reference else curve.certified
+    certified = None if candidate.is_reference else curve.certified
     named = (curve.operating_point, curve.corrected_operating_point, certified)
     for mark, point in zip(DETAILED_MARKS, named, strict=True):
-        if point is not None and point.depth == depth:
+        if point is not None and point.candidate == candidate:
             marks += mark
     return marks
 
 
-def _depths(console: Console, curve: FreezeCurve, *, details: bool) -> None:
+def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     """Print one line per depth, without empty columns and what a narrow window can best spare."""
-    marks = [_marks(curve, point.depth, details=details) for point in curve.points]
+    marks = [_marks(curve, point.candidate, details=details) for point in curve.points]
     columns = {"": marks, **_columns(curve, details=details)}
     bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)

@@ -18,7 +18,7 @@ from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.words import (
-    depths_text,
+    candidates_text,
     interval,
     layers_text,
     metric_text,
@@ -59,10 +59,10 @@ class Choice:
     @property
     def in_words(self) -> str:
         """`2 of 6 layers (certified)`."""
-        if self.point.depth.is_reference:
+        if self.point.candidate.is_reference:
             layers = layers_text(self.answer.layers)
             return f"all {layers}, so that none stays frozen ({self.why})"
-        return f"{part_text(self.point.depth, self.answer.layers)} ({self.why})"
+        return f"{part_text(self.point.candidate, self.answer.layers)} ({self.why})"
 
     def judged(self, quality: float) -> str:
         metric = metric_text(self.answer.metric)
@@ -98,11 +98,11 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
             )
         point = numbers[layers]
     if point.learning_rate is None:
+        which = candidates_text([point.candidate], answer.layers)
         raise UsageError(
-            f"the learning rate of {depths_text([point.depth], answer.layers)} is not known; "
-            "give `layers` K to export another depth"
+            f"the learning rate of {which} is not known; give `layers` K to export another depth"
         )
-    promised = answer.uncertainty.next_run(point.depth)
+    promised = answer.uncertainty.next_run(point.candidate)
     if promised is not None:
         lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
         # Student's t knows no ends of a metric's range.
@@ -139,7 +139,7 @@ def model_card(
         base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
         datasets=None if data is None else [data.location],
         metrics=[metric],
-        tags=["elsa-tune", _tag(choice.point.depth)],
+        tags=["elsa-tune", _tag(choice.point.candidate)],
         model_name=name,
         eval_results=[
             EvalResult(
@@ -202,9 +202,13 @@ The frozen layers are the base model's, bit for bit: models exported from one ba
 """
 
 
-def _tag(depth: Candidate) -> str:
+def _tag(candidate: Candidate) -> str:
     """Return how the hub finds models that were adapted alike."""
-    return f"frozen-layers:{depth.label}" if is_depth(depth) else f"adaptation:{depth.label}"
+    return (
+        f"frozen-layers:{candidate.label}"
+        if is_depth(candidate)
+        else f"adaptation:{candidate.label}"
+    )
 
 
 def _without_next(answer: Answer) -> Answer:

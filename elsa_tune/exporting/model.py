@@ -96,7 +96,7 @@ def export(request: ExportRequest, say: Say) -> float:
             seeds = {known_trial(spec, trial).trial.seed for trial in planned}
             # One that no trial had, and the same however often a model is exported.
             fresh = max(seeds | set(spec.measuring_seeds)) + 1
-            trial = used.trial(Phase.FINAL, choice.point.depth, choice.learning_rate, fresh)
+            trial = used.trial(Phase.FINAL, choice.point.candidate, choice.learning_rate, fresh)
             _rehearse(request, trial, data)
             quality, weights = train_final(used, trial, data, record, say)
         finally:
@@ -244,7 +244,7 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     trial = final.trial
     spec = final.spec
     promised = choice.promised
-    fields = candidate_fields(trial.depth)
+    fields = candidate_fields(trial.candidate)
     named = {name: fields[name] for name in fields.keys() - set(DEPTH_FIELDS)}
     exported = {
         **facts,

@@ -186,21 +186,21 @@ def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
     places: dict[Candidate, float] = {}
     unplaced: list[Candidate] = []  # those without a number since the last one with
     last: float | None = None  # where that one stands
-    for point in sorted(points, key=lambda point: point.depth):
+    for point in sorted(points, key=lambda point: point.candidate):
         number = point.fine_tuned_layers
         if number is None:
-            unplaced.append(point.depth)
+            unplaced.append(point.candidate)
             continue
-        place = number if point.depth.is_tested else number - 0.5
+        place = number if point.candidate.is_tested else number - 0.5
         begin = place + len(unplaced) + 1 if last is None else last
         step = (begin - place) / (len(unplaced) + 1)
-        for count, depth in enumerate(unplaced, 1):
-            places[depth] = begin - count * step
+        for count, candidate in enumerate(unplaced, 1):
+            places[candidate] = begin - count * step
         unplaced = []
-        places[point.depth] = place
+        places[point.candidate] = place
         last = place
-    for count, depth in enumerate(unplaced, 1):
-        places[depth] = (last or 0.0) - count
+    for count, candidate in enumerate(unplaced, 1):
+        places[candidate] = (last or 0.0) - count
     return places
 
 
@@ -223,9 +223,9 @@ def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = (
 def _answer_ticks(answer: Answer) -> Ticks:
     numbers: list[float] = []
     names: list[tuple[float, str]] = []
-    for depth, place in places(answer.with_quality).items():
-        if number_of(depth, answer.layers) is None:
-            names.append((place, depth.short))
+    for candidate, place in places(answer.with_quality).items():
+        if number_of(candidate, answer.layers) is None:
+            names.append((place, candidate.short))
         else:
             numbers.append(place)
     return depth_ticks(numbers, names)
@@ -245,20 +245,20 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
 def _curve_series(answer: Answer) -> Iterator[Series]:
     """Yield what is compared with, the single runs, their means, and what was decided."""
     place = places(answer.with_quality)
-    points = sorted(answer.with_quality, key=lambda point: place[point.depth])
-    yield from _levels(answer, place[points[0].depth], place[points[-1].depth])
+    points = sorted(answer.with_quality, key=lambda point: place[point.candidate])
+    yield from _levels(answer, place[points[0].candidate], place[points[-1].candidate])
     runs_x = []
     runs_y = []
     for point in points:
         for quality in point.qualities:
-            runs_x.append(place[point.depth])
+            runs_x.append(place[point.candidate])
             runs_y.append(100 * quality)
     if runs_x:
         yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
     yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(place[point.depth] for point in points),
+        x=tuple(place[point.candidate] for point in points),
         y=tuple(_height(point) for point in points),
         low=tuple(_bar_end(point, point.ci_low) for point in points),
         high=tuple(_bar_end(point, point.ci_high) for point in points),
@@ -277,11 +277,11 @@ def _decided_series(
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
     chosen = answer.recommendation.point
-    drawn = {point.depth: point for point in points if chosen is None or point != chosen}
+    drawn = {point.candidate: point for point in points if chosen is None or point != chosen}
     for name, mark, decision in decided:
-        if decision is not None and decision.depth in drawn:
-            point = drawn[decision.depth]
-            yield Series(name=name, look=mark, x=(place[point.depth],), y=(_height(point),))
+        if decision is not None and decision.candidate in drawn:
+            point = drawn[decision.candidate]
+            yield Series(name=name, look=mark, x=(place[point.candidate],), y=(_height(point),))
 
 
 def _height(point: CurvePoint) -> float:
@@ -326,17 +326,17 @@ def _arrow(answer: Answer) -> Arrow | None:
     point = advice.point
     if point is None or point.quality is None:
         return None
-    text = f"answer: {part_text(point.depth, answer.layers)}"
-    return Arrow(text=text, x=place[point.depth], y=100 * point.quality)
+    text = f"answer: {part_text(point.candidate, answer.layers)}"
+    return Arrow(text=text, x=place[point.candidate], y=100 * point.quality)
 
 
 def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     """Return a number that grows with the layers a line fine-tunes, and what it is called."""
-    if point.depth.is_reference:
+    if point.candidate.is_reference:
         return math.inf, "all layers"
-    number = number_of(point.depth, answer.layers)
+    number = number_of(point.candidate, answer.layers)
     if number is None:
-        return answer.layers - point.depth.rank, point.depth.name(answer.layers)
+        return answer.layers - point.candidate.rank, point.candidate.name(answer.layers)
     return number, f"last {number}" if number else "head alone"
 
 

@@ -67,7 +67,9 @@ def overview(answers: Sequence[Answer], keys: Mapping[int, str]) -> Table:
 
 def _overview_cells(answer: Answer) -> dict[str, str]:
     point = answer.operating_point
-    plausible = [number_or_name(depth, answer.layers) for depth in answer.plausible_depths or ()]
+    plausible = [
+        number_or_name(candidate, answer.layers) for candidate in answer.plausible_candidates or ()
+    ]
     return {
         "model": answer.model,
         "task": "all together" if answer.task == ALL_TASKS else answer.task,
@@ -87,7 +89,7 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
 
 def _number(answer: Answer, point: CurvePoint | Certified | None) -> str:
     """Return the number of fine-tuned layers, or the name of what has none; "" for None."""
-    return "" if point is None else number_or_name(point.depth, answer.layers)
+    return "" if point is None else number_or_name(point.candidate, answer.layers)
 
 
 def _chosen(answer: Answer) -> int | None:
@@ -95,8 +97,8 @@ def _chosen(answer: Answer) -> int | None:
     advice = answer.recommendation
     if advice.point is None or advice.action is Action.LINEAR_MODEL:
         return None
-    depths = [point.depth for point in answer.points]
-    return depths.index(advice.point.depth)
+    candidates = [point.candidate for point in answer.points]
+    return candidates.index(advice.point.candidate)
 
 
 def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None = None) -> Table:

@@ -69,7 +69,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
 def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     """Return the fields of a row; what has no field of its own goes into `comparison`."""
     values: dict[str, Any] = {"quality": None, "phase": "", "status": "completed", **cells}
-    values["depth"] = _candidate(
+    values["candidate"] = _candidate(
         values.pop("frozen_layers", None),
         values.pop("embeddings_frozen", None),
         values.pop(CANDIDATE, None),

@@ -113,7 +113,7 @@ def _identity(row: ResultRow) -> tuple[object, ...]:
         row.comparison,
         row.search,
         row.phase,
-        row.depth,
+        row.candidate,
         row.learning_rate,
         id(row) if row.seed is None else row.seed,
     )
@@ -179,15 +179,15 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     It has the column `candidate` only where a row's is no depth.
     """
     rows = list(rows)
-    columns = COLUMNS if all(is_depth(row.depth) for row in rows) else (*COLUMNS, CANDIDATE)
+    columns = COLUMNS if all(is_depth(row.candidate) for row in rows) else (*COLUMNS, CANDIDATE)
     lines = []
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
         values["comparison"] = str(row.comparison)
-        values |= candidate_fields(row.depth)
-        if is_depth(row.depth):
+        values |= candidate_fields(row.candidate)
+        if is_depth(row.candidate):
             values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
         else:
-            values[CANDIDATE] = row.depth.label
+            values[CANDIDATE] = row.candidate.label
         lines.append([values.get(name) for name in columns])
     return csv_text(columns, lines)

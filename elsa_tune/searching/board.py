@@ -58,7 +58,7 @@ COUNTED = (*dict.fromkeys(_COUNTED_AS.values()), "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class DepthLine:
+class CandidateLine:
     """One row of the table.
 
     counts: of a depth's trials, both phases, by the words of COUNTED; together they are those
@@ -66,29 +66,29 @@ class DepthLine:
     holdout`). measured: the mean over completed measuring trials.
     """
 
-    depth: Candidate
+    candidate: Candidate
     counts: Counter[str]
     best: KnownTrial | None
     measured: float | None
 
 
-def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
+def candidate_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[CandidateLine]:
     """Return the rows, shallowest depth first."""
     lines = []
-    for depth in spec.depths:
-        here = [one for one in known if one.trial.depth == depth]
+    for candidate in spec.candidates:
+        here = [one for one in known if one.trial.candidate == candidate]
         counts = Counter(_COUNTED_AS[one.status] for one in here if one.status in _COUNTED_AS)
-        counts["waiting"] = max(0, planned_trials(spec, known, depth) - counts.total())
+        counts["waiting"] = max(0, planned_trials(spec, known, candidate) - counts.total())
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
         best = max(completed, default=None, key=lambda one: one.score or 0.0)
         measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
         mean = sum(measured) / len(measured) if measured else None
-        lines.append(DepthLine(depth, counts, best, mean))
+        lines.append(CandidateLine(candidate, counts, best, mean))
     return lines
 
 
 def counts_of(
-    lines: Iterable[DepthLine], in_all: tuple[int, int] | None = None, running: str = ""
+    lines: Iterable[CandidateLine], in_all: tuple[int, int] | None = None, running: str = ""
 ) -> tuple[str, str]:
     """Return `12/40`, how many trials have ended of those planned so far, and the same in words.
 
@@ -212,7 +212,7 @@ class Board:
                     continue
                 if self._put is None:
                     known = self._known()
-                    self._print(self._progress(known, depth_lines(self._spec, known)))
+                    self._print(self._progress(known, candidate_lines(self._spec, known)))
                 else:
                     self._draw(self._put)
             if self._put is not None:
@@ -252,14 +252,14 @@ class Board:
         what = " held out" if by_holdout and not measures else ""
         reached = "" if found is None else f" at {points(found)}{what}"
         known = self._known()
-        ended, _ = counts_of(depth_lines(self._spec, known), trial_range(self._spec, known))
+        ended, _ = counts_of(candidate_lines(self._spec, known), trial_range(self._spec, known))
         return (
             f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')}{reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
             f"{self._left(known)}"
         )
 
-    def _progress(self, known: Sequence[KnownTrial], lines: Sequence[DepthLine]) -> str:
+    def _progress(self, known: Sequence[KnownTrial], lines: Sequence[CandidateLine]) -> str:
         elapsed = duration(time.monotonic() - self._started)
         running = running_text(self._spec, known, time.time())
         _, counted = counts_of(lines, trial_range(self._spec, known), running)
@@ -296,12 +296,12 @@ class Board:
     def _frame(self) -> Group:
         spec = self._spec
         known = self._known()
-        lines = depth_lines(spec, known)
+        lines = candidate_lines(spec, known)
         best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
         measured = f"measured {spec.task.metric.value}"
         columns = {
-            "frozen": [e.depth.short for e in lines],
-            "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
+            "frozen": [e.candidate.short for e in lines],
+            "tuned": [str(each.candidate.fine_tuned_layers(spec.layers)) for each in lines],
             **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
             best: [points(each.best.score) if each.best else "-" for each in lines],
             "rate": [rate_text(e.best.trial.learning_rate) if e.best else "-" for e in lines],

@@ -91,7 +91,7 @@ def seconds_left(
         return None
     strategy = strategy_of(spec)
     loads = {phase: _Load() for phase in Phase}
-    for candidate in spec.depths:
+    for candidate in spec.candidates:
         _add_left(loads, strategy, known, now, (candidate, each[candidate]), expected or Expected())
     workers = _workers(known, now)
     return sum(max(load.total / workers, load.longest) for load in loads.values())
@@ -107,7 +107,7 @@ def _add_left(
 ) -> None:
     """Add what is left of a candidate to both phases. pace: it, and the seconds of its trials."""
     candidate, seconds = pace
-    here = [one for one in known if one.trial.depth == candidate]
+    here = [one for one in known if one.trial.candidate == candidate]
     is_measured = any(one.trial.phase is Phase.MEASURE for one in here)
     rests = _rests(here, seconds, strategy.spec.recipe.evaluations, now)
     measuring, exploring = _waiting(strategy, known, candidate, expected.looks)
@@ -133,7 +133,7 @@ def _waiting(
     """Return the measuring and the exploring trials of a candidate that have not begun."""
     begun = 0
     for one in known:
-        if one.trial.depth == candidate and one.status is not TrialStatus.INTERRUPTED:
+        if one.trial.candidate == candidate and one.status is not TrialStatus.INTERRUPTED:
             begun += 1
     waiting = planned_trials(strategy.spec, known, candidate) - begun
     first = strategy.seeds_at(0, candidate)
@@ -158,14 +158,14 @@ def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[Can
     {} without reports.
     """
     usual: dict[Candidate, float] = {}
-    for candidate in dict.fromkeys(one.trial.depth for one in known if one.reported):
+    for candidate in dict.fromkeys(one.trial.candidate for one in known if one.reported):
         usual[candidate] = statistics.median(_last_seconds(spec, known, candidate))
     if not usual:
         return {}
     training = sum(max(0.0, seconds - TRIAL_SECONDS) for seconds in usual.values())
     full = training / sum(relative_cost(spec, candidate) for candidate in usual)
     seconds: dict[Candidate, float] = {}
-    for candidate in spec.depths:
+    for candidate in spec.candidates:
         unseen = TRIAL_SECONDS + full * relative_cost(spec, candidate)
         seconds[candidate] = usual.get(candidate, unseen)
     return seconds
@@ -175,7 +175,7 @@ def _last_seconds(
     spec: SearchSpec, known: Sequence[KnownTrial], candidate: Candidate
 ) -> list[float]:
     """Return the seconds of a candidate's last trials, those that ended last at the end."""
-    here = [one for one in known if one.trial.depth == candidate and one.reported]
+    here = [one for one in known if one.trial.candidate == candidate and one.reported]
     here.sort(key=lambda one: one.reported[-1])
     return [_whole(one, spec.recipe.evaluations) for one in here[-RECENT:]]
 
@@ -188,11 +188,11 @@ def evaluation_seconds(
     The first one is included. By trials of other candidates where none has reported; None where
     nothing has.
     """
-    here = [one for one in known if one.reported and one.trial.depth == trial.depth]
-    cost = relative_cost(spec, trial.depth)
+    here = [one for one in known if one.reported and one.trial.candidate == trial.candidate]
+    cost = relative_cost(spec, trial.candidate)
     longest: float | None = None
     for one in here or known:
-        dearer = max(1.0, cost / relative_cost(spec, one.trial.depth))
+        dearer = max(1.0, cost / relative_cost(spec, one.trial.candidate))
         for earlier, later in itertools.pairwise((one.started, *one.reported)):
             seconds = (later - earlier) * dearer
             longest = seconds if longest is None else max(longest, seconds)

@@ -39,14 +39,14 @@ class Inputs:
     recipe: Recipe
 
     def trial(
-        self, depth: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
+        self, candidate: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
         """One trial of it; raises SpaceError for a depth that the model does not have."""
         return TrialSpec(
             model=self.model,
             task=self.task,
             recipe=self.recipe,
-            depth=depth.check(self.layers),
+            candidate=candidate.check(self.layers),
             learning_rate=learning_rate,
             seed=seed,
         )

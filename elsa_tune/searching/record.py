@@ -246,12 +246,12 @@ def facts_of(
     in_use = spec.train_examples + spec.holdout_examples
     looks = None
     if trial.phase is Phase.MEASURE:
-        looks = strategy_of(spec).looks(trial.depth, decisions or {})
+        looks = strategy_of(spec).looks(trial.candidate, decisions or {})
     return TrialFacts(
         model=trial.model.name,
         task=trial.task.name,
         phase=trial.phase,
-        candidate=trial.depth,
+        candidate=trial.candidate,
         layers=spec.layers,
         learning_rate=trial.learning_rate,
         seed=trial.seed,
@@ -293,7 +293,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **{name: getattr(spec, name) for name in _OF_SEARCH},
             "exploring_trials": strategy.exploring_trials,
             "measuring_trials": strategy.measuring_trials,
-            "depths": [depth.label for depth in spec.depths],
+            "depths": [candidate.label for candidate in spec.candidates],
             "asha": asha,
             "chance": spec.chance,
             "comparison": spec.comparison.record(),

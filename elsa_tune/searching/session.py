@@ -22,7 +22,7 @@ from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
 from elsa_tune.searching.time_limit import TimeLimit
-from elsa_tune.searching.tune.asha import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
@@ -43,7 +43,7 @@ from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.words import depths_text, rate_text, trials_text
+from elsa_tune.words import candidates_text, rate_text, trials_text
 
 
 def run_session(
@@ -179,10 +179,12 @@ class SearchRun:
         if failed := failed_slots(known):
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
-        if spec.explored and set(spec.depths) - self._rates.keys():
+        if spec.explored and set(spec.candidates) - self._rates.keys():
             further = self._plan.strategy.rates.further_words
-            depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
-            self._board.phase(f"exploring: {len(slots)} trials over {depths}{further}")
+            candidates = (
+                "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
+            )
+            self._board.phase(f"exploring: {len(slots)} trials over {candidates}{further}")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
         """Record the candidates' learning rates."""
@@ -191,7 +193,7 @@ class SearchRun:
             if self._plan.strategy.opening:
                 self._board.phase(self._plan.strategy.opening)
         self._rates = dict(rates)
-        value = {depth.label: rate for depth, rate in rates.items()}
+        value = {candidate.label: rate for candidate, rate in rates.items()}
         self._record.write(Decision(what="learning_rates", value=value))
 
     def _measuring(
@@ -246,7 +248,7 @@ class SearchRun:
                 self._probing.collect()
 
     def _tuner(
-        self, searcher: PlanSearcher, scheduler: PerDepthAsha, recorder: Recorder
+        self, searcher: PlanSearcher, scheduler: PerCandidateAsha, recorder: Recorder
     ) -> tune.Tuner:
         spec = self._spec
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
@@ -269,14 +271,16 @@ class SearchRun:
             ),
         )
 
-    def _scheduler(self) -> PerDepthAsha:
+    def _scheduler(self) -> PerCandidateAsha:
         """With what earlier sessions' trials reported in its rungs."""
         spec = self._spec
-        exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
+        exempt = [candidate for candidate in spec.explored if is_cheap(spec, candidate)]
         score = spec.recipe.selection.score
         # A cluster's GPUs are for others while they wait.
         here = spec.address is None
-        scheduler = PerDepthAsha(spec.early_stopping, spec.recipe.evaluations, score, exempt, here)
+        scheduler = PerCandidateAsha(
+            spec.early_stopping, spec.recipe.evaluations, score, exempt, here
+        )
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)
@@ -312,10 +316,10 @@ class SearchRun:
     def _say_better_rates(self) -> None:
         """Say where trying again prefers another rate than the one a depth was measured at."""
         best = self._plan.strategy.best_rates(self._plan.known)
-        for depth, rate in self._kept.items():
-            if depth in self._spec.explored and best.get(depth, rate) != rate:
-                which = depths_text([depth], self._spec.layers)
+        for candidate, rate in self._kept.items():
+            if candidate in self._spec.explored and best.get(candidate, rate) != rate:
+                which = candidates_text([candidate], self._spec.layers)
                 self._board.say(
                     f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
-                    f"{rate_text(best[depth])}: only a new search would measure that"
+                    f"{rate_text(best[candidate])}: only a new search would measure that"
                 )

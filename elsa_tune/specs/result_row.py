@@ -25,7 +25,7 @@ class ResultRow:
     model: str
     task: str
     layers: Count  # L of the model
-    depth: Candidate
+    candidate: Candidate
     quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
     status: TrialStatus
     phase: Phase
@@ -55,7 +55,7 @@ class ResultRow:
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
 
     def __post_init__(self) -> None:
-        self.depth.check(self.layers)
+        self.candidate.check(self.layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

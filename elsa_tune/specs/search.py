@@ -5,7 +5,9 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
+
+from pydantic import ConfigDict, Field
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
@@ -117,6 +119,8 @@ class Resources:
 class SearchSpec:
     """A search as it was decided: what it trains, in two phases, and how."""
 
+    __pydantic_config__: ClassVar = ConfigDict(serialize_by_alias=True)
+
     name: str
     search_id: str  # unique over all machines and for ever
     model: ModelSpec
@@ -124,7 +128,8 @@ class SearchSpec:
     task: TaskSpec
     recipe: Recipe
     space: str  # the search space, as it was named
-    depths: tuple[Candidate, ...]  # all candidates, in the order of their tests
+    # All of them, in the order of their tests; `search.json` has them as `depths`.
+    candidates: Annotated[tuple[Candidate, ...], Field(alias="depths")]
     explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
     rates: RateSpace  # the given ones
     tries: int  # exploring trials of the given rates, of each explored candidate
@@ -163,13 +168,15 @@ class SearchSpec:
     # Searches that were recorded without one have the constants of their version.
     policy: Policy = UNRECORDED
 
-    def trial(self, phase: Phase, depth: Candidate, learning_rate: float, seed: int) -> TrialSpec:
+    def trial(
+        self, phase: Phase, candidate: Candidate, learning_rate: float, seed: int
+    ) -> TrialSpec:
         """Return the trial of this search with these coordinates."""
         return TrialSpec(
             model=self.model,
             task=self.task,
             recipe=self.recipe,
-            depth=depth,
+            candidate=candidate,
             learning_rate=learning_rate,
             seed=seed,
             phase=phase,

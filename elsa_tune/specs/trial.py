@@ -216,7 +216,7 @@ class TrialSpec:
     model: ModelSpec
     task: TaskSpec
     recipe: Recipe
-    depth: Candidate
+    candidate: Candidate
     learning_rate: float
     seed: int
     phase: Phase = Phase.EXPLORE
@@ -229,11 +229,11 @@ class TrialSpec:
         """Its one name within the search, e.g. `measure-N3-lr3e-05-s2`."""
         mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
         rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
-        return f"{self.phase.value}-{self.depth.key}-lr{rate}-s{self.seed}"
+        return f"{self.phase.value}-{self.candidate.key}-lr{rate}-s{self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochResult:
+class EvaluationResult:
     """What one evaluation of a running trial found.
 
     evaluation: 1-based, of `evaluations` planned. step: optimiser steps done, of `steps` planned.

@@ -27,7 +27,7 @@ from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.words import aligned, number_text, percent, spread
 
-_NONE = CurvePoint(depth=REFERENCE, fine_tuned_layers=0)
+_NONE = CurvePoint(candidate=REFERENCE, fine_tuned_layers=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class ComparisonRow:
     """One depth of one search beside what the study printed of it."""
 
     curve: FreezeCurve
-    depth: Candidate
+    candidate: Candidate
     ours: CurvePoint  # without a quality where it was not measured
     printed: CurvePoint | None  # None where the study has none
 
@@ -145,17 +145,17 @@ def compared(
         theirs = printed.get((curve.model, curve.task, curve.train_size))
         # The paper has one training size a task, however many of its examples are used here.
         theirs = theirs or printed.get((curve.model, curve.task, None))
-        our_points = {point.depth: point for point in curve.with_quality}
+        our_points = {point.candidate: point for point in curve.with_quality}
         their_points: dict[Candidate, CurvePoint] = {}
         if theirs is not None:
-            their_points = {point.depth: point for point in theirs.points}
-        for depth in sorted(our_points.keys() | their_points.keys()):
+            their_points = {point.candidate: point for point in theirs.points}
+        for candidate in sorted(our_points.keys() | their_points.keys()):
             rows.append(
                 ComparisonRow(
                     curve=curve,
-                    depth=depth,
-                    ours=our_points.get(depth, _NONE),
-                    printed=their_points.get(depth),
+                    candidate=candidate,
+                    ours=our_points.get(candidate, _NONE),
+                    printed=their_points.get(candidate),
                 )
             )
     return rows
@@ -172,7 +172,7 @@ def table_text(rows: Sequence[ComparisonRow]) -> str:
                 row.curve.model,
                 row.curve.task,
                 number_text(row.curve.train_size, "{:,}", "all"),
-                f"{row.depth.label} of {row.curve.layers}",
+                f"{row.candidate.label} of {row.curve.layers}",
                 str(ours.seeds or "-"),
                 spread(ours.quality, ours.std),
                 percent(ours.retention),

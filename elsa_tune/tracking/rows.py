@@ -89,7 +89,7 @@ def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
             model=params.model,
             task=params.task,
             layers=params.layers,
-            depth=params.candidate,
+            candidate=params.candidate,
             quality=metrics.get(QUALITY),
             status=trial.status,
             phase=params.phase,

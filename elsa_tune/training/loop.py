@@ -17,7 +17,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
+from elsa_tune.specs.trial import EvaluationResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.data.preparation import prepare
@@ -49,10 +49,10 @@ def train(
     data: TaskData | None = None,
     *,
     device: str | None = None,
-    depths: Sequence[Candidate] = (),
+    candidates: Sequence[Candidate] = (),
     keep: Keep | None = None,
     on_step: OnStep | None = None,
-) -> Generator[EpochResult]:
+) -> Generator[EvaluationResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
@@ -71,7 +71,7 @@ def train(
     # Closed also where a scheduler drops the generator: the next trial starts with free memory.
     with (
         machine.reproducible(trial.seed, where, trial.recipe.precision),
-        contextlib.closing(_Run(trial, data, where, depths, keep)) as run,
+        contextlib.closing(_Run(trial, data, where, candidates, keep)) as run,
     ):
         yield from run.evaluations(on_step)
 
@@ -97,7 +97,7 @@ class _Run:
         trial: TrialSpec,
         data: TaskData,
         device: torch.device,
-        depths: Sequence[Candidate] = (),
+        candidates: Sequence[Candidate] = (),
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
@@ -109,7 +109,7 @@ class _Run:
         self.objective = Objective(trial, data, device)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
-        runner = machine.within_memory(partial(self._frozen_model, depths))
+        runner = machine.within_memory(partial(self._frozen_model, candidates))
         if runner is None:
             raise RunError(
                 f"{trial.key}: out of memory before the first step; freeze more layers, or use a "
@@ -139,11 +139,11 @@ class _Run:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
+    def _frozen_model(self, candidates: Sequence[Candidate]) -> Runner:
         trial = self.trial
         objective = self.objective
         model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
-        trainable = methods.apply(model, trial.depth)
+        trainable = methods.apply(model, trial.candidate)
         own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         pool(model, trial.recipe.pooling)
@@ -155,7 +155,7 @@ class _Run:
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            others=methods.first_trained_layers(depths, len(layer_list(model))),
+            others=methods.first_trained_layers(candidates, len(layer_list(model))),
             keeps_words=self.keep is not None,
         )
         if self.keep is not None:
@@ -172,7 +172,7 @@ class _Run:
         del self.runner, self.optimizer, self.schedule, self.trained, self.named
         machine.release()
 
-    def evaluations(self, on_step: OnStep | None = None) -> Iterator[EpochResult]:
+    def evaluations(self, on_step: OnStep | None = None) -> Iterator[EvaluationResult]:
         """Train from evaluation to evaluation."""
         batches = shuffled_batches(self.trial, len(self.data.train))
         step = 0
@@ -254,7 +254,7 @@ class _Run:
         )
         return half
 
-    def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
+    def _result(self, number: int, step: int, seen: int, train_loss: float) -> EvaluationResult:
         evaluated = (split for split in self.data.splits() if split != "train")
         logits = {split: self._evaluate(split) for split in evaluated}
         metrics, eval_loss, predictions = self.objective.assess(step, logits)
@@ -267,7 +267,7 @@ class _Run:
             is_needed = recipe.selection is not Selection.LAST or number == len(self.points)
             if self.keep is not None and is_needed:
                 self.keep(self.named)
-        return EpochResult(
+        return EvaluationResult(
             evaluation=number,
             evaluations=len(self.points),
             epoch=number / recipe.evaluations_per_epoch,

@@ -57,7 +57,7 @@ def save_classifier(
     """
     objective = Objective(trial, data, CPU)
     model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
-    trainable = methods.apply(model, trial.depth)
+    trainable = methods.apply(model, trial.candidate)
     own_what_trains(model)
     prefix = frozen_prefix(model, trainable)
     with torch.no_grad():
@@ -73,7 +73,7 @@ def save_classifier(
     facts = {
         "base": trial.model.name,
         "revision": trial.model.revision,
-        **trial.depth.record(),
+        **trial.candidate.record(),
         "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in prefix}),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),

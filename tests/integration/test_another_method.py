@@ -38,7 +38,9 @@ def place(biases: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a search of pretended trials."""
     place = tmp_path_factory.mktemp("methods")
     candidates = (*testing.EXAMPLE_DEPTHS, biases)
-    spec = testing.example_spec(depths=candidates, explored=candidates, seeds=3, planned_seeds=3)
+    spec = testing.example_spec(
+        candidates=candidates, explored=candidates, seeds=3, planned_seeds=3
+    )
     state = testing.search(spec, quality, place)
     assert state.is_complete
     return place
@@ -70,7 +72,9 @@ def state_of(place: Path, name: str = "example") -> SearchState:
 
 def test_the_journal_names_it_and_gives_it_back(place: Path, biases: Candidate) -> None:
     state = state_of(place)
-    measured = [row for row in rows_of(state) if row.depth == biases and row.phase is Phase.MEASURE]
+    measured = [
+        row for row in rows_of(state) if row.candidate == biases and row.phase is Phase.MEASURE
+    ]
     assert [row.seed for row in measured] == [1, 2, 3]
     assert {row.status for row in measured} == {TrialStatus.COMPLETED}
     assert {row.learning_rate for row in measured} == {2e-5}
@@ -124,6 +128,6 @@ def test_a_space_names_it_and_real_trials_train_it(run: Run, place: Path) -> Non
     )
     state = state_of(place, "real")
     assert state.is_complete
-    trained = {row.depth: row.trainable_parameters or 0 for row in rows_of(state)}
+    trained = {row.candidate: row.trainable_parameters or 0 for row in rows_of(state)}
     full, head, biases = (trained[read_candidate(label)] for label in ("0", "6", "biases"))
     assert head < biases < full / 100

@@ -60,7 +60,7 @@ def finished(places: StorePaths, store: MlflowStore) -> SearchPaths:
     (started,) = (one for one in records if isinstance(one, SearchStarted))
     spec = make_spec(name="first", search_id=started.search_id, seeds=1, tracking_uri=store.uri)
     measured = tuple(FreezeDepth.of(n) for n in range(3))
-    save_specification(dataclasses.replace(spec, depths=measured, explored=measured), paths)
+    save_specification(dataclasses.replace(spec, candidates=measured, explored=measured), paths)
     return paths
 
 

@@ -72,7 +72,11 @@ def test_an_export_is_answered_without_any_mapping(places: StorePaths, tmp_path:
     assert {row.learning_rate for row in imported.rows} == {3e-5}  # the parameter, not the metric
     (answer,) = answer_rows(imported.rows)
     assert (answer.model, answer.task, answer.metric) == ("bert-base-uncased", "sst2", "accuracy")
-    assert [(p.depth.frozen_layers, p.seeds) for p in answer.points] == [(0, 3), (9, 3), (12, 3)]
+    assert [(p.candidate.frozen_layers, p.seeds) for p in answer.points] == [
+        (0, 3),
+        (9, 3),
+        (12, 3),
+    ]
     assert answer.operating_point is not None
     assert answer.operating_point.fine_tuned_layers == 3
     for line in (

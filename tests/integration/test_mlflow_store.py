@@ -176,7 +176,7 @@ def test_journal_and_store_give_the_same_rows(
     assert (by_seed[3].quality, by_seed[3].epochs_run) == (0.4, 1)
     full = by_seed[0]
     assert (full.quality, full.epochs, full.epochs_run) == (0.8, 3, 3)
-    assert (full.layers, full.depth.label, full.train_size) == (6, "0", None)
+    assert (full.layers, full.candidate.label, full.train_size) == (6, "0", None)
     assert (full.chance, full.train_seconds) == (146 / 277, 12.25)
     assert full.trainable_parameters == 22713216 and full.learning_rate == 3e-05
     assert str(full.comparison) == "weights 53aa51, batch 16" and full.search == "first"

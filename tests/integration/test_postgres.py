@@ -225,7 +225,7 @@ def finished(postgres: Postgres, folder: Path, database: str) -> SearchPaths:
         name="first", search_id=started.search_id, seeds=1, tracking_uri=shown_uri(store.uri)
     )
     measured = tuple(FreezeDepth.of(n) for n in range(3))
-    save_specification(dataclasses.replace(spec, depths=measured, explored=measured), paths)
+    save_specification(dataclasses.replace(spec, candidates=measured, explored=measured), paths)
     return paths
 
 

@@ -51,7 +51,7 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
 ) -> None:
     depths = (FULL_MODEL, DEEP)
     spec = testing.example_spec(
-        depths=depths,
+        candidates=depths,
         explored=depths,
         rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
         tries=5,
@@ -65,7 +65,7 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [trial for trial in known if trial.trial.phase is Phase.EXPLORE]
     for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
-        at_depth = [trial for trial in exploring if trial.trial.depth == depth]
+        at_depth = [trial for trial in exploring if trial.trial.candidate == depth]
         assert [trial.trial.learning_rate for trial in at_depth[5:]] == beyond
         best = [trial for trial in at_depth if trial.trial.learning_rate == best_rate]
         assert [trial.status for trial in best] == [TrialStatus.COMPLETED]
@@ -79,7 +79,7 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
     end = state.trials["explore-N3-lr1e-05-s0"].end
     assert end is not None and end.message.endswith("the pretended quality is nan")
     measured = [trial for trial in known if trial.trial.phase is Phase.MEASURE]
-    assert {(trial.trial.depth, trial.trial.learning_rate) for trial in measured} == {
+    assert {(trial.trial.candidate, trial.trial.learning_rate) for trial in measured} == {
         (FULL_MODEL, 3e-5),
         (DEEP, 1e-4),
     }
@@ -98,7 +98,7 @@ def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) 
 def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: Capacity) -> None:
     depths = (FULL_MODEL, FreezeDepth(2, True), DEEP)
     spec = testing.example_spec(
-        depths=depths,
+        candidates=depths,
         explored=depths,
         rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
         sampler=SamplerName.GP,
@@ -111,9 +111,9 @@ def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: C
     state = searched(spec, places, drifting)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     measured = [trial.trial for trial in known if trial.trial.phase is Phase.MEASURE]
-    assert {trial.depth for trial in measured} == set(depths)
+    assert {trial.candidate for trial in measured} == set(depths)
     for trial in measured:
-        assert abs(math.log2(trial.learning_rate / 4e-5) - trial.depth.rank) < 1
+        assert abs(math.log2(trial.learning_rate / 4e-5) - trial.candidate.rank) < 1
     for depth in depths:
         rates = [one.trial.learning_rate for one in tried(known, depth)]
         assert len(rates) == len(set(rates)) <= 7
@@ -127,7 +127,7 @@ def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
     """Exploring has no time of its own, and its first trial begins after that."""
     monkeypatch.setattr("elsa_tune.searching.tune.searcher.exploring_share", lambda spec: 0.0)
     spec = testing.example_spec(
-        depths=(FULL_MODEL,),
+        candidates=(FULL_MODEL,),
         explored=(FULL_MODEL,),
         rates=RateList(values=(3e-5,)),
         tries=1,
@@ -155,7 +155,7 @@ def test_a_trial_that_diverges_ends_no_worker(
 
     depths = (FULL_MODEL, DEEP)
     spec = testing.example_spec(
-        depths=depths,
+        candidates=depths,
         explored=depths,
         rates=RateList(values=(1e-5, 3e-5)),
         tries=2,
@@ -183,7 +183,7 @@ def test_a_pretended_search_is_answered_and_gone_on_with_as_any_other(
         return quality(depth, learning_rate, seed, epoch)
 
     spec = testing.example_spec(
-        depths=(FULL_MODEL, DEEP),
+        candidates=(FULL_MODEL, DEEP),
         explored=(),
         rates=RateList(values=(3e-5,)),
         tries=0,

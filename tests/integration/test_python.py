@@ -130,7 +130,7 @@ def test_the_guides_pretended_search_is_recorded_as_any_other(
     exec(lines, names)
     statuses = {trial.status for trial in names["record"].trials.values()}
     assert TrialStatus.COMPLETED in statuses
-    assert [point.depth.frozen_layers for point in elsa_tune.curve("pretended")[0].points] == [
+    assert [point.candidate.frozen_layers for point in elsa_tune.curve("pretended")[0].points] == [
         0,
         3,
         6,

@@ -45,7 +45,7 @@ class Ends(Strategy):
         return Outline(candidates=candidates, explored=candidates[-1:], seeds=1)
 
     def next(self, findings: Findings) -> Step:
-        last = self.spec.depths[-1]
+        last = self.spec.candidates[-1]
         decision = None
         if "aim" not in findings.decisions:
             decision = Decision(what="aim", value=last.key)
@@ -60,7 +60,7 @@ class Ends(Strategy):
         return Step(why="both ends are known")
 
     def may_leave_out(self, candidate: Candidate) -> bool:
-        return candidate not in (REFERENCE, self.spec.depths[-1])
+        return candidate not in (REFERENCE, self.spec.candidates[-1])
 
     def planned_seeds(self, candidate: Candidate, known: object) -> int:
         return 0 if self.may_leave_out(candidate) else self.spec.seeds
@@ -84,16 +84,16 @@ def test_a_registered_strategy_carries_out_a_search(
         strategy="ends", asha=Asha(), seeds=2, resources=ray.resources(ray.largest_cpus, 0)
     )
     state = testing.search(spec, quality, places.working_directory)
-    assert state.is_complete and state.decisions["aim"] == spec.depths[-1].key
+    assert state.is_complete and state.decisions["aim"] == spec.candidates[-1].key
     assert {trial.status for trial in state.planned_trials} <= {
         TrialStatus.COMPLETED,
         TrialStatus.STOPPED_EARLY,
     }
     rows = rows_of(state)
-    measured = [row.depth.key for row in rows if row.phase is Phase.MEASURE]
+    measured = [row.candidate.key for row in rows if row.phase is Phase.MEASURE]
     assert measured == ["N0", "N0", "N6", "N6"]
     [answer] = answer_rows(rows)
-    assert [point.depth.key for point in answer.measured] == ["N0", "N6"]
+    assert [point.candidate.key for point in answer.measured] == ["N0", "N6"]
     said = capfd.readouterr().err
     assert "measuring: aim" in said and said.index("N0 comes next") < said.index("N6 comes next")
     plan = Plan.of(spec, SearchPaths(places.storage, spec.name), state)

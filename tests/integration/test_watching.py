@@ -60,7 +60,7 @@ def searched(
 ) -> list[TrialStatus]:
     """How two trials, one after the other, ended in a search."""
     spec = testing.example_spec(
-        depths=(FULL_MODEL,),
+        candidates=(FULL_MODEL,),
         explored=(),
         rates=RateList(values=(3e-5,)),
         tries=0,

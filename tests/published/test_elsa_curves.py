@@ -74,7 +74,7 @@ def test_who_decides_the_joint_answers(answers: dict[tuple[str, str], Answer]) -
 
 def test_what_nine_frozen_layers_keep_on_mrpc(answers: dict[tuple[str, str], Answer]) -> None:
     answer = answers["bert_base", "mrpc"]
-    (nine,) = [point for point in answer.points if point.depth.frozen_layers == 9]
+    (nine,) = [point for point in answer.points if point.candidate.frozen_layers == 9]
     assert nine.retention == pytest.approx(0.946, abs=5e-4)
     assert nine.corrected_retention == pytest.approx(0.46, abs=5e-3)
     assert "81.5 of 90.3" in answer.sentence and "all 12 layers" in answer.sentence

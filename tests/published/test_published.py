@@ -41,7 +41,7 @@ def test_nothing_is_missing() -> None:
 def test_every_value_is_possible() -> None:
     for row in PRINTED:
         assert row.layers == LAYERS[row.model]
-        row.depth.check(row.layers)
+        row.candidate.check(row.layers)
         assert row.quality is not None and 0 <= row.quality <= 1
         assert abs(row.quality / PRINTED_STEP - round(row.quality / PRINTED_STEP)) < 1e-6
         is_blog = str(row.comparison) == Study.LOW_RESOURCE.source
@@ -68,7 +68,7 @@ def test_the_paper_tables_are_what_was_printed(shared: Path) -> None:
             row.model,
             row.task,
             row.layers,
-            row.depth.frozen_layers,
+            row.candidate.frozen_layers,
             row.metric,
             round((row.quality or 0.0) * 1000),
         )
@@ -90,7 +90,7 @@ def test_the_blog_tables_are_what_was_printed(name: str, shared: Path) -> None:
         for cells in lines(shared / "published" / f"low_resource_{name}.csv")
     ]
     packaged = [
-        (row.train_size, row.depth.label, row.quality, row.std)
+        (row.train_size, row.candidate.label, row.quality, row.std)
         for row in printed_rows(Study.LOW_RESOURCE)
         if row.task == task
     ]
@@ -99,7 +99,7 @@ def test_the_blog_tables_are_what_was_printed(name: str, shared: Path) -> None:
 
 def test_the_rows_are_those_that_a_table_would_give(shared: Path) -> None:
     def facts(row: ResultRow) -> tuple[object, ...]:
-        return (row.model, row.task, row.layers, row.depth, row.metric, row.quality, row.runs)
+        return (row.model, row.task, row.layers, row.candidate, row.metric, row.quality, row.runs)
 
     read = import_results(shared / "published" / "elsa_paper_curves.csv").rows
     rows = [row for row in published_rows() if row.train_size is None]

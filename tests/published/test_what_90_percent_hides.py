@@ -24,7 +24,7 @@ def test_the_numbers_in_its_sentences(
     page: str, model: str, task: str, frozen_layers: int, raw: str, corrected: str
 ) -> None:
     (answer,) = [a for a in paper_answers() if (a.model, a.task) == (model, task)]
-    (point,) = [p for p in answer.points if p.depth.frozen_layers == frozen_layers]
+    (point,) = [p for p in answer.points if p.candidate.frozen_layers == frozen_layers]
     assert f"{percent(point.retention)} %" == raw
     assert f"{percent(point.corrected_retention)} %" == corrected
     assert raw in page and corrected in page

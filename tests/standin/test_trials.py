@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.trial import EpochResult, Pooling, Precision, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, TrialSpec
 from elsa_tune.training import loop, machine
 from elsa_tune.training.bundled import Bundle, alone, read_members
 from elsa_tune.training.forward import equality
@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> ModelSpec:
     return tiny_bert(tmp_path / "bert")
 
 
-def on(device: str, trial: TrialSpec, data: Any) -> list[EpochResult]:
+def on(device: str, trial: TrialSpec, data: Any) -> list[EvaluationResult]:
     return list(train(trial, data, device=device))
 
 

@@ -25,7 +25,7 @@ def searched(search: str = "first", **changes: str) -> list[ResultRow]:
         trainable_parameters=5_000_000,
         **changes,
     )
-    for depth in sorted({one.depth for one in rows}):
+    for depth in sorted({one.candidate for one in rows}):
         for rate, status in ((3e-5, TrialStatus.COMPLETED), (1e-5, TrialStatus.STOPPED_EARLY)):
             rows.append(
                 row(

@@ -30,7 +30,7 @@ def row(frozen: int | Candidate, quality: float | None, **changes: Any) -> Resul
         "model": "minilm",
         "task": "rte",
         "layers": 6,
-        "depth": FreezeDepth(frozen, frozen > 0) if isinstance(frozen, int) else frozen,
+        "candidate": FreezeDepth(frozen, frozen > 0) if isinstance(frozen, int) else frozen,
         "quality": quality,
         "status": TrialStatus.COMPLETED,
         "phase": Phase.MEASURE,

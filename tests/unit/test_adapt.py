@@ -58,7 +58,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> ModelSpec:
 
 
 def trial_of(model: ModelSpec, candidate: Candidate, **changes: Any) -> TrialSpec:
-    return dataclasses.replace(make_trial(model, **changes), depth=candidate)  # type: ignore[arg-type]
+    return dataclasses.replace(make_trial(model, **changes), candidate=candidate)  # type: ignore[arg-type]
 
 
 def by_a_plain_loop(trial: TrialSpec, data: TaskData, trained: set[str]) -> list[float]:

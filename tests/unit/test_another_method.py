@@ -45,7 +45,9 @@ def curve_with(biases: Candidate, quality: float) -> list[ResultRow]:
 
 def few(biases: Candidate) -> list[ResultRow]:
     """A curve of which everything keeps 90 %, the biases too, so that they are certified."""
-    return [row for row in curve_with(biases, 0.88) if row.depth.label in ("0", "3", biases.label)]
+    return [
+        row for row in curve_with(biases, 0.88) if row.candidate.label in ("0", "3", biases.label)
+    ]
 
 
 def answered(rows: list[ResultRow]) -> Answer:
@@ -61,11 +63,11 @@ def printed(answer: Answer) -> str:
 
 def test_the_cheapest_candidate_that_passes_is_the_answer(biases: Candidate) -> None:
     answer = answered(few(biases))
-    assert answer.operating_point is not None and answer.operating_point.depth == biases
+    assert answer.operating_point is not None and answer.operating_point.candidate == biases
     assert answer.operating_point.fine_tuned_layers is None
-    assert answer.certified is not None and answer.certified.depth == biases
+    assert answer.certified is not None and answer.certified.candidate == biases
     assert answer.recommendation.point is not None
-    assert answer.recommendation.point.depth == biases
+    assert answer.recommendation.point.candidate == biases
     assert answer.sentence.startswith("The biases at 1e-3 keep 97.8 % of the full model's accuracy")
     assert answer.first_lines.headline.startswith("Fine-tune the biases at learning rate 1e-3")
     assert "Certified at 95 %, at the rates found: the biases, and" in answer.certainty
@@ -75,17 +77,17 @@ def test_the_cheapest_candidate_that_passes_is_the_answer(biases: Candidate) -> 
 def test_where_it_fails_the_answer_is_a_depth_and_it_is_what_fewer_costs(biases: Candidate) -> None:
     alone, beside = answered(falling_curve()), answered(curve_with(biases, 0.61))
     assert alone.operating_point is not None and beside.operating_point is not None
-    assert beside.operating_point.depth == alone.operating_point.depth
+    assert beside.operating_point.candidate == alone.operating_point.candidate
     assert beside.failing_above == alone.failing_above
-    assert [point.depth for point in beside.points][-1] == biases
+    assert [point.candidate for point in beside.points][-1] == biases
     assert "the biases" in printed(beside)
 
 
 def test_what_may_be_the_true_answer_is_told_by_number_and_by_name(biases: Candidate) -> None:
     answer = answered(curve_with(biases, 0.81))
-    assert answer.plausible_depths is not None and biases in answer.plausible_depths
+    assert answer.plausible_candidates is not None and biases in answer.plausible_candidates
     assert answer.plausible == tuple(
-        depth.fine_tuned_layers(6) for depth in answer.plausible_depths if depth != biases
+        depth.fine_tuned_layers(6) for depth in answer.plausible_candidates if depth != biases
     )
     told = answer_object(answer)
     assert told["plausible_fine_tuned_layers"] == list(answer.plausible)
@@ -129,7 +131,7 @@ def test_a_table_may_have_candidates_alone(biases: Candidate, tmp_path: Path) ->
     path = tmp_path / "trials.csv"
     lines = ["model,task,layers,candidate,quality,seed", "m,t,6,0,0.9,1", "m,t,6,biases,0.8,1"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert [one.depth.label for one in import_results(path).rows] == ["0", biases.label]
+    assert [one.candidate.label for one in import_results(path).rows] == ["0", biases.label]
     path.write_text("\n".join([*lines, "m,t,6,prefixes,0.8,1"]) + "\n", encoding="utf-8")
     with pytest.raises(ResultsError, match=r"line 4: .*prefixes.*'biases'"):
         import_results(path)
@@ -170,7 +172,7 @@ def test_it_stands_between_the_depths_beside_it_by_rank(biases: Candidate) -> No
 def test_what_is_recommended_is_exported_and_a_number_asks_for_a_depth(biases: Candidate) -> None:
     answers = [answered(few(biases))]
     chosen = choose(answers)
-    assert chosen.point.depth == biases and "the biases (" in chosen.in_words
+    assert chosen.point.candidate == biases and "the biases (" in chosen.in_words
     assert choose(answers, 3).point.fine_tuned_layers == 3
     with pytest.raises(UsageError, match=r"measured: 6, 3$"):
         choose(answers, 5)

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
-from elsa_tune.searching.board import Board, counts_of, depth_lines
+from elsa_tune.searching.board import Board, candidate_lines, counts_of
 from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
@@ -200,23 +200,23 @@ def test_a_total_that_may_grow_is_a_range() -> None:
     )
     # The full model's first look at least; at most every depth's second one.
     assert trial_range(hunt, known) == (10 + 2, 10 + 3 + 4 * 8)
-    lines = depth_lines(hunt, known)
+    lines = candidate_lines(hunt, known)
     told = counts_of(lines, trial_range(hunt, known))[1]
     assert told.startswith("9 of 12 to 45 trials: ") and told.endswith("up to 18 waiting")
 
 
 def test_every_trial_is_counted_once_and_the_counts_add_up() -> None:
     spec, known = made_up(0.0)
-    lines = depth_lines(spec, known)
+    lines = candidate_lines(spec, known)
     assert counts_of(lines) == ("9/20", COUNTED)
     for line in lines:
-        here = [one for one in known if one.trial.depth == line.depth]
-        planned = planned_trials(spec, here, line.depth)
+        here = [one for one in known if one.trial.candidate == line.candidate]
+        planned = planned_trials(spec, here, line.candidate)
         assert line.counts.total() == planned
 
 
 def test_a_trial_that_failed_or_diverged_has_ended_and_one_that_was_interrupted_waits() -> None:
-    spec = make_spec(depths=(FULL_MODEL,), explored=(FULL_MODEL,), seeds=1)
+    spec = make_spec(candidates=(FULL_MODEL,), explored=(FULL_MODEL,), seeds=1)
     known = [
         KnownTrial(trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=())
         for phase, rate, status in (
@@ -225,7 +225,7 @@ def test_a_trial_that_failed_or_diverged_has_ended_and_one_that_was_interrupted_
             (Phase.MEASURE, 3e-5, TrialStatus.INTERRUPTED),
         )
     ]
-    assert counts_of(depth_lines(spec, known))[1] == "2/3 trials: 2 failed, 1 waiting"
+    assert counts_of(candidate_lines(spec, known))[1] == "2/3 trials: 2 failed, 1 waiting"
 
 
 def headings(width: int) -> list[str]:

@@ -34,7 +34,7 @@ def step(frozen: int, low: float, high: float, lower: float | None = None) -> St
 
 
 def unknown(frozen: int) -> Step:
-    return CurvePoint(depth=FreezeDepth.of(frozen), fine_tuned_layers=6 - frozen), None
+    return CurvePoint(candidate=FreezeDepth.of(frozen), fine_tuned_layers=6 - frozen), None
 
 
 FULL = step(0, 0.04, 0.06)
@@ -44,7 +44,7 @@ def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interv
     """The full model and the steps, as they are tested."""
     every = [FULL, *steps]
     return [point for point, _ in every], {
-        point.depth: contrast for point, contrast in every if contrast is not None
+        point.candidate: contrast for point, contrast in every if contrast is not None
     }
 
 

@@ -17,7 +17,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
 from elsa_tune.analysis.statistics.uncertainty import (
-    DepthRuns,
+    CandidateRuns,
     Learnt,
     Spread,
     Uncertainty,
@@ -39,7 +39,7 @@ def only_curve(rows: list[ResultRow]) -> FreezeCurve:
 
 def at(curve: FreezeCurve, frozen: int) -> CurvePoint:
     depth = FreezeDepth(frozen, frozen > 0)
-    return next(point for point in curve.points if point.depth == depth)
+    return next(point for point in curve.points if point.candidate == depth)
 
 
 def test_mean_std_and_retention_of_each_depth() -> None:
@@ -85,7 +85,7 @@ def test_a_depth_that_was_only_explored_has_no_quality() -> None:
     assert (found.quality, found.learning_rate, found.explored) == (None, None, 1)
     assert (found.seeds, found.failed_seeds, found.rates, found.qualities) == (0, 0, 0, ())
     assert found.retention is None
-    assert [point.depth for point in curve.measured] == [FULL_MODEL]
+    assert [point.candidate for point in curve.measured] == [FULL_MODEL]
 
 
 def test_a_diverged_seed_counts_as_chance_and_a_collapsed_one_as_it_is() -> None:
@@ -185,7 +185,7 @@ def test_std_is_unknown_for_one_run_and_for_means_without_std() -> None:
 def test_embeddings_only_is_in_the_curve_but_is_no_reference_and_not_the_best() -> None:
     rows = [*seeds(EMBEDDINGS_ONLY, [0.95, 0.97]), *seeds(0, [0.9, 0.9]), *seeds(6, [0.6, 0.6])]
     curve = only_curve(rows)
-    assert [point.depth for point in curve.points] == [
+    assert [point.candidate for point in curve.points] == [
         FULL_MODEL,
         EMBEDDINGS_ONLY,
         FreezeDepth(6, True),
@@ -392,7 +392,7 @@ def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     assert of_means(examples=64, metric="f1") is Learnt.YES
     # What was resampled goes before it.
     (curve,) = freeze_curves([row(0, 0.6, runs=3, std=0.0, seed=None, examples=64)])
-    draws = ExampleDraws(depths={FULL_MODEL: np.zeros(9)}, chance=np.zeros(9))
-    runs = DepthRuns(depth=FULL_MODEL, qualities=(0.6,) * 3, failed=(False,) * 3)
+    draws = ExampleDraws(candidates={FULL_MODEL: np.zeros(9)}, chance=np.zeros(9))
+    runs = CandidateRuns(candidate=FULL_MODEL, qualities=(0.6,) * 3, failed=(False,) * 3)
     known = Uncertainty(runs={FULL_MODEL: runs}, examples=draws)
     assert verdict_on(replace(curve, uncertainty=known)) is Learnt.YES

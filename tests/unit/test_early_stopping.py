@@ -13,7 +13,7 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.utils.object_cache import _ObjectCache
 
-from elsa_tune.searching.tune.asha import PerDepthAsha
+from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import Phase, TrialSpec
@@ -30,14 +30,14 @@ def make_trial(identifier: str, depth: str, phase: str = "explore") -> Any:
     return SimpleNamespace(trial_id=identifier, config={"trial": trial_spec(depth, phase)})
 
 
-def report(scheduler: PerDepthAsha, trial: Any, evaluation: int, quality: float) -> str:
+def report(scheduler: PerCandidateAsha, trial: Any, evaluation: int, quality: float) -> str:
     controller: Any = None
     return scheduler.on_trial_result(
         controller, trial, {"evaluation": evaluation, "quality": quality}
     )
 
 
-def add(scheduler: PerDepthAsha, identifier: str, depth: str) -> Any:
+def add(scheduler: PerCandidateAsha, identifier: str, depth: str) -> Any:
     trial = make_trial(identifier, depth)
     controller: Any = None
     scheduler.on_trial_add(controller, trial)
@@ -45,7 +45,7 @@ def add(scheduler: PerDepthAsha, identifier: str, depth: str) -> Any:
 
 
 def test_a_measuring_trial_is_never_stopped() -> None:
-    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), 4)
+    scheduler = PerCandidateAsha(Asha(grace=1, reduction_factor=2), 4)
     report(scheduler, add(scheduler, "good", "0"), 1, 0.9)
     measuring = make_trial("measuring", "0", "measure")
     controller: Any = None
@@ -55,7 +55,7 @@ def test_a_measuring_trial_is_never_stopped() -> None:
 
 
 def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:
-    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    scheduler = PerCandidateAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
     for number in range(4):
         full = add(scheduler, f"full{number}", "0")
         assert report(scheduler, full, 1, 0.9) == CONTINUE
@@ -68,8 +68,8 @@ def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:
 
 
 def test_a_trial_close_to_the_best_of_its_rung_goes_on_also_after_a_restart() -> None:
-    def asha() -> PerDepthAsha:
-        return PerDepthAsha(Asha(grace=1, reduction_factor=2, margin=0.01), evaluations=4)
+    def asha() -> PerCandidateAsha:
+        return PerCandidateAsha(Asha(grace=1, reduction_factor=2, margin=0.01), evaluations=4)
 
     before, after = asha(), asha()
     report(before, add(before, "a", "3"), 1, 0.7)
@@ -84,7 +84,7 @@ def test_a_trial_close_to_the_best_of_its_rung_goes_on_also_after_a_restart() ->
 
 
 def test_the_last_planned_evaluation_stops_nothing() -> None:
-    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=2)
+    scheduler = PerCandidateAsha(Asha(grace=1, reduction_factor=2), evaluations=2)
     good, bad = add(scheduler, "a", "3"), add(scheduler, "b", "3")
     report(scheduler, good, 1, 0.6)
     report(scheduler, bad, 1, 0.6)
@@ -94,8 +94,8 @@ def test_the_last_planned_evaluation_stops_nothing() -> None:
 
 
 def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
-    def asha() -> PerDepthAsha:
-        return PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    def asha() -> PerCandidateAsha:
+        return PerCandidateAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
 
     before, after = asha(), asha()
     first = add(before, "a", "3")
@@ -113,7 +113,7 @@ def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
 
 
 def test_the_named_metric_decides_also_in_a_replay() -> None:
-    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), 4, "holdout_quality")
+    scheduler = PerCandidateAsha(Asha(grace=1, reduction_factor=2), 4, "holdout_quality")
     scheduler.replay(trial_spec("3"), (0.7, 0.8))
     controller: Any = None
     result = {"evaluation": 1, "quality": 0.9, "holdout_quality": 0.6}
@@ -125,13 +125,13 @@ def test_the_named_metric_decides_also_in_a_replay() -> None:
 @pytest.mark.parametrize(
     "scheduler",
     [
-        PerDepthAsha(None, evaluations=3),
-        PerDepthAsha(Asha(grace=4), evaluations=3),
-        PerDepthAsha(Asha(), evaluations=3, exempt=(FULL_MODEL,)),
+        PerCandidateAsha(None, evaluations=3),
+        PerCandidateAsha(Asha(grace=4), evaluations=3),
+        PerCandidateAsha(Asha(), evaluations=3, exempt=(FULL_MODEL,)),
     ],
     ids=["off", "grace for the whole trial", "trials that cost too little"],
 )
-def test_where_nothing_is_stopped(scheduler: PerDepthAsha) -> None:
+def test_where_nothing_is_stopped(scheduler: PerCandidateAsha) -> None:
     for number, quality in enumerate((0.9, 0.1, 0.0)):
         assert report(scheduler, add(scheduler, str(number), "0"), 1, quality) == CONTINUE
 
@@ -142,7 +142,7 @@ def test_workers_that_wait_are_kept() -> None:
     kept, share = [], tune.PlacementGroupFactory([{"CPU": 1}])
     for keeps in (True, False):
         idle: Any = _ObjectCache(may_keep_one=True)
-        scheduler = PerDepthAsha(None, 2, keeps_workers=keeps)
+        scheduler = PerCandidateAsha(None, 2, keeps_workers=keeps)
         for number in range(2):
             trial = make_trial(str(number), "0")
             trial.placement_group_factory = share

@@ -116,10 +116,10 @@ def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) ->
     known = list(known)
     while slots := strategy_of(spec).slots(known):
         slot = slots[0]
-        rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
-        trial = spec.trial(Phase.EXPLORE, slot.depth, rate, spec.seed)
+        rate = slot.learning_rate or propose(spec, slot.candidate, tried(known, slot.candidate))
+        trial = spec.trial(Phase.EXPLORE, slot.candidate, rate, spec.seed)
         known = [one for one in known if one.trial.key != trial.key]
-        known.append(ended(trial, score(slot.depth, trial.learning_rate)))
+        known.append(ended(trial, score(slot.candidate, trial.learning_rate)))
         assert len(known) < 200
     return known
 
@@ -131,7 +131,7 @@ def ended(trial: TrialSpec, score: float | TrialStatus) -> KnownTrial:
 
 
 def rates_of(known: Iterable[KnownTrial], depth: FreezeDepth) -> list[float]:
-    return [one.trial.learning_rate for one in known if one.trial.depth == depth]
+    return [one.trial.learning_rate for one in known if one.trial.candidate == depth]
 
 
 def deeper_wants_more(depth: FreezeDepth, rate: float) -> float:
@@ -201,7 +201,7 @@ def test_a_depths_own_budget_is_a_limit() -> None:
 
 
 def test_one_depth_and_a_full_model_that_learns_nothing() -> None:
-    alone = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,))
+    alone = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,))
     assert rates_of(explore(alone, lambda depth, rate: 0.5), FULL_MODEL)[3:] == [1e-4]
     known = explore(spec_of(), lambda depth, rate: 0.5)
     # Where the full model learns nothing no depth is followed up.
@@ -215,7 +215,7 @@ def test_a_full_model_that_collapses_at_its_first_rates_goes_down(
     def score(depth: FreezeDepth, rate: float) -> float | TrialStatus:
         return 0.8 if rate < 1.5e-5 else above
 
-    spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,), tries=2)
+    spec = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,), tries=2)
     known = explore(spec, score)
     assert rates_of(known, FULL_MODEL) == [5e-5, 2e-5, 1e-5, 5e-6]
     assert strategy_of(spec).best_rates(known) == {FULL_MODEL: 5e-6}
@@ -228,11 +228,11 @@ def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     known = explore(spec_of(extend=None), deeper_wants_more)
     running = KnownTrial(trial=known[2].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[2] else one for one in known]
-    assert running.trial.depth == DEPTHS[2]
-    assert [slot.depth for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[1]]
+    assert running.trial.candidate == DEPTHS[2]
+    assert [slot.candidate for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[1]]
     running = KnownTrial(trial=known[1].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[1] else one for one in known]
-    assert [slot.depth for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[2]]
+    assert [slot.candidate for slot in strategy_of(spec).slots(waiting)] == [DEPTHS[2]]
     assert planned_trials(spec, known, DEPTHS[2]) == 5
     assert planned_trials(spec_of(explored=DEPTHS[:1]), known[:1], DEPTHS[2]) == 2
 
@@ -333,7 +333,7 @@ def exploring(
 
 def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
     spec = spec_of(
-        depths=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateRange(low=1e-5, high=5e-5)
+        candidates=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateRange(low=1e-5, high=5e-5)
     )
     known: list[KnownTrial] = []
     searcher = exploring(spec, lambda: known)
@@ -351,7 +351,7 @@ def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
 
 
 def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> None:
-    spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateList(values=(3e-5,)))
+    spec = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateList(values=(3e-5,)))
     known: list[KnownTrial] = []
     for fails in (False, True):
         known.clear()
@@ -373,7 +373,7 @@ def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> N
 def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> None:
     spec = spec_of(
         extend=None,
-        depths=DEPTHS[:1],
+        candidates=DEPTHS[:1],
         explored=DEPTHS[:1],
         rates=RateList(values=(1e-5, 2e-5)),
         tries=2,
@@ -401,7 +401,7 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
 
 def test_a_resumed_search_begins_with_a_trial_and_probes_after_it() -> None:
     depths = DEPTHS[:1]
-    spec = spec_of(depths=depths, explored=depths, rates=RateList(values=(3e-5,)), seeds=2)
+    spec = spec_of(candidates=depths, explored=depths, rates=RateList(values=(3e-5,)), seeds=2)
     earlier = ended(spec.trial(Phase.MEASURE, depths[0], 3e-5, 1), 0.8)
     known = [earlier]
     searcher = searching(spec, lambda: known, {depths[0]: 3e-5})
@@ -414,7 +414,7 @@ def test_a_resumed_search_begins_with_a_trial_and_probes_after_it() -> None:
 
 
 def test_what_failed_at_a_measured_depth_is_tried_again_and_changes_no_rate() -> None:
-    spec = spec_of(depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateList(values=(1e-5, 2e-5)))
+    spec = spec_of(candidates=DEPTHS[:1], explored=DEPTHS[:1], rates=RateList(values=(1e-5, 2e-5)))
     rates = {DEPTHS[0]: 1e-5}
     seeds = [spec.trial(Phase.MEASURE, DEPTHS[0], 1e-5, seed) for seed in spec.measuring_seeds]
     failed = spec.trial(Phase.EXPLORE, DEPTHS[0], 2e-5, 0)
@@ -438,7 +438,7 @@ def test_decided_depths_explore_no_more() -> None:
     rates = dict.fromkeys(DEPTHS[:2], 2e-5)
     searcher = exploring(spec_of(), lambda: [], rates)
     given = [searcher.suggest(str(number)) for number in range(4)]
-    assert [one and one[TRIAL].depth.label for one in given] == ["6", "6", "6", None]
+    assert [one and one[TRIAL].candidate.label for one in given] == ["6", "6", "6", None]
 
 
 def whole_search(
@@ -464,13 +464,13 @@ def whole_search(
             return begun, list(known.values())
         name = order.choice(sorted(running))
         trial = running.pop(name)
-        known[trial.key] = ended(trial, score(trial.depth, trial.learning_rate))
+        known[trial.key] = ended(trial, score(trial.candidate, trial.learning_rate))
         searcher.on_trial_complete(name)
 
 
 def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measuring() -> None:
     spec = spec_of(
-        depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateRange(low=1e-5, high=5e-5), seeds=2
+        candidates=DEPTHS[:1], explored=DEPTHS[:1], rates=RateRange(low=1e-5, high=5e-5), seeds=2
     )
     known: dict[str, KnownTrial] = {}
     now = 0.0
@@ -511,7 +511,7 @@ def test_a_rate_that_a_depth_is_measured_at_is_never_overtaken(seed: int) -> Non
     begun, known = whole_search(spec, score, workers=1 + seed % 4, order=order)
     measured = [trial for trial in begun if trial.phase is Phase.MEASURE]
     best = strategy_of(spec).best_rates(known)
-    assert {(one.depth, one.learning_rate) for one in measured} == set(best.items())
+    assert {(one.candidate, one.learning_rate) for one in measured} == set(best.items())
     assert len({one.key for one in begun}) == len(begun)
     assert len(measured) == 2 * len(best)
 
@@ -540,4 +540,4 @@ def test_what_failed_for_good_does_not_hold_up_measuring() -> None:
 
     spec = spec_of(extend=None, seeds=1)
     begun, _ = whole_search(spec, broken, 2, random.Random(0))
-    assert {one.depth for one in begun if one.phase is Phase.MEASURE} == set(DEPTHS)
+    assert {one.candidate for one in begun if one.phase is Phase.MEASURE} == set(DEPTHS)

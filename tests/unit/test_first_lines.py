@@ -15,7 +15,7 @@ from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.trial import Phase
-from elsa_tune.words import depths_text, last_of_layers, rate_text
+from elsa_tune.words import candidates_text, last_of_layers, rate_text
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 CLOSE = [-0.002, 0.0, 0.002]
@@ -67,7 +67,7 @@ def test_certified_above_chance_comes_first() -> None:
 def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
     answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
     assert answer.corrected_certified is not None
-    assert answer.corrected_certified.depth.is_full_model
+    assert answer.corrected_certified.candidate.is_full_model
     assert answer.recommendation.basis is Basis.RAW_CERTIFIED
     assert line(answer, "How sure").startswith(
         "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
@@ -96,7 +96,7 @@ def test_without_a_certificate_the_reason_is_said() -> None:
 
 def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing() -> None:
     answer = only(curve({0: 0.66, 3: 0.61, 6: 0.52}))
-    assert answer.operating_point is not None and not answer.operating_point.depth.is_full_model
+    assert answer.operating_point is not None and not answer.operating_point.candidate.is_full_model
     assert answer.recommendation.basis is Basis.FULL_MODEL
     assert answer.first_lines.headline.startswith("Fine-tune all 6 layers at learning rate 3e-5: ")
     assert line(answer, "Saves") == "nothing."
@@ -260,7 +260,7 @@ def test_rates_and_depths_in_words() -> None:
     assert last_of_layers(2, 6) == "the last 2 of 6 layers"
     assert last_of_layers(6, 6) == "all 6 layers"
     assert last_of_layers(0, 6) == "the head alone"
-    depths = [row(n, 0.5).depth for n in (0, EMBEDDINGS_ONLY, 2, 4, 6)]
+    depths = [row(n, 0.5).candidate for n in (0, EMBEDDINGS_ONLY, 2, 4, 6)]
     told = "the full model, embeddings-only, the last 4 and 2 layers and the head alone"
-    assert depths_text(depths, 6) == told
-    assert depths_text(depths[3:4], 5) == "the last layer"
+    assert candidates_text(depths, 6) == told
+    assert candidates_text(depths[3:4], 5) == "the last layer"

@@ -18,7 +18,7 @@ import torch
 
 from elsa_tune.errors import RunError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.trial import EpochResult, Precision, PrefixCache, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.forward import runner
@@ -50,11 +50,11 @@ def model(tmp_path: Path) -> ModelSpec:
     return tiny_bert(tmp_path / "bert")
 
 
-def run(trial: TrialSpec, data: TaskData | None = None) -> list[EpochResult]:
+def run(trial: TrialSpec, data: TaskData | None = None) -> list[EvaluationResult]:
     return list(train(trial, data or data_for("bert"), device=DEVICE))
 
 
-def losses(results: list[EpochResult]) -> list[tuple[str, str]]:
+def losses(results: list[EvaluationResult]) -> list[tuple[str, str]]:
     return [(r.train_loss.hex(), r.eval_loss.hex()) for r in results]
 
 

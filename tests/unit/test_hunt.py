@@ -122,7 +122,7 @@ class Drawn:
                 running.append((f"{number}-{len(running)}", config[TRIAL]))
                 # Recorded as a trial begins, as `SearchRecord.begin` does it.
                 begun = config[TRIAL]
-                self.looks[begun.key] = Hunt(self.spec).looks(begun.depth, self.decisions)
+                self.looks[begun.key] = Hunt(self.spec).looks(begun.candidate, self.decisions)
             if not running:
                 break
             name, trial = running.pop(order % len(running))
@@ -132,11 +132,11 @@ class Drawn:
         return keys
 
     def end(self, trial: TrialSpec) -> None:
-        seed = [trial.seed, trial.depth.frozen_layers, round(1e7 * trial.learning_rate)]
+        seed = [trial.seed, trial.candidate.frozen_layers, round(1e7 * trial.learning_rate)]
         draw = np.random.default_rng([*seed, trial.phase is Phase.MEASURE])
         # The best rate is 3e-5 everywhere.
         loss = 0.02 * abs(np.log2(trial.learning_rate / 3e-5))
-        quality = self.qualities[trial.depth.frozen_layers] - loss + draw.normal(0, self.spread)
+        quality = self.qualities[trial.candidate.frozen_layers] - loss + draw.normal(0, self.spread)
         wrong = np.argsort(self.difficulty + draw.normal(0, 0.1, EXAMPLES))
         answered = self.labels.copy()
         answered[wrong[: round((1 - quality) * EXAMPLES)]] ^= 1
@@ -151,7 +151,7 @@ class Drawn:
             model="minilm",
             task="drawn",
             layers=self.spec.layers,
-            depth=trial.depth,
+            candidate=trial.candidate,
             quality=quality,
             status=TrialStatus.COMPLETED,
             phase=Phase.MEASURE,
@@ -172,7 +172,7 @@ class Drawn:
 
     def measured(self) -> dict[int, int]:
         """Seeds by frozen layers."""
-        depths = [row.depth.frozen_layers for row in self.rows.values()]
+        depths = [row.candidate.frozen_layers for row in self.rows.values()]
         return {depth: depths.count(depth) for depth in sorted(set(depths))}
 
 
@@ -200,7 +200,7 @@ def test_exploring_the_first_deep_depth_decides_how_much_of_the_ladder_is_tested
     one = Drawn(spec(tmp_path), {**CLEAR, 9: quality}, 0.0)
     keys = one.run()
     assert one.ladder == ladder and set(one.measured()) & {6, 7, 8} == set(ladder)
-    looks = [row.looks for row in one.rows.values() if row.depth == FreezeDepth.of(first)]
+    looks = [row.looks for row in one.rows.values() if row.candidate == FreezeDepth.of(first)]
     assert {one.after for one in looks if one} == {"N0"}
     # What is tested is decided before any of it is measured, and paid for.
     assert {row.looks.error for row in one.rows.values() if row.looks} == {0.045}
@@ -213,7 +213,7 @@ def test_the_ladder_is_decided_by_the_runs_at_the_rates_that_were_chosen(tmp_pat
     one = Drawn(spec(tmp_path), {**CLEAR, 9: 0.82}, 0.0)
     one.run()
     known, deep = list(one.known.values()), FreezeDepth.of(9)
-    tried = {k.trial.learning_rate for k in known if k.trial.depth == deep} - {one.rates[deep]}
+    tried = {k.trial.learning_rate for k in known if k.trial.candidate == deep} - {one.rates[deep]}
     assert one.ladder == [8] and tried
     poor = {**one.rates, deep: max(tried)}
     one.decisions = {}
@@ -238,7 +238,7 @@ def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: P
     assert one.measured() == {0: 1}
     assert one.answer().operating_point is None
     # Nor is anything explored, and what was not come to is not missing.
-    assert {known.trial.depth.frozen_layers for known in one.known.values()} == {0}
+    assert {known.trial.candidate.frozen_layers for known in one.known.values()} == {0}
 
 
 def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_same(
@@ -247,7 +247,7 @@ def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_s
     class Late(Drawn):
         def end(self, trial: TrialSpec) -> None:
             quality = self.qualities[0]
-            explores = trial.phase is Phase.EXPLORE and trial.depth.is_full_model
+            explores = trial.phase is Phase.EXPLORE and trial.candidate.is_full_model
             self.qualities = {**self.qualities, 0: 0.5 if explores else quality}
             super().end(trial)
             self.qualities = {**self.qualities, 0: quality}
@@ -268,7 +268,7 @@ def test_a_full_model_that_fails_only_when_it_is_measured_ends_the_hunt(
     class Lucky(Drawn):
         def end(self, trial: TrialSpec) -> None:
             super().end(trial)
-            if trial.depth.is_full_model and trial.phase is Phase.MEASURE:
+            if trial.candidate.is_full_model and trial.phase is Phase.MEASURE:
                 status = TrialStatus.COMPLETED if quality else TrialStatus.FAILED
                 found = {"status": status, "quality": quality}
                 self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **found)
@@ -398,7 +398,7 @@ def test_what_looks_to_pass_and_costs_nothing_begins_beside_the_full_model(
     one = Drawn(spec(tmp_path), {**CLEAR, 9: 0.88, 10: 0.87, 11: quality}, 0.0)
     one.run(workers=3)
     begun = {
-        row.depth.frozen_layers
+        row.candidate.frozen_layers
         for row in one.rows.values()
         if "measure-N0" in one.beside[row.trial or ""]
     }
@@ -467,7 +467,7 @@ def test_the_certificate_is_that_of_any_order_in_which_trials_end(
 def test_a_seed_that_was_lost_is_run_again_and_one_that_diverged_is_not(tmp_path: Path) -> None:
     class Failing(Drawn):
         def end(self, trial: TrialSpec) -> None:
-            here = trial.depth.frozen_layers == 9 and trial.phase is Phase.MEASURE
+            here = trial.candidate.frozen_layers == 9 and trial.phase is Phase.MEASURE
             lost = here and trial.seed == 2 and trial.key not in self.known
             diverged = here and trial.seed == 3
             super().end(trial)
@@ -534,10 +534,10 @@ def test_which_depths_a_hunt_has() -> None:
 
 def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> None:
     plan = spec(tmp_path)
-    for depth in plan.depths:
+    for depth in plan.candidates:
         tries = plan.tries if depth in plan.explored else 0
         assert planned_trials(plan, [], depth) == Hunt(plan).seeds_at(0, depth) + tries
-    full = plan.depths[0]
+    full = plan.candidates[0]
     begun = [
         KnownTrial(
             trial=plan.trial(Phase.MEASURE, full, 3e-5, seed),

@@ -106,7 +106,7 @@ def test_without_predictions_and_looks_everything_is_judged_as_ever() -> None:
 
 def test_a_look_whose_seed_is_missing_does_not_count() -> None:
     rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, [0.89, 0.891, 0.889], 0, (3, 3))]
-    without = [row for row in rows if (row.depth.frozen_layers, row.seed) != (3, 2)]
+    without = [row for row in rows if (row.candidate.frozen_layers, row.seed) != (3, 2)]
     later = planned(3, [0.89] * 4, 0, (3, 3))[3]
     answer = answered([*without, later])  # three seeds, but not the planned three
     assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
@@ -141,7 +141,7 @@ def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
     first = answered(rows)
     look = contrast(first, 3).look
     assert look is not None and look.number == 1 and look.level == pytest.approx(0.03)
-    assert first.certified is not None and first.certified.depth.is_full_model
+    assert first.certified is not None and first.certified.candidate.is_full_model
     rows = [*planned(0, FULL, 0, *TWO), *planned(3, [0.83, 0.80, *[0.85] * 8], 0, *TWO)]
     rows += planned(5, [0.72, 0.73], 3, *TWO)
     both = answered(rows)
@@ -168,10 +168,10 @@ def test_a_depth_is_tested_only_behind_the_one_it_was_planned_to_follow() -> Non
     rows = [*planned(0, FULL[:2], 0, *TWO), *planned(5, good, 4, *TWO)]
     rows += planned(3, [*good, 0.89], 0, *TWO)
     answer = answered(rows)
-    assert answer.certified is not None and answer.certified.depth.frozen_layers == 3
+    assert answer.certified is not None and answer.certified.candidate.frozen_layers == 3
     rows += planned(4, [*good, 0.89], 3, *TWO)
     answer = answered(rows)
-    assert answer.certified is not None and answer.certified.depth.frozen_layers == 5
+    assert answer.certified is not None and answer.certified.candidate.frozen_layers == 5
 
 
 def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:

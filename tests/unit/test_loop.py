@@ -18,7 +18,7 @@ import torch
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.forward import runner
@@ -33,7 +33,7 @@ from elsa_tune.training.model.encoder import load_classifier
 from tests import bare_machine
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
-Run = list[EpochResult]
+Run = list[EvaluationResult]
 
 
 @pytest.fixture(scope="module")

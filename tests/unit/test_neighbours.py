@@ -55,7 +55,7 @@ def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) ->
     while slots := strategy.slots(known):
         trial = strategy.trial_of(slots[0], known)
         known = [one for one in known if one.trial.key != trial.key]
-        known.append(ended(trial, score(trial.depth, trial.learning_rate)))
+        known.append(ended(trial, score(trial.candidate, trial.learning_rate)))
         assert len(known) < 200
     return known
 
@@ -196,7 +196,7 @@ def test_a_full_model_that_collapses_at_its_first_rates_goes_down(
     def score(depth: FreezeDepth, rate: float) -> float | TrialStatus:
         return 0.8 if rate < 1.5e-5 else above
 
-    spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,))
+    spec = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,))
     known = explore(spec, score)
     assert strategy_of(spec).best_rates(known)[FULL_MODEL] < 1.5e-5
 

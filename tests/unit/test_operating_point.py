@@ -153,7 +153,7 @@ def test_exploring_trials_alone_have_no_answer() -> None:
 def test_embeddings_only_is_never_the_operating_point() -> None:
     rows = seeds(0, [0.9, 0.91]) + seeds(EMBEDDINGS_ONLY, [0.95, 0.95]) + seeds(6, [0.6, 0.6])
     answer = only_answer(rows)
-    assert answer.operating_point is not None and answer.operating_point.depth.is_full_model
+    assert answer.operating_point is not None and answer.operating_point.candidate.is_full_model
     assert warned(answer, WarningCode.EMBEDDINGS_ONLY_IS_BEST)
 
 
@@ -169,7 +169,7 @@ def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
 
 def test_a_depth_that_beats_the_full_model_is_named() -> None:
     answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.93, 0.93]))
-    assert answer.best is not None and answer.best.depth.frozen_layers == 3
+    assert answer.best is not None and answer.best.candidate.frozen_layers == 3
     assert "the last 3 layers gives 93.0, the full model 90.5" in warned(
         answer, WarningCode.BEST_IS_NOT_FULL
     )

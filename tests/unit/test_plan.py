@@ -50,7 +50,7 @@ def known(
 
 def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:
     spec = make_spec()
-    assert strategy_of(spec).slots([]) == (*map(lambda d: Slot(depth=d), DEPTHS),) * 2
+    assert strategy_of(spec).slots([]) == (*map(lambda d: Slot(candidate=d), DEPTHS),) * 2
 
 
 def test_a_depth_that_is_measured_lacks_no_exploring_trial(
@@ -75,10 +75,10 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
         known(spec, DEPTHS[2], 5e-5, (0.5,), STOPPED),
     ]
     assert strategy_of(spec).slots(so_far) == (
-        Slot(depth=DEPTHS[1], learning_rate=5e-5),
-        Slot(depth=DEPTHS[0]),
-        Slot(depth=DEPTHS[1]),
-        Slot(depth=DEPTHS[2]),
+        Slot(candidate=DEPTHS[1], learning_rate=5e-5),
+        Slot(candidate=DEPTHS[0]),
+        Slot(candidate=DEPTHS[1]),
+        Slot(candidate=DEPTHS[2]),
     )
     (unfinished,) = tried(so_far, DEPTHS[1])
     assert (unfinished.trial.learning_rate, unfinished.is_unfinished) == (5e-5, True)
@@ -91,7 +91,7 @@ def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
     diverged = known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED)
     assert (diverged.is_unfinished, failed.is_unfinished) == (False, True)
     slots = strategy_of(spec).slots([failed, diverged])
-    assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
+    assert slots == (Slot(candidate=DEPTHS[0], learning_rate=2e-5), Slot(candidate=DEPTHS[2]))
 
 
 def test_of_a_measured_depth_only_what_failed_is_left() -> None:
@@ -105,7 +105,7 @@ def test_of_a_measured_depth_only_what_failed_is_left() -> None:
     ]
     kept = measured_rates(so_far)
     assert kept == dict.fromkeys(DEPTHS, 2e-5)
-    assert failed_slots(so_far) == (Slot(depth=DEPTHS[0], learning_rate=5e-5),)
+    assert failed_slots(so_far) == (Slot(candidate=DEPTHS[0], learning_rate=5e-5),)
     assert strategy_of(spec).slots_left(so_far, kept) == failed_slots(so_far)
     # What is not measured yet goes on as ever.
     assert strategy_of(spec).slots_left(so_far, ()) == strategy_of(spec).slots(so_far)
@@ -249,7 +249,7 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
     spec = make_spec()
     rates = {DEPTHS[0]: 2e-5, DEPTHS[2]: 5e-5}
     trials = measuring_trials(spec, rates, [])
-    assert [(t.depth, t.seed) for t in trials] == [
+    assert [(t.candidate, t.seed) for t in trials] == [
         (DEPTHS[0], 1), (DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2),
     ]  # fmt: skip
     done = [
@@ -257,7 +257,7 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.INTERRUPTED, Phase.MEASURE, 1),
     ]
     left = measuring_trials(spec, rates, done)
-    assert [(t.depth, t.seed) for t in left] == [(DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2)]
+    assert [(t.candidate, t.seed) for t in left] == [(DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2)]
 
 
 def test_the_estimate_counts_every_step() -> None:
@@ -344,6 +344,6 @@ def test_sources_are_told_apart_in_the_file() -> None:
 def test_a_plan_that_cannot_be_answered_is_doubted(
     labels: tuple[int | str, ...], words: str | None
 ) -> None:
-    spec = make_spec(depths=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
+    spec = make_spec(candidates=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
     found = list(doubts(spec))
     assert len(found) == (words is not None) and (words or "") in "".join(found)

@@ -116,7 +116,7 @@ def what_it_does(one: Drawn) -> list[Any]:
     """Return what a hunt would do after its trials, a few at a time, and its answer."""
     strategy = strategy_of(one.spec)
     keys = list(one.known)
-    found: list[Any] = [strategy.looks(depth, {}) for depth in one.spec.depths]
+    found: list[Any] = [strategy.looks(depth, {}) for depth in one.spec.candidates]
     for after in range(0, len(keys) + 1, 4):
         part = Drawn(one.spec, one.qualities, one.spread)
         part.answers = one.answers
@@ -238,7 +238,7 @@ def test_searches_of_unlike_policies_are_pooled_by_this_versions() -> None:
 def test_rows_have_the_policy_that_their_search_recorded() -> None:
     policy = Policy(error=0.1, looks=((3, 3), (6, 6)))
     spec = make_spec(policy=policy)
-    trial = spec.trial(Phase.MEASURE, spec.depths[0], 2e-5, 1)
+    trial = spec.trial(Phase.MEASURE, spec.candidates[0], 2e-5, 1)
     begun = TrialStarted(trial=trial.key, params=facts_of(spec, trial))
 
     def state(**tags: str) -> SearchState:

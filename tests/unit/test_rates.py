@@ -93,7 +93,7 @@ def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None
 
 
 def test_within_the_given_rates_nothing_is_added() -> None:
-    rows = [one for one in searched() if one.depth.frozen_layers != 5]
+    rows = [one for one in searched() if one.candidate.frozen_layers != 5]
     (answer,) = answer_rows(rows)
     assert answer.within_given is None and "Within" not in answer.sentence
     older = [*searched(), *tried(3, {1e-5: 0.9}, given_rates=None)]  # a search of before
@@ -101,7 +101,7 @@ def test_within_the_given_rates_nothing_is_added() -> None:
 
 
 def test_tries_beyond_the_given_rates_are_no_unequal_treatment() -> None:
-    rows = [one for one in searched() if one.depth.frozen_layers in (0, 4)]
+    rows = [one for one in searched() if one.candidate.frozen_layers in (0, 4)]
     rows += tried(4, {1e-4: 0.8, 2e-4: 0.8})
     assert not texts(answered(rows), WarningCode.TRIES_DIFFER)
     assert texts(answered(rows + tried(4, {4e-5: 0.8})), WarningCode.TRIES_DIFFER)
@@ -125,7 +125,7 @@ def test_a_table_of_several_rates_tells_its_own_border() -> None:
 
 def test_a_table_shows_each_depths_rate_and_where_it_lies() -> None:
     [answer] = answer_rows(searched())
-    cells = {point.depth.frozen_layers: point_cells(point)["rate"] for point in answer.points}
-    rates = {point.depth.frozen_layers: point.learning_rate for point in answer.points}
+    cells = {point.candidate.frozen_layers: point_cells(point)["rate"] for point in answer.points}
+    rates = {point.candidate.frozen_layers: point.learning_rate for point in answer.points}
     assert all(cells[n].startswith(rate_text(rate or 0.0)) for n, rate in rates.items())
     assert {n for n, cell in cells.items() if cell != rate_text(rates[n] or 0.0)} == {4, 6}

@@ -115,7 +115,7 @@ def test_rates_and_scores_are_the_same_wherever_they_are_read(number: int) -> No
     assert isinstance(again, TrialStarted) and again.params == facts
     row = row_of(start, qualities)
     assert (row.learning_rate, row.given_rates) == (facts.learning_rate, facts.given_rates)
-    assert (row.looks, row.depth, row.quality) == (facts.looks, facts.candidate, qualities[-1])
+    assert (row.looks, row.candidate, row.quality) == (facts.looks, facts.candidate, qualities[-1])
     # MLflow keeps texts.
     texts = param_texts(facts)
     assert all(isinstance(text, str) for text in texts.values())
@@ -127,7 +127,7 @@ def test_rates_and_scores_are_the_same_wherever_they_are_read(number: int) -> No
 @pytest.mark.parametrize("number", range(20))
 def test_the_plan_knows_a_trial_by_the_numbers_it_was_planned_with(number: int) -> None:
     dice, spec = random.Random(number), make_spec()
-    depth = dice.choice(spec.depths)
+    depth = dice.choice(spec.candidates)
     trial = spec.trial(Phase.MEASURE, depth, 10 ** dice.uniform(-6, -3), dice.randint(0, 99))
     start = decode(encode(TrialStarted(trial=trial.key, params=facts_of(spec, trial))))
     quality = dice.random()

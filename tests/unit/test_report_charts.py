@@ -44,7 +44,7 @@ def svg_of(chart: Chart) -> ElementTree.Element:
 def test_the_freeze_curve_marks_what_was_decided() -> None:
     ((name, answer),) = named(falling_curve()).items()
     sure = Certified(
-        depth=FreezeDepth(3, True), fine_tuned_layers=3, confidence=0.95, procedure="a test"
+        candidate=FreezeDepth(3, True), fine_tuned_layers=3, confidence=0.95, procedure="a test"
     )
     decided = replace(answer, certified=sure)
     series = by_name(only(charts.freeze_curve({name: decided})))
@@ -100,7 +100,7 @@ def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
     ((name, answer),) = named(falling_curve()).items()
     points = tuple(
         replace(point, ci_low=0.7, ci_high=0.9)
-        if point.depth.frozen_layers in (3, 4)
+        if point.candidate.frozen_layers in (3, 4)
         else replace(point, ci_low=None, ci_high=None)
         for point in answer.points
     )

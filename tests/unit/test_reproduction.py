@@ -100,7 +100,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
         *(
             spec.trial(Phase.MEASURE, depth, 3e-5, seed)
             for seed in spec.measuring_seeds
-            for depth in spec.depths
+            for depth in spec.candidates
         ),
     ]
     found: list[Record] = []
@@ -111,8 +111,8 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
             "phase": trial.phase.value,
             "seed": trial.seed,
             "learning_rate": trial.learning_rate,
-            "frozen_layers": trial.depth.frozen_layers,
-            "embeddings_frozen": trial.depth.embeddings_frozen,
+            "frozen_layers": trial.candidate.frozen_layers,
+            "embeddings_frozen": trial.candidate.embeddings_frozen,
             "layers": 6,
         }
         found.append(TrialStarted(trial=trial.key, params=read_params(params)))
@@ -152,7 +152,7 @@ def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_laye
     tmp_path: Path,
 ) -> None:
     spec = request(tmp_path, seeds=5).spec
-    assert spec.depths == DEPTHS
+    assert spec.candidates == DEPTHS
     assert spec.explored == (FULL_MODEL,) and strategy_of(spec).exploring_trials == 5
     assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
     assert strategy_of(spec).measuring_trials == 25 and spec.asha is None
@@ -161,7 +161,15 @@ def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_laye
 
 def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
     spec = request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5).spec
-    assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
+    assert [depth.label for depth in spec.candidates] == [
+        "0",
+        "embeddings",
+        "1",
+        "2",
+        "4",
+        "5",
+        "6",
+    ]
     assert strategy_of(spec).exploring_trials == 0 and spec.rates.values == (5e-5,)
     assert strategy_of(spec).measuring_trials == 35
     assert (spec.recipe.epochs, spec.recipe.warmup_ratio, spec.recipe.train_size) == (10, 0.1, 50)

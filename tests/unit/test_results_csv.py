@@ -29,7 +29,7 @@ def table(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
 def test_a_minimal_table_with_unknown_names(tmp_path: Path) -> None:
     (one,) = import_results(table(tmp_path, "my model,my task,6,3,0.81,7")).rows
     assert (one.model, one.task, one.layers, one.seed, one.runs) == ("my model", "my task", 6, 7, 1)
-    assert one.depth == FreezeDepth(3, True) and one.quality == 0.81
+    assert one.candidate == FreezeDepth(3, True) and one.quality == 0.81
     assert one.phase is Phase.MEASURE and one.status is TrialStatus.COMPLETED
     assert one.chance is one.learning_rate is one.train_size is one.metric is None
 
@@ -66,7 +66,7 @@ def test_a_metric_by_another_tools_name(tmp_path: Path) -> None:
 def test_how_depths_are_written(tmp_path: Path, frozen: str, flag: str, depth: FreezeDepth) -> None:
     header = f"{HEADER},embeddings_frozen"
     (one,) = import_results(table(tmp_path, f"m,t,6,{frozen},0.8,1,{flag}", header=header)).rows
-    assert one.depth == depth
+    assert one.candidate == depth
 
 
 def test_percentages_only_when_said(tmp_path: Path) -> None:

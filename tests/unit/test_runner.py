@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward import equality, prefix_store, runner
@@ -35,7 +35,9 @@ PADDED_BEHIND_A_CACHE = {"deberta-v2", "modernbert"}
 LAYERS = 3
 
 
-def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -> list[EpochResult]:
+def plainly(
+    trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch
+) -> list[EvaluationResult]:
     """The whole model on whole padded batches."""
     with monkeypatch.context() as patch:
         patch.setattr(runner, "packed_doubt", lambda *_: "this test wants the plain way")
@@ -45,7 +47,7 @@ def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -
     return results
 
 
-def agree(fast: list[EpochResult], plain: list[EpochResult]) -> None:
+def agree(fast: list[EvaluationResult], plain: list[EvaluationResult]) -> None:
     assert fast[-1].steps >= 20
     for a, b in zip(fast, plain, strict=True):
         assert a.train_loss == pytest.approx(b.train_loss, rel=1e-5)
@@ -155,7 +157,7 @@ def test_a_second_trial_reads_what_the_first_one_kept(frozen: int, tmp_path: Pat
     trial = make_trial(tiny_bert(tmp_path / "model", LAYERS), frozen, frozen_dropout=False)
     data = data_for("bert")
     others = tuple(map(FreezeDepth.of, (1, 2, LAYERS)))
-    first = list(train(trial, data, device="cpu", depths=others))
+    first = list(train(trial, data, device="cpu", candidates=others))
     again = list(train(trial, data, device="cpu"))
     # To the bit, dropout included: building draws nothing that the trial would have drawn.
     assert [(r.train_loss, r.eval_loss) for r in first] == [

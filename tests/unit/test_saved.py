@@ -71,7 +71,7 @@ def trial_of(tmp_path: Path, architecture: str, frozen: int | str, **changes: An
     values = {"task": task_of(tmp_path / "task"), "recipe": RECIPE, **changes}
     depth = FreezeDepth.of(frozen)
     return TrialSpec(
-        model=model, depth=depth, learning_rate=3e-3, seed=5, phase=Phase.FINAL, **values
+        model=model, candidate=depth, learning_rate=3e-3, seed=5, phase=Phase.FINAL, **values
     )
 
 
@@ -94,7 +94,7 @@ def test_transformers_alone_predicts_what_the_trial_predicted(
     predictions, facts = exported(trial, tmp_path / "out")
     texts = read_splits(trial.task, trial.recipe)["evaluation"].texts
     assert predict(tmp_path / "out", texts).tolist() == predictions.tolist()
-    assert facts["frozen_layers"] == trial.depth.frozen_layers
+    assert facts["frozen_layers"] == trial.candidate.frozen_layers
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
     assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)

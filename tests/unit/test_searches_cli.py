@@ -13,7 +13,7 @@ import pytest
 
 from elsa_tune import sources
 from elsa_tune.cli.app import main
-from elsa_tune.searching.board import counts_of, depth_lines
+from elsa_tune.searching.board import candidate_lines, counts_of
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.search import Extension
@@ -158,7 +158,7 @@ def test_an_interrupted_search_is_counted_as_its_board_counted_it(
     paths = journal_of(storage, "mine", records)
     save_specification(spec, paths)
     known = [known_trial(spec, one) for one in read_state(paths.journal).planned_trials]
-    assert counts_of(depth_lines(spec, known))[0] == "3/11"
+    assert counts_of(candidate_lines(spec, known))[0] == "3/11"
     assert run(monkeypatch, "searches") == 0
     assert "interrupted 3 11" in " ".join(capsys.readouterr().out.split())
 

@@ -101,7 +101,7 @@ def _finished(folder: Path, uri: str) -> SearchPaths:
         forwarder._drop([stamped])  # the store has everything
     depths = tuple(FreezeDepth.of(frozen) for frozen in range(3))
     spec = make_spec(name="mine", seeds=1, tracking_uri=shown_uri(uri))
-    save_specification(dataclasses.replace(spec, depths=depths, explored=depths), paths)
+    save_specification(dataclasses.replace(spec, candidates=depths, explored=depths), paths)
     return paths
 
 

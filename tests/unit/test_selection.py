@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from elsa_tune.searching.board import Board, depth_lines
+from elsa_tune.searching.board import Board, candidate_lines
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import (
-    EpochResult,
+    EvaluationResult,
     Phase,
     Recipe,
     Selection,
@@ -41,11 +41,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     return calm("bert", tmp_path_factory.mktemp("models") / "bert")
 
 
-def alone(trial: TrialSpec, data: TaskData) -> list[EpochResult]:
+def alone(trial: TrialSpec, data: TaskData) -> list[EvaluationResult]:
     return list(train(trial, data, device="cpu"))
 
 
-def score_again(trial: TrialSpec, data: TaskData, results: Sequence[EpochResult]) -> float:
+def score_again(trial: TrialSpec, data: TaskData, results: Sequence[EvaluationResult]) -> float:
     """From what would be kept of the trial."""
     assert [result.predictions is None for result in results] == [True] * (len(results) - 1) + [
         False
@@ -112,7 +112,7 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
             (Phase.MEASURE, 2e-5, (0.55, 0.6), (0.75, 0.7)),
         )
     ]
-    line = depth_lines(spec, known)[0]
+    line = candidate_lines(spec, known)[0]
     assert line.best is not None and line.measured == 0.55
     assert (line.best.score, line.best.trial.learning_rate) == (0.8, 2e-5)
     text = io.StringIO()

@@ -32,10 +32,10 @@ def bert_rows(task: str = "rte") -> list[ResultRow]:
 
 def test_a_model_of_the_study_stands_beside_itself() -> None:
     full, nine, _ = lines(bert_rows())
-    assert (full.depth.label, full.ours.quality) == ("0", pytest.approx(0.67))
+    assert (full.candidate.label, full.ours.quality) == ("0", pytest.approx(0.67))
     assert full.ours.std == pytest.approx(0.0141, abs=1e-4)
     assert nine.ours.retention == pytest.approx(0.62 / 0.67)
-    assert nine.printed is not None and nine.printed.depth.label == "9"
+    assert nine.printed is not None and nine.printed.candidate.label == "9"
     assert nine.printed.quality == 0.623
     assert nine.printed.retention == pytest.approx(0.623 / 0.676)
 
@@ -57,16 +57,16 @@ def test_every_printed_number_is_where_it_belongs(study: Study) -> None:
         for one in seeds(0, [0.6, 0.7], model=model, task=task, layers=layers, train_size=size)
     ]
     found = {
-        (one.curve.model, one.curve.task, one.curve.train_size, one.depth): (
+        (one.curve.model, one.curve.task, one.curve.train_size, one.candidate): (
             one.printed.quality,
             one.printed.std,
         )
         for one in lines(rows, study)
         if one.printed is not None
     }
-    assert found.keys() == {(one.model, one.task, one.train_size, one.depth) for one in printed}
+    assert found.keys() == {(one.model, one.task, one.train_size, one.candidate) for one in printed}
     for one in printed:
-        quality, std = found[one.model, one.task, one.train_size, one.depth]
+        quality, std = found[one.model, one.task, one.train_size, one.candidate]
         assert quality == pytest.approx(one.quality) and std == one.std
 
 
@@ -77,7 +77,7 @@ def test_a_model_task_or_depth_that_only_one_of_them_has_is_there_all_the_same()
     (own,) = lines(seeds(0, [0.8, 0.9], task="mood", **is_bert))
     assert own.printed is None
     found = lines([*seeds(0, [0.6, 0.62], **is_bert), *seeds(5, [0.58, 0.58], **is_bert)])
-    assert [one.depth.label for one in found] == ["0", "5", "9", "12"]
+    assert [one.candidate.label for one in found] == ["0", "5", "9", "12"]
     assert [one.ours.quality is None for one in found] == [False, False, True, True]
     assert [one.printed is None for one in found] == [False, True, False, False]
 
@@ -92,7 +92,7 @@ def test_the_blogs_sizes_stand_beside_their_own_means() -> None:
     ]
     found = lines(rows, BLOG)
     labels = ["0", "embeddings", "2", "4", "8", "10", "12"]
-    assert [(one.curve.train_size, one.depth.label) for one in found] == [
+    assert [(one.curve.train_size, one.candidate.label) for one in found] == [
         (size, label) for size in (50, 200) for label in labels
     ]
     assert found[2].printed is not None

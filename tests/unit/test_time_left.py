@@ -51,7 +51,7 @@ def ran(
 def measuring(**changes: object) -> SearchSpec:
     """Four seeds of the full model alone, at one rate."""
     return make_spec(
-        **{"depths": (FULL_MODEL,), "explored": (), "tries": 0, "seeds": 4, **changes},
+        **{"candidates": (FULL_MODEL,), "explored": (), "tries": 0, "seeds": 4, **changes},
         rates=RateList(values=(2e-5,)),
     )
 
@@ -108,7 +108,7 @@ def test_what_only_a_first_trial_does_is_not_expected_of_others() -> None:
 
 
 def test_a_depth_that_never_ran_costs_what_the_plan_says() -> None:
-    spec = measuring(depths=(FULL_MODEL, DEPTHS[1]), seeds=1)
+    spec = measuring(candidates=(FULL_MODEL, DEPTHS[1]), seeds=1)
     known = [ran(spec, FULL_MODEL, 0.0, 10.0, 21.0, 21.0)]
     expected = TRIAL_SECONDS + 20.0 * relative_cost(spec, DEPTHS[1])
     assert seconds_left(spec, known, 21.0) == pytest.approx(expected)
@@ -116,7 +116,7 @@ def test_a_depth_that_never_ran_costs_what_the_plan_says() -> None:
 
 def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_them() -> None:
     depths = (FULL_MODEL, DEEP)
-    spec = make_spec(depths=depths, explored=depths, seeds=1, extend=Extension())
+    spec = make_spec(candidates=depths, explored=depths, seeds=1, extend=Extension())
     explored = [
         dataclasses.replace(
             ran(spec, depth, 40.0 * i + 20.0 * j, 10.0, 20.0, 20.0),

@@ -42,7 +42,11 @@ def test_ray_tune() -> None:
     assert {row.phase for row in rows if row.status is TrialStatus.STOPPED_EARLY} == {Phase.EXPLORE}
     assert {(row.model, row.task, row.metric) for row in rows} == {("minilm", "sst2", "accuracy")}
     assert {row.learning_rate for row in rows} == {1e-5, 3e-5}
-    assert {row.depth for row in rows} == {FULL_MODEL, FreezeDepth(3, True), FreezeDepth(5, True)}
+    assert {row.candidate for row in rows} == {
+        FULL_MODEL,
+        FreezeDepth(3, True),
+        FreezeDepth(5, True),
+    }
     (answer,) = answer_rows(rows)
     assert answer.operating_point is not None
     assert answer.operating_point.fine_tuned_layers == 3

@@ -16,7 +16,7 @@ from elsa_tune.analysis.statistics.resampling import (
     resample,
 )
 from elsa_tune.analysis.statistics.uncertainty import (
-    DepthRuns,
+    CandidateRuns,
     Interval,
     Uncertainty,
     excluded_failure_rate,
@@ -37,16 +37,16 @@ def runs(
     depth: FreezeDepth,
     qualities: list[float],
     failed: list[bool] | None = None,
-) -> DepthRuns:
-    return DepthRuns(
-        depth=depth,
+) -> CandidateRuns:
+    return CandidateRuns(
+        candidate=depth,
         qualities=tuple(qualities),
         failed=tuple(failed or [False] * len(qualities)),
     )
 
 
-def known(*several: DepthRuns, **how: object) -> Uncertainty:
-    return Uncertainty(runs={one.depth: one for one in several}, **how)  # type: ignore[arg-type]
+def known(*several: CandidateRuns, **how: object) -> Uncertainty:
+    return Uncertainty(runs={one.candidate: one for one in several}, **how)  # type: ignore[arg-type]
 
 
 def ends(found: Interval | None) -> tuple[float, float, float]:
@@ -221,7 +221,7 @@ def test_what_runs_answer_differently_counts_once(agreeing: float) -> None:
     assert both.spread(DEEP).variance >= draws.flips[DEEP] / 3
     left = both.example_variance(DEEP)
     assert left is not None
-    whole = float((draws.depths[DEEP] - draws.chance).var())
+    whole = float((draws.candidates[DEEP] - draws.chance).var())
     assert left == pytest.approx(max(whole - draws.flips[DEEP] / 3, whole / 4), rel=1e-6)
 
 
@@ -238,7 +238,9 @@ def test_corrected_contrasts_stand_above_chance() -> None:
 def test_examples_enter_a_contrast_as_they_enter_its_parts() -> None:
     """D = (q_N - b) - .9 (q_0 - b) stands still where q_N moves by .9 of q_0 and .1 of b."""
     full, chance = (spread_like(stats.expon(-0.02, 0.02), seed) for seed in (0, 1))
-    draws = ExampleDraws(depths={FULL_MODEL: full, DEEP: 0.9 * full + 0.1 * chance}, chance=chance)
+    draws = ExampleDraws(
+        candidates={FULL_MODEL: full, DEEP: 0.9 * full + 0.1 * chance}, chance=chance
+    )
     several = runs(FULL_MODEL, [0.8] * 3), runs(DEEP, [0.75] * 3)
     both = known(*several, chance=0.5, examples=draws)
     still = both.contrast(DEEP, 0.9, corrected=True)
@@ -258,9 +260,9 @@ def test_the_moves_of_a_depth_are_the_mean_of_its_runs_about_their_own() -> None
     chance = resampled.chance - resampled.chance.mean()
     moves = resampled.runs - resampled.runs.mean(axis=0)
     assert draws.chance == pytest.approx(chance, abs=1e-6)
-    assert draws.depths[FULL_MODEL] == pytest.approx((moves[:, 0] + moves[:, 1]) / 2, abs=1e-6)
+    assert draws.candidates[FULL_MODEL] == pytest.approx((moves[:, 0] + moves[:, 1]) / 2, abs=1e-6)
     # A diverged run counts as chance, and moves with it.
-    assert draws.depths[DEEP] == pytest.approx((moves[:, 2] + chance) / 2, abs=1e-6)
+    assert draws.candidates[DEEP] == pytest.approx((moves[:, 2] + chance) / 2, abs=1e-6)
     assert not draws.are_counted
 
 
@@ -286,14 +288,14 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
     counted = ExampleDraws.counted({FULL_MODEL: 0.8, DEEP: 0.75}, 400)
     assert counted.are_counted and not counted.chance.any()
     spread = math.sqrt(0.8 * 0.2 / 400)
-    assert counted.depths[FULL_MODEL].std() == pytest.approx(spread, rel=0.03)
+    assert counted.candidates[FULL_MODEL].std() == pytest.approx(spread, rel=0.03)
     # 8 of 10: what a uniform prior makes of it.
-    few = ExampleDraws.counted({DEEP: 0.8}, 10).depths[DEEP] + 0.8
+    few = ExampleDraws.counted({DEEP: 0.8}, 10).candidates[DEEP] + 0.8
     shares = [0.05, 0.5, 0.95]
     assert np.quantile(few, shares) == pytest.approx(stats.beta(9, 3).ppf(shares), abs=0.006)
-    both = np.corrcoef(counted.depths[FULL_MODEL], counted.depths[DEEP])
+    both = np.corrcoef(counted.candidates[FULL_MODEL], counted.candidates[DEEP])
     assert abs(both[0, 1]) < 0.05
-    flawless = ExampleDraws.counted({DEEP: 1.0}, 400).depths[DEEP]
+    flawless = ExampleDraws.counted({DEEP: 1.0}, 400).candidates[DEEP]
     assert np.quantile(flawless, 0.05) == pytest.approx(-3 / 400, rel=0.05)  # the rule of three
 
 
@@ -308,7 +310,7 @@ def test_a_constant_answer_needs_no_imaginary_mistake() -> None:
     """Its Matthews correlation is 0 on any examples."""
     resampled = Resampled(np.zeros((RESAMPLES, 3)), np.zeros(RESAMPLES), examples=100)
     draws = ExampleDraws.of(resampled, {DEEP: [0, 1, 2]})
-    assert not draws.depths[DEEP].any()
+    assert not draws.candidates[DEEP].any()
 
 
 def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
@@ -316,7 +318,7 @@ def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
     moves = spread_like(stats.norm(0, 0.01), 0)
     still = np.zeros(RESAMPLES)
     several = runs(FULL_MODEL, [0.79, 0.80, 0.81]), runs(DEEP, [0.75] * 40)
-    draws = ExampleDraws(depths={FULL_MODEL: moves, DEEP: still}, chance=still)
+    draws = ExampleDraws(candidates={FULL_MODEL: moves, DEEP: still}, chance=still)
     both = known(*several, examples=draws)
     variance, freedom = moderated([0.79, 0.80, 0.81], [0.75] * 40)
     parts = (variance / 3, freedom), (0.01**2, 1e6)
@@ -324,7 +326,7 @@ def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
 
     flips = 2e-4
     draws = ExampleDraws(
-        depths={FULL_MODEL: moves, DEEP: still}, chance=still, flips={FULL_MODEL: flips}
+        candidates={FULL_MODEL: moves, DEEP: still}, chance=still, flips={FULL_MODEL: flips}
     )
     both = known(*several, examples=draws)
     # More than what the seeds show, so that it takes the place of that.

@@ -88,7 +88,7 @@ def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -
         "model": model,
         "task": TASK,
         "recipe": Recipe(**{"epochs": 2, "precision": Precision.FP32, **recipe}),
-        "depth": depth,
+        "candidate": depth,
         "learning_rate": 3e-3,
         "seed": 1,
         **rest,

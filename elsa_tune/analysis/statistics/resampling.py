@@ -46,7 +46,7 @@ class Resampled:
 class ExampleDraws:
     """How each depth's quality, and chance, move from their values with the examples."""
 
-    depths: Mapping[Candidate, Floats]  # [R] each
+    candidates: Mapping[Candidate, Floats]  # [R] each
     chance: Floats  # [R]
     are_counted: bool = False  # from the number of examples alone
     # Of a depth with two runs or more the variance of one run's quality that comes from what its
@@ -63,9 +63,9 @@ class ExampleDraws:
         Exponential(1) / E, whose upper 95 % bound is the rule of three (3 / E; Hanley and
         Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
-        depths = {}
+        candidates = {}
         flips = {}
-        for stream, (depth, numbers) in enumerate(columns.items()):
+        for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=len(resampled.chance))
             # One run at a time: thousands of them would fill the memory.
@@ -77,13 +77,13 @@ class ExampleDraws:
                 moves = -errors / resampled.examples if is_flawless else draws - draws.mean()
                 total += moves
                 variances.append(moves.var())
-            depths[depth] = _kept(total / len(numbers))
+            candidates[candidate] = _kept(total / len(numbers))
             if len(numbers) > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                apart = float(np.mean(variances) - depths[depth].var())
-                flips[depth] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
+                apart = float(np.mean(variances) - candidates[candidate].var())
+                flips[candidate] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
         chance = _kept(resampled.chance - resampled.chance.mean())
-        return cls(depths=depths, chance=chance, flips=flips)
+        return cls(candidates=candidates, chance=chance, flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
@@ -93,12 +93,14 @@ class ExampleDraws:
         prior). Depths that are right on the same examples move together, so that this makes their
         contrasts too wide rather than too narrow. Chance, which is known, does not move.
         """
-        depths = {}
-        for stream, (depth, accuracy) in enumerate(accuracies.items()):
+        candidates = {}
+        for stream, (candidate, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
             generator = np.random.default_rng([_EXAMPLES, stream])
-            depths[depth] = generator.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
-        return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
+            candidates[candidate] = (
+                generator.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
+            )
+        return cls(candidates=candidates, chance=np.zeros(RESAMPLES), are_counted=True)
 
 
 def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES) -> Resampled:

@@ -30,10 +30,10 @@ Ends = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DepthRuns:
+class CandidateRuns:
     """The measuring runs of one depth."""
 
-    depth: Candidate
+    candidate: Candidate
     qualities: tuple[float, ...]  # [S], fractions
     failed: tuple[bool, ...]  # [S], whether a run diverged or ended no better than chance
 
@@ -93,7 +93,7 @@ class Interval:
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
-    runs: Mapping[Candidate, DepthRuns]
+    runs: Mapping[Candidate, CandidateRuns]
     chance: float | None = None
     examples: ExampleDraws | None = None
     policy: Policy = dataclasses.field(default_factory=Policy, repr=False)
@@ -112,41 +112,41 @@ class Uncertainty:
         """Whether it is known which examples each run got right."""
         return self.examples is not None and not self.examples.are_counted
 
-    def quality(self, depth: Candidate) -> Interval | None:
+    def quality(self, candidate: Candidate) -> Interval | None:
         """Return the depth's quality; None with one seed, or equal scores of unknown examples."""
-        runs = self.runs.get(depth)
+        runs = self.runs.get(candidate)
         if runs is None or runs.count < 2:
             return None
-        moved = 0.0 if self.examples is None else self.examples.depths[depth]
-        spread = self.spread(depth)
+        moved = 0.0 if self.examples is None else self.examples.candidates[candidate]
+        spread = self.spread(candidate)
         if self.examples is None and spread.variance == 0:
             return None
-        return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread], self.policy.ends)
+        return _interval(runs.mean, self._once(moved, {candidate: 1.0}), [spread], self.policy.ends)
 
-    def next_run(self, depth: Candidate) -> Interval | None:
+    def next_run(self, candidate: Candidate) -> Interval | None:
         """Return where one more run on the same examples would lie; None with one seed."""
-        runs = self.runs.get(depth)
+        runs = self.runs.get(candidate)
         if runs is None or runs.count < 2:
             return None
-        spread = self.spread(depth)
+        spread = self.spread(candidate)
         variance = spread.variance * (1 + runs.count)  # its own beside the mean's
         own = dataclasses.replace(spread, variance=variance)
         return _interval(runs.mean, 0.0, [own], self.policy.ends)
 
-    def example_variance(self, depth: Candidate) -> float | None:
+    def example_variance(self, candidate: Candidate) -> float | None:
         """Return the variance, by its examples, of a depth's quality above chance; or None."""
-        if self.examples is None or depth not in self.examples.depths:
+        if self.examples is None or candidate not in self.examples.candidates:
             return None
-        moved = self.examples.depths[depth] - self.examples.chance
-        return float(np.var(self._once(moved, {depth: 1.0})))
+        moved = self.examples.candidates[candidate] - self.examples.chance
+        return float(np.var(self._once(moved, {candidate: 1.0})))
 
-    def spread(self, depth: Candidate, as_if_seeds: int | None = None) -> Spread:
+    def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
         """Return how far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
         its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
         """
-        runs = self.runs[depth]
+        runs = self.runs[candidate]
         count = as_if_seeds or runs.count
         own = 0.0 if runs.count < 2 else float(np.var(runs.qualities, ddof=1))
         others = [one.working for one in self._learning if one is not runs]
@@ -159,12 +159,12 @@ class Uncertainty:
         if freedom > 0:
             of_others = squares / known if known else 0.0
             variance = (prior * of_others + (count - 1) * own) / freedom
-        variance = max(variance, self._flips(depth)) + self._rounding
+        variance = max(variance, self._flips(candidate)) + self._rounding
         return Spread(variance=variance / count, freedom=freedom)
 
     def contrast(
         self,
-        depth: Candidate,
+        candidate: Candidate,
         target: float,
         *,
         corrected: bool = False,
@@ -179,7 +179,7 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        tuned = self.runs.get(depth)
+        tuned = self.runs.get(candidate)
         full = self.runs.get(REFERENCE)
         if tuned is None or full is None or min(tuned.count, full.count) < self.policy.fewest_seeds:
             return None
@@ -192,7 +192,9 @@ class Uncertainty:
         value = (tuned.mean - base) - target * (full.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
-            moved = self.examples.depths[depth] - target * self.examples.depths[REFERENCE]
+            moved = (
+                self.examples.candidates[candidate] - target * self.examples.candidates[REFERENCE]
+            )
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
@@ -200,11 +202,11 @@ class Uncertainty:
         seeds = []
         for runs, weight, count in zip((tuned, full), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
-            spread = self.spread(runs.depth, count)
+            spread = self.spread(runs.candidate, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
             shift += max(0.0, -weight * move)
-        moved = self._once(moved, {depth: 1.0, REFERENCE: target})
+        moved = self._once(moved, {candidate: 1.0, REFERENCE: target})
         interval = _interval(value, moved, seeds, ends or self.policy.ends)
         return dataclasses.replace(
             interval, low=interval.low - shift, lower=interval.lower - shift, allowance=shift
@@ -219,25 +221,25 @@ class Uncertainty:
         return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
 
     @functools.cached_property
-    def _learning(self) -> tuple[DepthRuns, ...]:
+    def _learning(self) -> tuple[CandidateRuns, ...]:
         """The depths whose working runs gain a good share of what the best depth's do."""
         gains = {
-            depth: float(runs.working.mean()) - (self.chance or 0.0)
-            for depth, runs in self.runs.items()
+            candidate: float(runs.working.mean()) - (self.chance or 0.0)
+            for candidate, runs in self.runs.items()
             if len(runs.working)
         }
         best = max(gains.values(), default=0.0)
         return tuple(
-            self.runs[depth]
-            for depth, gain in gains.items()
+            self.runs[candidate]
+            for candidate, gain in gains.items()
             if gain >= best * self.policy.learning_share
         )
 
-    def _flips(self, depth: Candidate) -> float:
+    def _flips(self, candidate: Candidate) -> float:
         """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
-        if self.examples is None or any(self.runs[depth].failed):
+        if self.examples is None or any(self.runs[candidate].failed):
             return 0.0
-        return self.examples.flips.get(depth, 0.0)
+        return self.examples.flips.get(candidate, 0.0)
 
     def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
         """Return the moves of a weighted sum of depths, less the flips that seeds' spread has."""
@@ -245,7 +247,8 @@ class Uncertainty:
         if not variance:
             return moved
         twice = sum(
-            w**2 * self._flips(depth) / self.runs[depth].count for depth, w in weights.items()
+            w**2 * self._flips(candidate) / self.runs[candidate].count
+            for candidate, w in weights.items()
         )
         return moved * math.sqrt(max(1 - twice / variance, self.policy.least_example_share))
 
@@ -260,7 +263,7 @@ class Uncertainty:
                 return float(10.0 ** (-2 * decimals)) / 12
         return 0.0
 
-    def _unseen(self, runs: DepthRuns) -> tuple[float, float]:
+    def _unseen(self, runs: CandidateRuns) -> tuple[float, float]:
         """Return how far collapses move a depth's mean, and its variance beyond what runs show.
 
         They are taken to be as frequent there as over all depths that learn.
@@ -277,7 +280,7 @@ class Uncertainty:
         inner = float(np.var(working, ddof=1)) if len(working) > 1 else 0.0
         variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
         move = float(working.mean()) - rate * fall - runs.mean
-        return move, max(0.0, variance - self.spread(runs.depth).variance)
+        return move, max(0.0, variance - self.spread(runs.candidate).variance)
 
 
 class Learnt(enum.Enum):

@@ -12,8 +12,8 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.candidates import default_candidates
 from elsa_tune.words import (
+    candidates_text,
     capitalized,
-    depths_text,
     is_part_plural,
     layers_text,
     listed,
@@ -44,27 +44,27 @@ def answer_sentence(answer: Answer) -> str:
     kept = f"{percent(raw.retention)} of the full model's {metric}"
     numbers = f"{points(raw.quality)} of {points(full.quality)}"
     at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
-    if raw.depth.is_reference:
+    if raw.candidate.is_reference:
         first = (
             f"All {layers_text(answer.layers)} must be fine-tuned: no measured depth with frozen "
             f"layers keeps {target_text(answer.target)} of the full model's {metric} "
             f"({points(full.quality)}{at})."
         )
     elif raw.fine_tuned_layers == 0:
-        none = f"{part_text(raw.depth, answer.layers)} need fine-tuning"
+        none = f"{part_text(raw.candidate, answer.layers)} need fine-tuning"
         first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
     else:
-        verb = "keep" if is_part_plural(raw.depth, answer.layers) else "keeps"
-        part = capitalized(part_text(raw.depth, answer.layers))
+        verb = "keep" if is_part_plural(raw.candidate, answer.layers) else "keeps"
+        part = capitalized(part_text(raw.candidate, answer.layers))
         first = f"{part}{at} {verb} {kept} ({numbers})."
     sentences = [first, _corrected_sentence(answer)]
     within = answer.within_given
     rates = answer.given_rates
-    if within is not None and rates is not None and within.depth != raw.depth:
+    if within is not None and rates is not None and within.candidate != raw.candidate:
         paper = " (the paper's range)" if rates == PAPER_RATES else ""
         sentences.append(
             f"Within {rate_text(rates[0])}..{rate_text(rates[1])}{paper} it would be "
-            f"{part_text(within.depth, answer.layers)}, by single exploring runs."
+            f"{part_text(within.candidate, answer.layers)}, by single exploring runs."
         )
     return " ".join(sentences)
 
@@ -89,20 +89,20 @@ def in_short(answer: Answer) -> str:
     text = f"no answer{reason}"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
-        part = part_text(point.depth, answer.layers)
+        part = part_text(point.candidate, answer.layers)
         text = f"{part} for {target_text(answer.target)} ({numbers})"
     rates: dict[float | None, list[Candidate]] = {}
     for measured in answer.with_quality:
-        rates.setdefault(measured.learning_rate, []).append(measured.depth)
+        rates.setdefault(measured.learning_rate, []).append(measured.candidate)
     at = ", ".join(
-        f"{rate_text(rate)} at {depths_text(rates[rate], answer.layers)}" for rate in rates
+        f"{rate_text(rate)} at {candidates_text(rates[rate], answer.layers)}" for rate in rates
     )
     return f"{text}; rates {at}" if at else text
 
 
 def saves_sentence(point: CurvePoint | None) -> str:
     """Write `Saves 64.0 % of the trained parameters and no memory.`, or "" for nothing."""
-    if point is None or point.depth.is_reference:
+    if point is None or point.candidate.is_reference:
         return ""
     shares = saved_shares(point)
     return f"Saves {listed(shares)}." if shares else ""
@@ -172,15 +172,15 @@ def _corrected_sentence(answer: Answer) -> str:
     assert raw is not None and corrected is not None
     for_chance = f"Corrected for chance ({points(answer.chance)})"
     share = percent(raw.corrected_retention)
-    if corrected.depth == raw.depth:
-        if raw.depth.is_reference:
+    if corrected.candidate == raw.candidate:
+        if raw.candidate.is_reference:
             return f"{for_chance} the answer is the same."
         return f"{for_chance} that is {share}: the same answer."
-    if corrected.depth.is_reference:
+    if corrected.candidate.is_reference:
         needed = f"all {layers_text(answer.layers)} must be fine-tuned"
         return f"{for_chance} that is only {share}, and {needed}."
-    needed = part_text(corrected.depth, answer.layers)
-    are = "are" if is_part_plural(corrected.depth, answer.layers) else "is"
+    needed = part_text(corrected.candidate, answer.layers)
+    are = "are" if is_part_plural(corrected.candidate, answer.layers) else "is"
     kept = percent(corrected.corrected_retention)
     return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
@@ -206,15 +206,15 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
             f"{points(full.quality)} is {points(goal)}, and a constant answer has "
             f"{points(answer.chance)}",
         )
-    if raw.depth != corrected.depth:
+    if raw.candidate != corrected.candidate:
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: fine-tuning {_names(answer, [raw])} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
             f"{percent(answer.chance / full.quality)}; corrected, "
-            f"{part_text(corrected.depth, answer.layers)}, not "
-            f"{number_or_name(raw.depth, answer.layers)}",
+            f"{part_text(corrected.candidate, answer.layers)}, not "
+            f"{number_or_name(raw.candidate, answer.layers)}",
         )
 
 
@@ -308,11 +308,11 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
         )
     yield from _warning_of_a_rise(answer)
     for point in answer.with_quality:
-        if point.depth.is_tested or (point.quality or 0.0) <= best.quality + SAME_QUALITY:
+        if point.candidate.is_tested or (point.quality or 0.0) <= best.quality + SAME_QUALITY:
             continue
         yield AnswerWarning(
             WarningCode.EMBEDDINGS_ONLY_IS_BEST,
-            f"{point.depth.doing(answer.layers)} gives {points(point.quality)}, more than any "
+            f"{point.candidate.doing(answer.layers)} gives {points(point.quality)}, more than any "
             "other depth; it is never the reference",
         )
 
@@ -351,7 +351,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}
-    frozen = [point for point in measured if not point.depth.is_reference]
+    frozen = [point for point in measured if not point.candidate.is_reference]
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
         yield AnswerWarning(
             WarningCode.ONE_RATE,
@@ -361,23 +361,23 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
-    measured = {point.depth for point in answer.measured}
-    missing = [depth for depth in default_candidates(answer.layers) if depth not in measured]
+    measured = {point.candidate for point in answer.measured}
+    missing = [other for other in default_candidates(answer.layers) if other not in measured]
     if measured and missing:
+        names = candidates_text(missing, answer.layers)
         yield AnswerWarning(
             WarningCode.DEPTHS_NOT_MEASURED,
-            f"not measured: {depths_text(missing, answer.layers)}; only measured depths can be the "
-            "answer",
+            f"not measured: {names}; only measured depths can be the answer",
         )
     counted = answer.with_quality
     is_walk = answer.looks is not None and answer.looks.is_walk
     if len({point.seeds for point in counted}) > 1 and not is_walk:
-        seeds = {point.depth: point.seeds for point in counted}
+        seeds = {point.candidate: point.seeds for point in counted}
         yield AnswerWarning(
             WarningCode.SEEDS_DIFFER,
             f"depths differ in measuring seeds: {_tally(seeds, answer.layers)}",
         )
-    tries = {point.depth: point.tried.tries_within_given for point in answer.points}
+    tries = {point.candidate: point.tried.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1 and not is_walk:
         yield AnswerWarning(
             WarningCode.TRIES_DIFFER,
@@ -386,9 +386,11 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _names(answer: Answer, named: Iterable[CurvePoint]) -> str:
-    return depths_text((point.depth for point in named), answer.layers)
+    return candidates_text((point.candidate for point in named), answer.layers)
 
 
 def _tally(counts: Mapping[Candidate, int], layers: int) -> str:
     by_count = itertools.groupby(sorted(counts, key=counts.__getitem__), counts.__getitem__)
-    return "; ".join(f"{count} at {depths_text(several, layers)}" for count, several in by_count)
+    return "; ".join(
+        f"{count} at {candidates_text(several, layers)}" for count, several in by_count
+    )

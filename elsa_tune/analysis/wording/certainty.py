@@ -7,7 +7,14 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.words import count_text, depths_text, either_text, part_text, percent, target_text
+from elsa_tune.words import (
+    candidates_text,
+    count_text,
+    either_text,
+    part_text,
+    percent,
+    target_text,
+)
 
 # What is suggested where too few seeds leave nothing to forecast from.
 USUAL_SEEDS = 5
@@ -26,21 +33,21 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         yield _certified_text(answer)
         if not uncertainty_of.has_predictions:
             yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
-        if not answer.certified.depth.is_reference:
-            yield from _failures_text(uncertainty_of, answer.certified.depth, answer.layers)
-    if answer.plausible_depths is not None:
+        if not answer.certified.candidate.is_reference:
+            yield from _failures_text(uncertainty_of, answer.certified.candidate, answer.layers)
+    if answer.plausible_candidates is not None:
         yield plausible_text(answer, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
         planned = "" if answer.looks is None else ", planned from the start of another search"
         yield (
             f"{answer.seeds_to_settle} seeds at each depth would probably certify "
-            f"{count_text(point.depth, answer.layers)}, if they spread like these{planned}."
+            f"{count_text(point.candidate, answer.layers)}, if they spread like these{planned}."
         )
     if answer.examples_forbid:
         scores_alone = "" if uncertainty_of.has_predictions else "and without predictions "
         yield (
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
-            f"{count_text(point.depth, answer.layers)}."
+            f"{count_text(point.candidate, answer.layers)}."
         )
 
 
@@ -72,20 +79,20 @@ def _certified_text(answer: Answer) -> str:
     corrected = answer.corrected_certified
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
-    if certified.depth.is_reference:
+    if certified.candidate.is_reference:
         return (
             f"No depth with frozen layers is certain (at {at}) to keep "
             f"{target_text(answer.target)} at the rates found."
         )
-    part = part_text(certified.depth, answer.layers)
+    part = part_text(certified.candidate, answer.layers)
     text = f"Certified at {at}, at the rates found: {part}, and every larger measured number"
     if corrected is None:
         return f"{text}."
-    if corrected.depth == certified.depth:
+    if corrected.candidate == certified.candidate:
         return f"{text}, also corrected for chance."
-    if corrected.depth.is_reference:
+    if corrected.candidate.is_reference:
         return f"{text}; corrected for chance none."
-    part = part_text(corrected.depth, answer.layers)
+    part = part_text(corrected.candidate, answer.layers)
     return f"{text}; corrected for chance {part}."
 
 
@@ -104,29 +111,29 @@ def _failures_text(
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to "
         f"{100 * uncertainty.excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
-        f"{depths_text([certified], layers)}."
+        f"{candidates_text([certified], layers)}."
     )
 
 
 def plausible_text(answer: Answer, *, measured: int) -> str:
     """Return the plausible depths of an answer that has them, of so many measured ones."""
-    depths = answer.plausible_depths
-    assert depths is not None
-    if len(depths) == 1:
+    candidates = answer.plausible_candidates
+    assert candidates is not None
+    if len(candidates) == 1:
         return (
             "Among the measured depths, at the rates found, only "
-            f"{count_text(depths[0], answer.layers)} can be the true answer (at 95 %)."
+            f"{count_text(candidates[0], answer.layers)} can be the true answer (at 95 %)."
         )
-    if len(depths) == measured:
+    if len(candidates) == measured:
         return "No measured depth can be ruled out as the true answer."
-    return f"The true answer at the rates found may be {either_text(depths, answer.layers)}."
+    return f"The true answer at the rates found may be {either_text(candidates, answer.layers)}."
 
 
 def next_step(answer: Answer) -> str | None:
     """Return the command that would settle an open answer, or None."""
     name = recorded_search(answer)
     chosen = answer.operating_point
-    if name is None or chosen is None or chosen.depth.is_reference:
+    if name is None or chosen is None or chosen.candidate.is_reference:
         return None
     seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone

@@ -107,7 +107,7 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
 
 def _to_do(answer: Answer, point: CurvePoint) -> str:
     """Return `Fine-tune the last 4 of 6 layers at learning rate 1e-4`."""
-    layers = last_of_text(point.depth, answer.layers)
+    layers = last_of_text(point.candidate, answer.layers)
     at = _at_rate(point)
     if point.fine_tuned_layers == 0:
         return f"Train {layers}, no layer of the encoder{',' if at else ''}{at}"
@@ -122,11 +122,11 @@ def _at_rate(point: CurvePoint) -> str:
 def _score(answer: Answer, point: CurvePoint) -> str:
     """Return `: accuracy 84.4 (full model 84.6, guessing 50.0).`; jointly what each task keeps."""
     if answer.task == ALL_TASKS:
-        if point.depth.is_reference:
+        if point.candidate.is_reference:
             return f": with fewer, some task falls below {_target_of(answer)}."
         return f": each task keeps {percent(point.retention)} or more of its full model's score."
     beside = []
-    if not point.depth.is_reference and answer.full is not None:
+    if not point.candidate.is_reference and answer.full is not None:
         beside.append(f"full model {points(answer.full.quality)}")
     if answer.chance:
         beside.append(f"guessing {points(answer.chance)}")
@@ -191,10 +191,10 @@ def _conditions(answer: Answer) -> str:
 
 def _sure_of_full_model(answer: Answer) -> str:
     """Say how sure it is that nothing can be frozen: fewer layers might do."""
-    depths = answer.plausible_depths
-    if depths is None:
+    candidates = answer.plausible_candidates
+    if candidates is None:
         return f"measured with {_seeds(answer)}, not certified: fewer layers may do."
-    smaller = [depth for depth in depths if not depth.is_reference]
+    smaller = [candidate for candidate in candidates if not candidate.is_reference]
     if smaller:
         others = either_text(smaller, answer.layers)
         return f"not certain that all are needed: {others} cannot be ruled out at 95 %."
@@ -226,7 +226,9 @@ def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
     """Name what else may be the answer; that is known of the raw target alone."""
     if answer.chance or answer.task == ALL_TASKS:
         return ""
-    others = [depth for depth in answer.plausible_depths or () if depth != point.depth]
+    others = [
+        candidate for candidate in answer.plausible_candidates or () if candidate != point.candidate
+    ]
     if not others or len(others) + 1 == len(answer.measured):
         return ""
     named = capitalized(either_text(others, answer.layers))
@@ -237,13 +239,13 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
     """Say what the next smaller number of layers would cost."""
     smaller = []
     for other in answer.points:
-        is_smaller = other.depth.is_tested and other.depth.rank > point.depth.rank
+        is_smaller = other.candidate.is_tested and other.candidate.rank > point.candidate.rank
         if is_smaller and other.retention is not None:
             smaller.append(other)
     if not smaller:
         return "" if point.fine_tuned_layers == 0 else "not measured."
     raw = answer.operating_point
-    if raw is not None and raw.depth.rank > point.depth.rank:
+    if raw is not None and raw.candidate.rank > point.candidate.rank:
         return _raw_only(answer, raw)
     nearest = smaller[0]
     goal = target_text(answer.target)
@@ -283,15 +285,15 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
 
 def _scores(answer: Answer, point: CurvePoint) -> str:
     """Write `the last 2 layers score 76.5`; nothing of the score in a joint answer."""
-    layers = last_text(point.depth, answer.layers)
+    layers = last_text(point.candidate, answer.layers)
     if point.quality is None:
         return layers
-    verb = "score" if point.depth.is_plural(answer.layers) else "scores"
+    verb = "score" if point.candidate.is_plural(answer.layers) else "scores"
     return f"{layers} {verb} {points(point.quality)}"
 
 
 def _saves(point: CurvePoint) -> str:
-    if point.depth.is_reference:
+    if point.candidate.is_reference:
         return "nothing."
     shares = saved_shares(point)
     if not shares:
@@ -309,9 +311,9 @@ def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
     if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
         return f"{_TRAIN_BETTER}."
     if name is None:
-        if answer.task == ALL_TASKS or point.depth.is_reference:
+        if answer.task == ALL_TASKS or point.candidate.is_reference:
             return ""
-        snippet = point.depth.snippet
+        snippet = point.candidate.snippet
         return f"{snippet} in your own training." if snippet else ""
     if Doubt.INCOMPLETE in advice.doubts:
         return f"elsa-tune resume {name}"

@@ -16,7 +16,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
         rate = f"{rate_text(point.learning_rate)}{BORDER_ARROWS[point.tried.at_border]}"
     return {
         "tuned": tuned_cell(point),
-        "frozen": "-" if point.fine_tuned_layers is None else point.depth.short,
+        "frozen": "-" if point.fine_tuned_layers is None else point.candidate.short,
         "quality": spread(point.quality, point.std),
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
@@ -43,7 +43,7 @@ def answer_cells(answer: Answer, point: CurvePoint) -> dict[str, str]:
 def tuned_cell(point: CurvePoint) -> str:
     """Return the number of fine-tuned layers, or the label of what is not told by one."""
     number = point.fine_tuned_layers
-    return point.depth.label if number is None else str(number)
+    return point.candidate.label if number is None else str(number)
 
 
 def answer_markdown(answer: Answer) -> str:
@@ -68,7 +68,7 @@ def _curve_markdown(answer: Answer) -> str:
     for point in answer.points:
         cells = answer_cells(answer, point)
         if point.fine_tuned_layers is not None:
-            cells["frozen"] = point.depth.label
-        mark = "**" if chosen is not None and point.depth == chosen.depth else ""
+            cells["frozen"] = point.candidate.label
+        mark = "**" if chosen is not None and point.candidate == chosen.candidate else ""
         lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

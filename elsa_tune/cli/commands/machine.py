@@ -17,7 +17,7 @@ from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import hidden
-from elsa_tune.words import depths_text, listed
+from elsa_tune.words import candidates_text, listed
 
 if TYPE_CHECKING:
     from elsa_tune.searching.checkup import Check
@@ -104,10 +104,10 @@ def doctor(
     device = _show_machine()
     # The full model, on which a search spends most; on a GPU also a depth whose trials leave more
     # of it to others.
-    depths = [REFERENCE]
+    candidates = [REFERENCE]
     if device == "cuda":
-        depths.append(read_candidate(3 * inputs.layers // 4))
-    trials = [inputs.trial(depth) for depth in depths]
+        candidates.append(read_candidate(3 * inputs.layers // 4))
+    trials = [inputs.trial(candidate) for candidate in candidates]
     _tune(trials, inputs.layers, device, seconds)
 
 
@@ -193,8 +193,8 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
     data = prepare(trial.model, trial.task, trial.recipe)
     model = trial.model.name
     task = trial.task.name
-    depths = depths_text([trial.depth for trial in trials], layers)
-    say(f"training {model} on {task} at {depths} in each way for {seconds:g} s:")
+    candidates = candidates_text([trial.candidate for trial in trials], layers)
+    say(f"training {model} on {task} at {candidates} in each way for {seconds:g} s:")
     speeds: dict[Division, float] = {}  # tokens a second
     for division, measured in tune(trials, data, device, seconds):
         result = measured

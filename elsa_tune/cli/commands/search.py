@@ -31,7 +31,7 @@ from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import EpochResult, TrialSpec, trial_quality
+from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import is_table
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
@@ -174,7 +174,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
         "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
+        "depths": f"{', '.join(candidate.label for candidate in spec.candidates)} frozen layers",
         "exploring": f"{_up_to(*exploring)} trials",
         "measuring": f"{_up_to(*measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
@@ -202,8 +202,8 @@ def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
     strategy = strategy_of(spec)
-    trials = Counter({depth: strategy.seeds_at(0, depth) for depth in spec.depths})
-    trials.update({depth: strategy.rates.planned(depth) for depth in spec.explored})
+    trials = Counter({candidate: strategy.seeds_at(0, candidate) for candidate in spec.candidates})
+    trials.update({candidate: strategy.rates.planned(candidate) for candidate in spec.explored})
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
@@ -266,7 +266,7 @@ def trial(
     from elsa_tune.searching.inputs import read_inputs
     from elsa_tune.specs.candidates import read_candidate
 
-    depth = read_candidate(frozen_layers)
+    candidate = read_candidate(frozen_layers)
     inputs = read_inputs(
         model,
         task,
@@ -274,7 +274,7 @@ def trial(
         data_dir=data_dir,
         columns=Columns(label, tuple(text or ())),
     )
-    spec = inputs.trial(depth, learning_rate, seed)
+    spec = inputs.trial(candidate, learning_rate, seed)
 
     from elsa_tune.training.loop import few_steps, train
 
@@ -311,7 +311,7 @@ def _trial_overrides(
     return overrides
 
 
-def _evaluation_line(result: EpochResult, epochs: int) -> str:
+def _evaluation_line(result: EvaluationResult, epochs: int) -> str:
     scores = {**result.metrics, "holdout_quality": result.holdout_quality}
     shown = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
     parts = (
@@ -326,7 +326,7 @@ def _evaluation_line(result: EpochResult, epochs: int) -> str:
     return "  ".join(parts)
 
 
-def _say_quality(spec: TrialSpec, results: Sequence[EpochResult]) -> None:
+def _say_quality(spec: TrialSpec, results: Sequence[EvaluationResult]) -> None:
     """Say what the trial's quality is and how it was trained. results: of every evaluation."""
     qualities = []
     held_out = []

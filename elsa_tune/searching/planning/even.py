@@ -49,11 +49,11 @@ class Even(Strategy):
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, whatever the rates will be."""
         ended = Counter(
-            one.trial.depth
+            one.trial.candidate
             for one in findings.known
             if one.trial.phase is Phase.MEASURE and one.status.is_final
         )
-        return Counter(dict.fromkeys(self.spec.depths, self.spec.seeds)) - ended
+        return Counter(dict.fromkeys(self.spec.candidates, self.spec.seeds)) - ended
 
     @property
     def opening(self) -> str:

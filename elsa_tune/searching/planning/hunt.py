@@ -38,7 +38,7 @@ from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec, canonical_rate
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.names import LADDER
-from elsa_tune.words import depths_text
+from elsa_tune.words import candidates_text
 
 
 class Hunt(Strategy):
@@ -80,10 +80,10 @@ class Hunt(Strategy):
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
         """Return the slots with the full model's first; alone, where all else waits for it."""
-        of_reference = [slot for slot in slots if slot.depth.is_reference]
+        of_reference = [slot for slot in slots if slot.candidate.is_reference]
         if self.waits_for_reference(known):
             return of_reference
-        return of_reference + [slot for slot in slots if not slot.depth.is_reference]
+        return of_reference + [slot for slot in slots if not slot.candidate.is_reference]
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
         """Whether the full model had its given rates and may have learnt nothing at any of them.
@@ -91,7 +91,7 @@ class Hunt(Strategy):
         That is where no trial of it so far is better than a constant answer by more than evaluation
         examples may give. It is measured next: if it still is no better then, nothing else matters.
         """
-        full = [one for one in known if one.trial.depth.is_reference and one.status.is_final]
+        full = [one for one in known if one.trial.candidate.is_reference and one.status.is_final]
         if len(exploring_of(full)) < self.spec.tries:
             return False
         scores = [one.score for one in full if one.score is not None]
@@ -125,7 +125,7 @@ class Hunt(Strategy):
     @property
     def ladder(self) -> tuple[Candidate, ...]:
         """The candidates between the full model and those explored."""
-        return tuple(one for one in self.spec.depths if one not in self.spec.explored)
+        return tuple(one for one in self.spec.candidates if one not in self.spec.explored)
 
     @property
     def deep(self) -> tuple[Candidate, ...]:
@@ -148,8 +148,8 @@ class Hunt(Strategy):
         left_out = [one for one in self.ladder if one not in tested]
         if not left_out:
             return ""
-        left_out_text = depths_text(left_out, self.spec.layers)
-        good = depths_text(self.deep[:1], self.spec.layers)
+        left_out_text = candidates_text(left_out, self.spec.layers)
+        good = candidates_text(self.deep[:1], self.spec.layers)
         return f"leaving out {left_out_text}, because {good} looks good"
 
     def _recorded_ladder(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
@@ -185,9 +185,9 @@ class Hunt(Strategy):
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         if LADDER not in decisions:
-            return self.spec.depths
+            return self.spec.candidates
         ladder = self._recorded_ladder(decisions)
-        return [one for one in self.spec.depths if one in self.spec.explored or one in ladder]
+        return [one for one in self.spec.candidates if one in self.spec.explored or one in ladder]
 
     def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
         policy = self.spec.policy
@@ -211,7 +211,7 @@ class Hunt(Strategy):
 
         None of a ladder whose next candidate has begun: the walk has passed it.
         """
-        measured = [one.trial.depth for one in known if one.trial.phase is Phase.MEASURE]
+        measured = [one.trial.candidate for one in known if one.trial.phase is Phase.MEASURE]
         begun = measured.count(candidate)
         is_passed = candidate in self.ladder and self.deep[0] in measured
         if is_passed:
@@ -420,14 +420,14 @@ class _Walk:
     def lacking(self, candidate: Candidate, count: int) -> tuple[TrialSpec, ...]:
         """Return those of the first `count` seeds of a candidate that have not ended."""
         seeds = self.spec.measuring_seeds[:count]
-        return tuple(one for one in self.left if one.depth == candidate and one.seed in seeds)
+        return tuple(one for one in self.left if one.candidate == candidate and one.seed in seeds)
 
     def first_look_at(self, candidates: Sequence[Candidate]) -> Step | None:
         """Return the step that measures what candidates lack of their first looks, if anything."""
         trials = self.first_looks(candidates)
         if not trials:
             return None
-        return Step(trials=trials, why=f"the first look at {self.named(trials[0].depth)}")
+        return Step(trials=trials, why=f"the first look at {self.named(trials[0].candidate)}")
 
     def first_looks(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
         """Return what candidates lack, one after the other; nothing of those without a rate."""
@@ -461,14 +461,14 @@ class _Walk:
 
     def measured_quality(self, candidate: Candidate) -> float | None:
         measured = () if self.curve is None else self.curve.measured
-        return next((point.quality for point in measured if point.depth == candidate), None)
+        return next((point.quality for point in measured if point.candidate == candidate), None)
 
     def is_above_target(self, candidate: Candidate) -> bool:
         quality = self.measured_quality(candidate)
         return quality is not None and quality > self.spec.target * self.full_quality
 
     def named(self, *candidates: Candidate) -> str:
-        return depths_text(candidates, self.spec.layers)
+        return candidates_text(candidates, self.spec.layers)
 
 
 def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> None:

@@ -79,13 +79,13 @@ def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
 class Slot:
     """One exploring trial to come."""
 
-    depth: Candidate
+    candidate: Candidate
     learning_rate: float | None = None  # None: chosen when it begins
 
 
 def slot_again(trial: KnownTrial) -> Slot:
     """Return the slot of an exploring trial that is to run once more, at the rate it had."""
-    return Slot(depth=trial.trial.depth, learning_rate=trial.trial.learning_rate)
+    return Slot(candidate=trial.trial.candidate, learning_rate=trial.trial.learning_rate)
 
 
 def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
@@ -95,7 +95,7 @@ def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
 
 def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
-    return tuple(one for one in exploring_of(known) if one.trial.depth == candidate)
+    return tuple(one for one in exploring_of(known) if one.trial.candidate == candidate)
 
 
 def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:
@@ -119,7 +119,7 @@ def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
 def measured_rates(known: Iterable[KnownTrial]) -> dict[Candidate, float]:
     """Return the learning rates of the candidates whose measuring has begun: they keep them."""
     return {
-        one.trial.depth: one.trial.learning_rate
+        one.trial.candidate: one.trial.learning_rate
         for one in known
         if one.trial.phase is Phase.MEASURE
     }

@@ -81,7 +81,7 @@ class Plan:
     def trials(self) -> int:
         """How many trials there are in all; beyond the given rates those that have begun."""
         known = self.known
-        return sum(planned_trials(self._spec, known, one) for one in self._spec.depths)
+        return sum(planned_trials(self._spec, known, one) for one in self._spec.candidates)
 
     def step(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Step:
         """Return what is measured now, at these rates, and why."""
@@ -108,7 +108,7 @@ class Plan:
         # The answer of a complete search did not need whatever else was not explored.
         is_complete = self.state.is_complete
         slots = failed_slots(known) if is_complete else self.strategy.slots_left(known, kept)
-        left.update(slot.depth for slot in slots)
+        left.update(slot.candidate for slot in slots)
         return left
 
     @property
@@ -128,7 +128,7 @@ class Plan:
             untried = len(self.strategy.slots_left(known, measured_rates(known)))
         step = self.step(rates, known)
         # A search that has ended needs no rate of what it did not come to.
-        needed = self._spec.depths if step.waits else ()
+        needed = self._spec.candidates if step.waits else ()
         rateless = ", ".join(candidate.label for candidate in needed if candidate not in rates)
         parts = (
             f"{untried} exploring trials to go" if untried else "",
@@ -163,9 +163,9 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
     """
     strategy = strategy_of(spec)
     settled = strategy.settled(known)
-    measured = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
+    measured = Counter(one.trial.candidate for one in known if one.trial.phase is Phase.MEASURE)
     fewest = most = furthest = begun = 0
-    for candidate in spec.depths:
+    for candidate in spec.candidates:
         explored = len(tried(known, candidate))
         exploring = max(strategy.rates.planned(candidate), explored)
         measuring = strategy.planned_seeds(candidate, known)
@@ -196,8 +196,8 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
     """Yield what to tell whoever is about to train all of this, and might not want to."""
     from elsa_tune.training.loop import few_steps
 
-    full = REFERENCE in spec.depths
-    if not full or len(spec.depths) == 1:
+    full = REFERENCE in spec.candidates
+    if not full or len(spec.candidates) == 1:
         lacks = "frozen layers" if full else "0 (the full model)"
         yield f"depths without {lacks} leave nothing to compare: no answer by this search alone"
     if note := few_steps(spec.recipe, steps_per_trial(spec)):

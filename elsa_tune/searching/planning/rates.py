@@ -337,7 +337,7 @@ class OneStudy(Rates):
             value = self._value(one, exploring)
             rate = min(max(one.trial.learning_rate, low), high)
             trial = optuna.trial.create_trial(
-                params={RANK: one.trial.depth.rank, LEARNING_RATE: rate},
+                params={RANK: one.trial.candidate.rank, LEARNING_RATE: rate},
                 distributions=distributions,
                 value=value,
                 state=TrialState.RUNNING if value is None else TrialState.COMPLETE,
@@ -363,7 +363,7 @@ class OneStudy(Rates):
             return self.spec.chance
         if not one.status.is_final or one.is_unfinished or one.score is None:
             return None
-        here = tried(exploring, one.trial.depth)
+        here = tried(exploring, one.trial.candidate)
         complete = [other for other in here if other.status is TrialStatus.COMPLETED]
         if one.status is TrialStatus.COMPLETED or not complete:
             return one.score

@@ -44,7 +44,7 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
     return tuple(dict.fromkeys((values[-1], middle, values[0])))
 
 
-def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> float:
+def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> float:
     """Return a rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
@@ -55,7 +55,7 @@ def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> 
     untried = None if values is None else [value for value in values if value not in used]
     if spec.sampler is SamplerName.GRID and untried:
         return untried[-1]
-    proposals = _proposals(spec, depth, tried)
+    proposals = _proposals(spec, candidate, tried)
     for proposal in proposals:
         if proposal not in used:
             return proposal
@@ -64,9 +64,9 @@ def propose(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> 
     return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
 
 
-def _proposals(spec: SearchSpec, depth: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
+def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
     """Rates in the order in which the depth's own study asks for them."""
-    entropy = (spec.seed, *depth.entropy, len(tried))
+    entropy = (spec.seed, *candidate.entropy, len(tried))
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     sampler: BaseSampler = RandomSampler(seed=seed)
     if spec.sampler is SamplerName.TPE:

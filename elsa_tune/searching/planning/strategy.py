@@ -134,24 +134,24 @@ class Strategy(ABC):
 
     def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
-        had = Counter(one.trial.depth for one in exploring)
+        had = Counter(one.trial.candidate for one in exploring)
         planned = {candidate: self.rates.planned(candidate) for candidate in self.spec.explored}
         slots = []
         for number in range(max(planned.values(), default=0)):
             for candidate, tries in planned.items():
                 if had[candidate] <= number < tries:
-                    slots.append(Slot(depth=candidate))
+                    slots.append(Slot(candidate=candidate))
         return slots
 
     def _further(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the next rate of each candidate that has had its tries."""
-        had = Counter(one.trial.depth for one in exploring)
+        had = Counter(one.trial.candidate for one in exploring)
         slots = []
         for candidate in self.rates.in_turn(self.spec.explored, had):
             if had[candidate] >= self.rates.planned(candidate):
                 rate = self.rates.next_rate(candidate, exploring)
                 if rate is not None:
-                    slots.append(Slot(depth=candidate, learning_rate=rate))
+                    slots.append(Slot(candidate=candidate, learning_rate=rate))
         return slots
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
@@ -169,7 +169,7 @@ class Strategy(ABC):
         failed = failed_slots(known)
         left = []
         for slot in self.slots(known):
-            if slot.depth not in kept or slot in failed:
+            if slot.candidate not in kept or slot in failed:
                 left.append(slot)
         return tuple(left)
 
@@ -177,9 +177,9 @@ class Strategy(ABC):
         """Return a slot's trial as it begins. known: the trials so far, those that run included."""
         rate = slot.learning_rate
         if rate is None:
-            rate = self.rates.next_rate(slot.depth, exploring_of(known))
+            rate = self.rates.next_rate(slot.candidate, exploring_of(known))
         assert rate is not None  # a slot without a rate is one of the tries in any case
-        return self.spec.trial(Phase.EXPLORE, slot.depth, rate, self.spec.seed)
+        return self.spec.trial(Phase.EXPLORE, slot.candidate, rate, self.spec.seed)
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
         """Whether all exploring waits until the full model was measured."""
@@ -193,7 +193,7 @@ class Strategy(ABC):
         takes its rate from the leading ones.
         """
         exploring = exploring_of(known)
-        waiting = {slot.depth for slot in self.slots(exploring)}
+        waiting = {slot.candidate for slot in self.slots(exploring)}
         settled: list[Candidate] = []
         for place, candidate in enumerate(self.spec.explored):
             if candidate in waiting or not self._has_had_all(candidate, exploring):
@@ -202,7 +202,7 @@ class Strategy(ABC):
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
         if set(self.leading) <= set(settled) or not self.spec.explored:
-            settled += [one for one in self.spec.depths if one not in self.spec.explored]
+            settled += [one for one in self.spec.candidates if one not in self.spec.explored]
         return frozenset(settled)
 
     def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
@@ -229,7 +229,7 @@ class Strategy(ABC):
         """Return each candidate's rate for measuring; without those that nothing is known of."""
         spec = self.spec
         if not spec.explored:
-            return dict.fromkeys(spec.depths, spec.given_rates[0])
+            return dict.fromkeys(spec.candidates, spec.given_rates[0])
         exploring = exploring_of(known)
         chosen: dict[Candidate, float] = {}
         for candidate in spec.explored:
@@ -237,7 +237,7 @@ class Strategy(ABC):
             if rate is not None:
                 chosen[candidate] = rate
         if REFERENCE in chosen:
-            for candidate in spec.depths:
+            for candidate in spec.candidates:
                 if candidate not in spec.explored:
                     chosen[candidate] = self.rate_unexplored(candidate, chosen)
         return chosen
@@ -270,7 +270,7 @@ class Strategy(ABC):
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         """Return the candidates that are measured, in the order of their tests."""
-        return self.spec.depths
+        return self.spec.candidates
 
     def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
         """Return the seeds of a candidate and of the full model at each planned look."""
@@ -291,7 +291,7 @@ class Strategy(ABC):
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, by candidate."""
-        return Counter(trial.depth for trial in self.next(findings).trials)
+        return Counter(trial.candidate for trial in self.next(findings).trials)
 
     @property
     def opening(self) -> str:
@@ -315,12 +315,12 @@ class Strategy(ABC):
     @property
     def measuring_trials(self) -> int:
         """Measuring trials up to every candidate's first look."""
-        return sum(self.seeds_at(0, candidate) for candidate in self.spec.depths)
+        return sum(self.seeds_at(0, candidate) for candidate in self.spec.candidates)
 
     @property
     def most_measuring_trials(self) -> int:
         """Measuring trials up to every candidate's last look."""
-        return sum(self.seeds_at(-1, candidate) for candidate in self.spec.depths)
+        return sum(self.seeds_at(-1, candidate) for candidate in self.spec.candidates)
 
 
 def measuring_trials(
@@ -333,7 +333,7 @@ def measuring_trials(
     finished = {one.trial.key for one in known if one.status.is_final}
     trials = []
     for seed in spec.measuring_seeds:
-        for candidate in spec.depths:
+        for candidate in spec.candidates:
             if candidate in rates:
                 trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
                 if trial.key not in finished:

@@ -37,7 +37,7 @@ def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
 
 def _decided(spec: SearchSpec) -> dict[str, object]:
     """Return by name what decides which trials a search runs, and how they train."""
-    names = ("depths", "rates", "tries", "exploring_limit", "strategy", "sampler", "asha", "extend")
+    names = ("rates", "tries", "exploring_limit", "strategy", "sampler", "asha", "extend")
     return {
         "model": spec.model.location,
         "task": spec.task.name,
@@ -45,6 +45,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "label": spec.task.label_column,
         "metric": spec.task.metric,
         **dataclasses.asdict(spec.task.cleaning),
+        "depths": spec.candidates,
         **{name: getattr(spec, name) for name in (*names, "target", "thorough", "seed")},
         **spec.recipe.comparable(),
     }

@@ -44,7 +44,7 @@ def specify(
         task=inputs.task,
         recipe=inputs.recipe,
         space=inputs.space_name,
-        depths=outline.candidates,
+        candidates=outline.candidates,
         explored=outline.explored,
         rates=space.rates,
         tries=_tries(options.trials, space, outline, policy.tries),
@@ -93,20 +93,20 @@ def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> in
 
     trials: as many as there may be in all. usual: where the space does not say.
     """
-    depths = len(outline.explored)
-    if not depths:
+    candidates = len(outline.explored)
+    if not candidates:
         return 0
     given = space.rates.values
     most = MOST if given is None else len(given)
     space_tries = space.tries or usual
     if trials is None:
         return min(space_tries, most)
-    if trials < depths:
+    if trials < candidates:
         raise SpaceError(
-            f"`trials` is {trials}, but {depths} depths are explored with equally many "
-            f"tries each; give at least {depths}, or fewer depths by `set` depths=[0,...]"
+            f"`trials` is {trials}, but {candidates} depths are explored with equally many "
+            f"tries each; give at least {candidates}, or fewer depths by `set` depths=[0,...]"
         )
-    tries = trials // depths
+    tries = trials // candidates
     if space.extend:
         tries = min(tries, space_tries)
     return min(tries, most)

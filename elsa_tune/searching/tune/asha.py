@@ -15,7 +15,7 @@ from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
 EVALUATION = "evaluation"
 
 
-class PerDepthAsha(FIFOScheduler):
+class PerCandidateAsha(FIFOScheduler):
     """One AsyncHyperBandScheduler per depth: in common rungs deep-frozen trials always lose.
 
     Measuring trials are never stopped, and without `asha` nothing is. evaluations: planned per
@@ -39,7 +39,7 @@ class PerDepthAsha(FIFOScheduler):
         self._compared_by = metric
         self._exempt = frozenset(exempt)
         self._keeps_workers = keeps_workers
-        self._by_depth: dict[Candidate, AsyncHyperBandScheduler] = {}
+        self._by_candidate: dict[Candidate, AsyncHyperBandScheduler] = {}
         self._best: dict[tuple[Candidate, int], float] = {}
         self._controller: Any = None  # Ray Tune's
         self.stopped: set[str] = set()
@@ -73,7 +73,7 @@ class PerDepthAsha(FIFOScheduler):
         if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
-        rung = (trial.config[TRIAL].depth, result[EVALUATION])
+        rung = (trial.config[TRIAL].candidate, result[EVALUATION])
         score = result[self._compared_by]
         best = max(score, self._best.get(rung, score))
         self._best[rung] = best
@@ -88,10 +88,10 @@ class PerDepthAsha(FIFOScheduler):
         if self._asha is None or grace >= self._evaluations:
             return None
         spec: TrialSpec = trial.config[TRIAL]
-        if spec.depth in self._exempt or spec.phase is not Phase.EXPLORE:
+        if spec.candidate in self._exempt or spec.phase is not Phase.EXPLORE:
             return None
-        if spec.depth not in self._by_depth:
-            self._by_depth[spec.depth] = AsyncHyperBandScheduler(
+        if spec.candidate not in self._by_candidate:
+            self._by_candidate[spec.candidate] = AsyncHyperBandScheduler(
                 time_attr=EVALUATION,
                 metric=self._compared_by,
                 mode="max",
@@ -99,4 +99,4 @@ class PerDepthAsha(FIFOScheduler):
                 grace_period=grace,
                 reduction_factor=self._asha.reduction_factor,
             )
-        return self._by_depth[spec.depth]
+        return self._by_candidate[spec.candidate]

@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
-from elsa_tune.searching.tune.asha import EVALUATION, PerDepthAsha
+from elsa_tune.searching.tune.asha import EVALUATION, PerCandidateAsha
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL, NeverRestored, Work
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -41,7 +41,7 @@ class Recorder(NeverRestored, Callback):
     def __init__(
         self,
         record: SearchRecord,
-        scheduler: PerDepthAsha,
+        scheduler: PerCandidateAsha,
         work: Work,
         board: Board,
         probing: Probing,

@@ -121,12 +121,12 @@ class PlanSearcher(NeverRestored, Searcher):
         return not is_late or not self._strategy.best_rates(known)
 
     def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
-        if len(self._rates) == len(self._spec.depths):
+        if len(self._rates) == len(self._spec.candidates):
             return
         best = self._strategy.best_rates(known)
         settled = best.keys() if is_over else self._strategy.settled(known)
         new = {}
-        for candidate in self._spec.depths:
+        for candidate in self._spec.candidates:
             if candidate in settled and candidate in best:
                 new[candidate] = best[candidate]
         if new.keys() - self._rates.keys():

@@ -22,7 +22,7 @@ from ray import tune
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Resources, SearchSpec
-from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
@@ -38,8 +38,8 @@ class Train(Protocol):
     """What trains a trial in a worker: `train_here`, or what a test puts in its place."""
 
     def __call__(
-        self, trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
-    ) -> Iterator[EpochResult]:
+        self, trial: TrialSpec, data: TaskData, *, share: Resources, candidates: Sequence[Candidate]
+    ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation; DivergedError if the trial diverges.
 
         share: of this node, for this trial. depths: all that the search compares.
@@ -76,7 +76,9 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
         return
     spec = work.spec
     try:
-        for result in work.train(trial, work.data, share=spec.resources, depths=spec.depths):
+        for result in work.train(
+            trial, work.data, share=spec.resources, candidates=spec.candidates
+        ):
             if result.predictions is not None:
                 dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
                 _leave(work, trial, np.asarray(result.predictions, dtype=dtype))
@@ -87,13 +89,13 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
 
 
 def train_here(
-    trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
-) -> Iterator[EpochResult]:
+    trial: TrialSpec, data: TaskData, *, share: Resources, candidates: Sequence[Candidate]
+) -> Iterator[EvaluationResult]:
     """Train a trial on its share of this node."""
     from elsa_tune.training.loop import train
 
     _freeze_gc_once()
-    yield from train(trial, data, device=device_of(share), depths=depths)
+    yield from train(trial, data, device=device_of(share), candidates=candidates)
 
 
 def _probe(trial: TrialSpec, work: Work) -> None:
