@@ -34,6 +34,7 @@ def specify(
     space = inputs.space
     strategy = strategy_named(space.strategy)
     outline = strategy.outline(inputs, policy, seeds=options.seeds, whole_ladder=whole_ladder)
+    inputs.check(outline.candidates)
     explores = bool(outline.explored)
     seeds = outline.seeds
     spec = SearchSpec(
