@@ -131,7 +131,7 @@ class SearchSpec:
     # All of them, in the order of their tests; `search.json` has them as `depths`.
     candidates: Annotated[tuple[Candidate, ...], Field(alias="depths")]
     explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
-    rates: RateSpace  # the given ones
+    rates: RateSpace  # the given ones, for every candidate that has none of its own
     tries: int  # exploring trials of the given rates, of each explored candidate
     sampler: SamplerName
     asha: Asha | None
@@ -189,13 +189,17 @@ class SearchSpec:
             return None
         return replace(self.asha, grace=self.asha.grace or self.policy.grace)
 
-    @property
-    def given_rates(self) -> tuple[float, float]:
-        """The lowest and the highest learning rate of the range or list that was given."""
-        values = self.rates.values
+    def rates_for(self, candidate: Candidate) -> RateSpace:
+        """Return the learning rates that a candidate is given."""
+        return candidate.rates or self.rates
+
+    def given_rates(self, candidate: Candidate) -> tuple[float, float]:
+        """Return the lowest and the highest learning rate that a candidate is given."""
+        rates = self.rates_for(candidate)
+        values = rates.values
         if values is None:
-            assert isinstance(self.rates, RateRange)
-            return self.rates.low, self.rates.high
+            assert isinstance(rates, RateRange)
+            return rates.low, rates.high
         return values[0], values[-1]
 
     @property

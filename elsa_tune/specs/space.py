@@ -156,6 +156,10 @@ class Space(BaseModel):
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
 
+    def rates_for(self, candidate: Candidate) -> RateSpace:
+        """Return the learning rates that a candidate explores: its own, if it has any."""
+        return candidate.rates or self.rates
+
     def recipe(self, default_epochs: int) -> Recipe:
         """Return how every trial trains, on a model with this default of epochs."""
         return dataclasses.replace(self.training, epochs=self.epochs or default_epochs)

@@ -14,6 +14,7 @@ from elsa_tune.searching.planning.strategy import (
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import RateSpace
 from elsa_tune.specs.trial import Phase
 
 
@@ -31,16 +32,15 @@ class Even(Strategy):
             raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
         candidates = space.depths_for(inputs.layers)
         seeds = seeds or space.seeds
-        if space.rates.values is not None and len(space.rates.values) == 1:
-            # One rate leaves nothing to explore.
-            return Outline(candidates=candidates, explored=(), seeds=seeds)
-        if not space.follows_full_model:
-            return Outline(candidates=candidates, explored=candidates, seeds=seeds)
-        if REFERENCE not in candidates:
-            raise SpaceError(
-                "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
-            )
-        return Outline(candidates=candidates, explored=(REFERENCE,), seeds=seeds)
+        explored = [one for one in candidates if not _is_one_rate(space.rates_for(one))]
+        if space.follows_full_model and not _is_one_rate(space.rates):
+            if REFERENCE not in candidates:
+                raise SpaceError(
+                    "learning_rate is from_full_model, but depths leave the full model (0) out; "
+                    "add 0"
+                )
+            explored = [one for one in explored if one.is_reference or one.rates is not None]
+        return Outline(candidates=candidates, explored=tuple(explored), seeds=seeds)
 
     def next(self, findings: Findings) -> Step:
         trials = measuring_trials(self.spec, findings.rates, findings.known)
@@ -59,3 +59,8 @@ class Even(Strategy):
     def opening(self) -> str:
         seeds = "1 seed" if self.spec.seeds == 1 else f"{self.spec.seeds} seeds"
         return f"measuring: {self.measuring_trials} trials, {seeds} of each depth"
+
+
+def _is_one_rate(rates: RateSpace) -> bool:
+    """Whether there is nothing to explore."""
+    return rates.values is not None and len(rates.values) == 1

@@ -201,7 +201,8 @@ class Strategy(ABC):
             others_are_settled = len(settled) == place
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        if set(self.leading) <= set(settled) or not self.spec.explored:
+        leading = {one for one in self.leading if one in self.spec.explored}
+        if leading <= set(settled):
             settled += [one for one in self.spec.candidates if one not in self.spec.explored]
         return frozenset(settled)
 
@@ -228,18 +229,20 @@ class Strategy(ABC):
     def best_rates(self, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
         """Return each candidate's rate for measuring; without those that nothing is known of."""
         spec = self.spec
-        if not spec.explored:
-            return dict.fromkeys(spec.candidates, spec.given_rates[0])
         exploring = exploring_of(known)
         chosen: dict[Candidate, float] = {}
         for candidate in spec.explored:
             rate = self.rates.best(candidate, exploring)
             if rate is not None:
                 chosen[candidate] = rate
-        if REFERENCE in chosen:
-            for candidate in spec.candidates:
-                if candidate not in spec.explored:
-                    chosen[candidate] = self.rate_unexplored(candidate, chosen)
+        for candidate in spec.candidates:
+            if candidate in spec.explored:
+                continue
+            lowest, highest = spec.given_rates(candidate)
+            if lowest == highest or not spec.explored:
+                chosen[candidate] = lowest
+            elif REFERENCE in chosen:
+                chosen[candidate] = self.rate_unexplored(candidate, chosen)
         return chosen
 
     def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:

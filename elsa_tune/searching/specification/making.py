@@ -97,8 +97,10 @@ def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> in
     candidates = len(outline.explored)
     if not candidates:
         return 0
-    given = space.rates.values
-    most = MOST if given is None else len(given)
+    most = 1
+    for candidate in outline.explored:
+        given = space.rates_for(candidate).values
+        most = max(most, MOST if given is None else len(given))
     space_tries = space.tries or usual
     if trials is None:
         return min(space_tries, most)
