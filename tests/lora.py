@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs import candidates
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.search import RateRange
+from elsa_tune.specs.rate_space import RateRange
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only

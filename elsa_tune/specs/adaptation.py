@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from elsa_tune.specs.search import RateSpace
+    from elsa_tune.specs.rate_space import RateSpace
 
 
 class Candidate(ABC):

@@ -19,7 +19,8 @@ from elsa_tune.searching.specification.making import specify
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
-from elsa_tune.specs.search import RateList, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.paths import SearchPaths

@@ -35,7 +35,7 @@ def export(
     ] = None,
     candidate: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help="What to export, as `depths` calls it, such as 4."),
+        typer.Option(metavar="LABEL", help="What to export, as depths calls it, such as 8."),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score the model on your own labelled rows.")

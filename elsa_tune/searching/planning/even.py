@@ -14,7 +14,7 @@ from elsa_tune.searching.planning.strategy import (
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
-from elsa_tune.specs.search import RateSpace
+from elsa_tune.specs.rate_space import RateSpace
 from elsa_tune.specs.trial import Phase
 
 

@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.search import RateList, RateSpace, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateSpace
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
 LEARNING_RATE = "learning_rate"

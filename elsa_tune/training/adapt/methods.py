@@ -1,11 +1,13 @@
 """The methods of adaptation: which one applies a candidate to a model.
 
 A method has two halves of one name. What a search knows of its candidates is a subclass of
-`specs.adaptation.Candidate`; what it does to a model is a `Method`, in a file of this folder. A
-package that adds a method registers both where it defines the candidate's class: a worker that is
-given a candidate imports that module, and with it the other half.
+`specs.adaptation.Candidate`, registered in `specs/candidates.py`; what it does to a model is a
+`Method`, which is `METHOD` in the file of that name in this folder. Another package registers both
+where it defines the candidate's class: a worker that is given a candidate imports that module, and
+with it the other half.
 """
 
+import importlib
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,8 +18,6 @@ from transformers import PreTrainedModel
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.adapt.freeze import Freezing
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable
 
@@ -27,9 +27,6 @@ _METHODS: dict[str, Method[Any]] = {}
 def register(name: str, method: Method[Any]) -> None:
     """Let this method apply the candidates whose `method` is `name`; the last registered counts."""
     _METHODS[name] = method
-
-
-register(FreezeDepth.method, Freezing())
 
 
 def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Trainable:
@@ -78,9 +75,16 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
 
 
 def _method(candidate: Candidate) -> Method[Any]:
-    if candidate.method not in _METHODS:
-        raise SpaceError(
-            f"nothing here trains by the method '{candidate.method}'; import the package that "
-            "registers it with elsa_tune.training.adapt.methods"
-        )
-    return _METHODS[candidate.method]
+    name = candidate.method
+    if name not in _METHODS:
+        file = f"{__package__}.{name}"
+        try:
+            register(name, importlib.import_module(file).METHOD)
+        except ModuleNotFoundError as error:
+            if error.name != file:
+                raise
+            raise SpaceError(
+                f"nothing here trains by the method '{name}'; import the package that registers "
+                "it with elsa_tune.training.adapt.methods"
+            ) from error
+    return _METHODS[name]
