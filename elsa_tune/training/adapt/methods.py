@@ -8,10 +8,10 @@ with it the other half.
 """
 
 import importlib
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -37,7 +37,7 @@ def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Traina
     that cannot be divided.
     """
     # Not the seed itself: the head was drawn from that.
-    own_seed = zlib.crc32(f"{candidate.key} {seed}".encode())
+    own_seed = int(np.random.SeedSequence((seed, *candidate.entropy)).generate_state(1)[0])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(own_seed)  # a GPU's is not touched
         return _method(candidate).apply(model, candidate)
