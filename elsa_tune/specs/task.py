@@ -11,9 +11,14 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+# It loads each type of task that ships, which adds its own kind and metrics.
+_TYPES = "elsa_tune.tasks.types.registry"
+
+
 class TaskKind(OpenName):
     """What the head predicts; `tasks/types` has a file for each, which adds its own name."""
 
+    shipped_by = _TYPES
     CLASSIFICATION: ClassVar["TaskKind"]
     REGRESSION: ClassVar["TaskKind"]
 
@@ -28,6 +33,7 @@ class Metric(OpenName):
     Those of one type of task alone are defined in its own file.
     """
 
+    shipped_by = _TYPES
     ACCURACY: ClassVar["Metric"]
     F1: ClassVar["Metric"]
     F1_MACRO: ClassVar["Metric"]
@@ -72,7 +78,10 @@ class Metric(OpenName):
     @classmethod
     def named(cls, name: str | None) -> Self | None:
         """Return the metric that a record names; None where it names none that is known here."""
-        return cls.known.get(name or "")
+        try:
+            return None if name is None else cls(name)
+        except ValueError:
+            return None
 
 
 _CLASSES = "elsa_tune.tasks.types.classification"

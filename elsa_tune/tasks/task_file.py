@@ -276,8 +276,6 @@ def read_task_file(path: Path) -> TaskSpec:
     Every file is checked to exist; the labels of the training files are read only where the
     classes are left out.
     """
-    import elsa_tune.tasks.types.registry  # noqa: F401  # each type adds its kind and metrics
-
     path = path.expanduser()
     check_readable(path)
     try:

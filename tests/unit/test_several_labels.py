@@ -23,11 +23,13 @@ import elsa_tune
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ModelError
+from elsa_tune.exporting import bundle as bundling
 from elsa_tune.exporting.choice import choose, model_card
 from elsa_tune.exporting.model import train_final
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.tune import trainable
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.row_findings import FindingCode
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Precision, Recipe, Selection, TrialSpec
@@ -45,8 +47,10 @@ from elsa_tune.training.data.row_checks import row_findings
 from elsa_tune.training.loop import train
 from elsa_tune.training.probe import linear_probe
 from tests.conftest import Run
+from tests.exporting import exported_model
 from tests.registering import registered
 from tests.unit.search_examples import make_spec
+from tests.unit.test_saved import task_of
 from tests.unit.tiny_trials import make_trial, tiny_bert
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,14 +100,8 @@ def task(several: Any, folder: Path) -> TaskSpec:
 
 @pytest.fixture(scope="module")
 def trial(task: TaskSpec, folder: Path) -> TrialSpec:
-    trial = make_trial(elsa_tune_model(folder), 1)
+    trial = make_trial(resolve_model(str(folder / "bert")), 1)
     return dataclasses.replace(trial, task=task, recipe=RECIPE, learning_rate=1e-2)
-
-
-def elsa_tune_model(folder: Path) -> Any:
-    from elsa_tune.specs.model import resolve_model
-
-    return resolve_model(str(folder / "bert"))
 
 
 def test_classes_are_found_in_the_rows_and_an_empty_cell_has_none(
@@ -354,6 +352,30 @@ def test_predict_and_a_bundle_give_the_labels_of_each_row(
     assert pd.read_parquet(out)["prediction"].fillna("").tolist() == expected
 
 
+def test_in_a_bundle_it_answers_beside_other_types_of_task(
+    searched: Searched, folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundling, "ROWS", 8)
+    monkeypatch.setattr(bundling, "BATCHES", (1, 4))
+    monkeypatch.chdir(tmp_path)
+    mood = task_of(tmp_path / "mood_task")
+    exported_model(tmp_path / "mood", folder / "bert", mood, 1, max_length=24)
+    shutil.copytree(searched.export, tmp_path / "topics")
+    status, _, said = run("bundle", "mood", "topics", "--out", "both")
+    assert status == 0, said
+    texts = pd.read_csv(folder / "dev.csv")["text"].tolist()
+    found = elsa_tune.load_bundle("both").predict(texts)
+    alone = elsa_tune.predict(searched.export, texts, probabilities=True)
+    assert list(found["topics"].labels) == alone["prediction"].tolist()
+    assert found["topics"].logits.shape == (len(texts), 3)
+    assert set(found["mood"].labels) <= {"bad", "good"}
+    # As sure as the least sure choice of the row.
+    least = alone.filter(like="probability_").map(lambda p: max(p, 1 - p)).min(axis=1)
+    assert found["topics"].scores == pytest.approx(least.to_numpy(), abs=1e-4)
+    both = elsa_tune.predict("both", texts)
+    assert both["topics_prediction"].tolist() == alone["prediction"].tolist()
+
+
 def test_the_card_says_how_its_answers_are_read(searched: Searched) -> None:
     choice = choose([searched.answer], layers=1)
     task = searched.trial.task
@@ -391,9 +413,12 @@ def test_a_metric_belongs_to_one_file(several: Any) -> None:
 
 
 SHIPPED = """
-import json, sys
+import sys
 from pathlib import Path
 from pydantic import TypeAdapter
+from elsa_tune.specs.task import Metric
+assert "numpy" not in sys.modules
+assert TypeAdapter(Metric).validate_python("subset_accuracy").is_share
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.words import metric_text

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-import elsa_tune.tasks.types.registry  # noqa: F401  # each type adds its kind and metrics
 from elsa_tune.errors import ElsaTuneError, StorageError, quoted
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.strategies import strategy_named

@@ -1,8 +1,4 @@
-"""The types of tasks and the metrics that there are, found by their names.
-
-Whatever reads names of kinds and metrics from a file imports this first: each type's file adds its
-own.
-"""
+"""The types of tasks and the metrics that there are, found by their names."""
 
 from dataclasses import replace
 
