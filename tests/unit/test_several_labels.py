@@ -49,6 +49,7 @@ from elsa_tune.training.probe import linear_probe
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.registering import registered
+from tests.unit.result_rows import row as result_row
 from tests.unit.search_examples import make_spec
 from tests.unit.test_saved import task_of
 from tests.unit.tiny_trials import make_trial, tiny_bert
@@ -64,6 +65,8 @@ label: topics
 """
 RECIPE = Recipe(epochs=4, batch_size=16, precision=Precision.FP32, max_length=24)
 SEEDS = 3
+# In place of what sends records to MLflow.
+NOBODY: Any = SimpleNamespace(offer=lambda record: None)
 
 
 def rows_with(count: int, seed: int) -> pd.DataFrame:
@@ -260,9 +263,8 @@ def searched(trial: TrialSpec, tmp_path_factory: pytest.TempPathFactory) -> Sear
     )
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
-    forwarder: Any = SimpleNamespace(offer=lambda record: None)
     with Journal(paths.journal) as journal:
-        record = SearchRecord(spec, paths, journal, forwarder, print)
+        record = SearchRecord(spec, paths, journal, NOBODY, print)
         record.write(started(spec, 1))
         for depth in depths:
             for seed in spec.measuring_seeds:
@@ -301,6 +303,22 @@ def test_kept_predictions_are_read_back_and_the_answer_is_as_sure_as_they_make_i
     assert "examples" in answer.uncertainty.basis
     alone = answer_rows(rows, evidence=lambda row: None)[0]
     assert [w for w in alone.warnings if "predictions were not used" in w.text]
+
+
+def test_predictions_that_are_values_of_each_class_are_kept_as_values(
+    task: TaskSpec, tmp_path: Path
+) -> None:
+    paths = SearchPaths(tmp_path, "shares")
+    paths.check_writable()
+    shares = np.random.default_rng(0).random((5, 3)).astype(np.float32)
+    with Journal(paths.journal) as journal:
+        record = SearchRecord(make_spec(name="shares", task=task), paths, journal, NOBODY, print)
+        artifact = record.keep_predictions("one", shares + 1, shares)
+    row = result_row(1, 0.5, trial="one", predictions=str(paths.folder / str(artifact)))
+    kept = KeptPredictions()(row)
+    assert kept is not None and kept.classes == 3
+    assert kept.labels.tolist() == shares.tolist()
+    assert kept.predictions.tolist() == (shares + 1).tolist()
 
 
 def test_subset_accuracy_is_a_share_whose_examples_can_be_counted(searched: Searched) -> None:

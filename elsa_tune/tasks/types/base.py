@@ -92,10 +92,7 @@ class Unit:
 
 
 class TaskType(ABC):
-    """One kind of task: how its labels are read and checked, learnt, predicted and scored.
-
-    Then what an exported model answers.
-    """
+    """One kind of task: its labels, how they are learnt and scored, what an exported model says."""
 
     kind: ClassVar[TaskKind]
     # Those that can score it; the first is the headline one, and others of `usual` go beside it.
@@ -109,7 +106,8 @@ class TaskType(ABC):
     # Of strata that are bins of values, too small to be rounded alike: how many; else None.
     bins: ClassVar[int | None] = None
     linear_model: ClassVar[LinearModel]
-    # What transformers calls a model of such a task: `problem_type` in its configuration.
+    # What transformers calls a model of such a task: `problem_type` in its configuration. Where the
+    # type is not known, an export is read as transformers reads such a model.
     problem_type: ClassVar[ProblemType]
     # What its text-classification pipeline is to be given beside the model, by name.
     pipeline_options: ClassVar[Mapping[str, Any]] = {}

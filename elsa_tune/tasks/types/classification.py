@@ -79,7 +79,7 @@ class Classification(TaskType):
         return logits.argmax(-1)
 
     def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
-        labels = tuple(names[number] for number in logits.argmax(1).tolist())
+        labels = tuple(names[number] for number in logits.numpy().argmax(1))
         return labels, logits.softmax(1).amax(1)
 
     def cells(
