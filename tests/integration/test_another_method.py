@@ -158,7 +158,13 @@ def test_a_table_gives_it_back(run: Run, place: Path, lora: Candidate) -> None:
 def real(place: Path, lora: Candidate) -> Path:
     """The same directory with a search of real trials: one rate for depths, LoRA's own range."""
     words = ("--model", "minilm", "--task", "stdlib", "--space", "demo", "--name", "real")
-    settings = ("epochs=1", "linear_probe=false", "depths=[0, 6, lora4]", "learning_rate=[5e-5]")
+    settings = (
+        "epochs=1",
+        "linear_probe=false",
+        "extend=false",
+        "depths=[0, 6, lora4]",
+        "learning_rate=[5e-5]",
+    )
     options = [word for setting in settings for word in ("--set", setting)]
     with pytest.MonkeyPatch.context() as patch:
         # So few rows teach the full model nothing, and there is no answer.
