@@ -44,11 +44,11 @@ def curve_uncertainty(
     used. Else by the number of examples, where the metric is accuracy; else by seeds alone.
     """
     runs: dict[Candidate, CandidateRuns] = {}
-    for candidate, here in measured.items():
+    for candidate, measured_runs in measured.items():
         runs[candidate] = CandidateRuns(
             candidate=candidate,
-            qualities=tuple(run.quality for run in here),
-            failed=tuple(run.is_failed(group.chance, group.policy) for run in here),
+            qualities=tuple(run.quality for run in measured_runs),
+            failed=tuple(run.is_failed(group.chance, group.policy) for run in measured_runs),
         )
     draws = _draws(group, measured, evidence, warnings)
     if draws is None and group.first.metric == "accuracy" and group.examples is not None:
@@ -64,14 +64,16 @@ def _draws(
     metric = group.first.metric
     if evidence is None or metric is None:
         return None
-    in_order = tuple((candidate, tuple(measured[candidate])) for candidate in sorted(measured))
-    trials: set[str | None] = set()
-    for _, runs in in_order:
-        trials.update(run.row.trial for run in runs if not run.is_diverged)
+    in_order: list[tuple[Candidate, tuple[MeasuredRun, ...]]] = []
+    trials: list[str | None] = []
+    for candidate in sorted(measured):
+        runs = tuple(measured[candidate])
+        in_order.append((candidate, runs))
+        trials += [run.row.trial for run in runs if not run.is_diverged]
     if not trials or None in trials:
         return None
     try:
-        return _example_draws(evidence, metric, in_order, group.policy.same_score)
+        return _example_draws(evidence, metric, tuple(in_order), group.policy.same_score)
     except ResultsError as error:
         text = f"predictions were not used: {error}"
         warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
@@ -101,9 +103,10 @@ def _example_draws(
                 continue
             answered = evidence(run.row)
             if answered is None:
-                # One is enough: looking for more may cost a server's time each.
+                # The first is enough: looking for more may cost a server's time each.
                 raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-            doubtful += abs(score(answered, metric) - run.quality) > same_score
+            if abs(score(answered, metric) - run.quality) > same_score:
+                doubtful += 1
             columns[candidate].append(len(predictions))
             predictions.append(answered)
     if doubtful:
@@ -131,12 +134,12 @@ class PlannedLooks:
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
-        follower = {looks.after: candidate for candidate, looks in self.of.items()}
+        followers = {looks.after: candidate for candidate, looks in self.of.items()}
         order: list[Candidate] = []
-        key = REFERENCE.key
-        while key in follower and follower[key] not in order:
-            order.append(follower[key])
-            key = order[-1].key
+        candidate = followers.get(REFERENCE.key)
+        while candidate is not None and candidate not in order:
+            order.append(candidate)
+            candidate = followers.get(candidate.key)
         return order
 
 
@@ -153,13 +156,15 @@ def planned_looks(
     if all(row.looks is None for row in rows):
         return None
     searches = {row.search for row in rows}
-    of = _looks_by_candidate(measured) if len(searches) == 1 else None
-    if of is None:
+    of = _looks_by_candidate(measured)
+    if of is None or len(searches) > 1:
         return PlannedLooks(of={}, taken=lambda candidate: ())
 
     @functools.cache
     def taken(candidate: Candidate) -> Taken:
-        return _taken(group, measured, evidence, of, candidate) if candidate in of else ()
+        if candidate not in of:
+            return ()
+        return _taken(group, measured, evidence, of, candidate)
 
     return PlannedLooks(of=of, taken=taken)
 
@@ -186,31 +191,27 @@ def _taken(
     """Return a depth's looks whose seeds are all there, each with what it sees."""
     looks = of[candidate]
     share = group.policy.first_look_share
-    both = zip(
-        levels(looks.counts, looks.error, share),
-        levels(looks.counts, looks.error / 2, share),
-        strict=True,
-    )
+    one_sided = levels(looks.counts, looks.error, share)
+    two_sided = levels(looks.counts, looks.error / 2, share)
     first_looks: dict[Candidate, Sequence[MeasuredRun]] = {}
     for other, planned in of.items():
-        first_looks[other] = _first_seeds(measured, other, planned, planned.counts[0][0])
+        first_seeds, _ = planned.counts[0]
+        first_looks[other] = _first_seeds(measured, other, planned, first_seeds)
     taken: list[tuple[Look, Uncertainty]] = []
-    for (here, full), (level, half) in zip(looks.counts, both, strict=True):
-        used = {
-            **first_looks,
-            candidate: _first_seeds(measured, candidate, looks, here),
-            REFERENCE: _first_seeds(measured, REFERENCE, looks, full),
-        }
-        if not used[candidate] or not used[REFERENCE]:
+    for index, (seeds, full_seeds) in enumerate(looks.counts):
+        tuned_runs = _first_seeds(measured, candidate, looks, seeds)
+        full_runs = _first_seeds(measured, REFERENCE, looks, full_seeds)
+        if not tuned_runs or not full_runs:
             break
         look = Look(
-            number=len(taken) + 1,
+            number=index + 1,
             planned=len(looks.counts),
-            seeds=here,
-            full_seeds=full,
-            level=level,
-            half=half,
+            seeds=seeds,
+            full_seeds=full_seeds,
+            level=one_sided[index],
+            half=two_sided[index],
         )
+        used = {**first_looks, candidate: tuned_runs, REFERENCE: full_runs}
         seen = {other: used[other] for other in measured if used.get(other)}
         taken.append((look, curve_uncertainty(group, seen, evidence, [])))
     return tuple(taken)
@@ -234,8 +235,9 @@ def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tup
     if len(counts) == 1:
         return (error,)
     (s1, r1), (s2, r2) = counts
+    correlation = math.sqrt(min(s1 / s2, r1 / r2))
     first = share * error
-    return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
+    return first, second_level(error, first, correlation)
 
 
 @functools.cache
@@ -256,4 +258,5 @@ def second_level(error: float, first: float, correlation: float) -> float:
         neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
         return 1 - float(neither) - error
 
-    return NORMAL.cdf(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))
+    z2 = float(brentq(excess, 0.0, 6.0, xtol=1e-12))
+    return NORMAL.cdf(-z2)
