@@ -132,6 +132,12 @@ class PlannedLooks:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the seeds of the first look at the first depth are all there."""
+        order = self.order()
+        return bool(order) and len(self.taken(order[0])) > 0
+
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
         followers = {looks.after: candidate for candidate, looks in self.of.items()}

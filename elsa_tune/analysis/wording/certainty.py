@@ -64,7 +64,7 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
-    if curve.looks is not None and not any(map(curve.looks.taken, curve.looks.order()[:1])):
+    if curve.looks is not None and not curve.looks.has_begun:
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     fewest = curve.policy.fewest_seeds
@@ -107,11 +107,11 @@ def _failures_text(
         )
         return
     seeds = uncertainty_of.runs[certified].count
+    share = 100 * uncertainty.excluded_failure_rate(seeds)
     yield (
         "That holds if seeds fail no more often than they did here: "
-        f"{seeds} seeds without a failure cannot exclude that up to "
-        f"{100 * uncertainty.excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
-        f"{candidates_text([certified], layers)}."
+        f"{seeds} seeds without a failure cannot exclude that up to {share:.0f} % of fresh seeds "
+        f"fail at {candidates_text([certified], layers)}."
     )
 
 
@@ -135,9 +135,11 @@ def next_step(answer: Answer) -> str | None:
     chosen = answer.operating_point
     if name is None or chosen is None or chosen.candidate.is_reference:
         return None
-    seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         return f"elsa-tune resume {name} --until certified" if answer.open_look else None
+    seeds = answer.seeds_to_settle
+    if answer.reason is Reason.TOO_FEW_SEEDS:
+        seeds = USUAL_SEEDS
     return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"
 
 
@@ -146,7 +148,9 @@ def recorded_search(answer: Answer) -> str | None:
 
     Only a single one can go on; a second would begin with the same seeds.
     """
-    names = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
+    names: set[str | None] = set()
+    for point in answer.points:
+        names.update(run.row.search for run in point.runs if run.row.trial)
     if len(names) != 1:
         return None
     return answer.search_arguments or shlex.quote(str(names.pop()))
