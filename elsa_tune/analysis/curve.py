@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
-from elsa_tune.analysis.measured import CandidateRates, MeasuredRun
+from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, run_count
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -197,6 +197,7 @@ def _common_given_rates(rows: Sequence[ResultRow]) -> tuple[float, float] | None
 
 
 def _findings_warned_of(findings: Sequence[RowFinding]) -> list[AnswerWarning]:
+    """Return a warning for each finding that an answer's reader must know."""
     warnings: list[AnswerWarning] = []
     for finding in findings:
         if finding.concerns_answers:
@@ -224,7 +225,7 @@ def _point(
     candidate = rows[0].candidate
     name = candidates_text([candidate], group.first.layers)
     by_rate = _by_rate(group, rows, name, warnings)
-    means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
+    mean_by_rate = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     rate = _chosen_rate(by_rate)
     exploring = measured.explored(rows)
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
@@ -233,19 +234,27 @@ def _point(
         fine_tuned_layers=candidate.fine_tuned_layers(group.first.layers),
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in stopped),
-        tried=measured.candidate_rates(rows, means, rate, group.chance, group.policy),
+        tried=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),
     )
     if not by_rate:
         return point
-    point = _measured(point, by_rate[rate], rate, group)
+    failed = _failed(by_rate[rate], group)
+    point = replace(
+        _measured(point, by_rate[rate]),
+        learning_rate=rate,
+        rates=len(by_rate),
+        failed_seeds=run_count(failed),
+    )
     if len(by_rate) > 1:
-        point = replace(point, rates=len(by_rate))
         warnings.append(_several_rates(point, name, list(by_rate)))
-    failed = [run for run in point.runs if run.is_failed(group.chance, group.policy)]
     if failed:
         text = f"{name}: {measured.failure_text(failed, point.runs, group.chance)}"
         warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return point
+
+
+def _failed(runs: Sequence[MeasuredRun], group: ResultGroup) -> list[MeasuredRun]:
+    return [run for run in runs if run.is_failed(group.chance, group.policy)]
 
 
 def _by_rate(
@@ -282,23 +291,17 @@ def _several_rates(
     return AnswerWarning(WarningCode.SEVERAL_RATES, text)
 
 
-def _measured(
-    point: CurvePoint, runs: Sequence[MeasuredRun], rate: float | None, group: ResultGroup
-) -> CurvePoint:
+def _measured(point: CurvePoint, runs: Sequence[MeasuredRun]) -> CurvePoint:
     """Return the point with what its measuring runs at one rate give, one run or more."""
     quality = _mean(runs)
-    failed = [run for run in runs if run.is_failed(group.chance, group.policy)]
     completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
     by_seed = sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))
     return replace(
         point,
         quality=quality,
         std=_std(runs, quality),
-        seeds=sum(run.row.runs for run in runs),
-        failed_seeds=sum(run.row.runs for run in failed),
-        learning_rate=rate,
+        seeds=run_count(runs),
         runs=tuple(by_seed),
-        rates=1,
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
@@ -308,19 +311,30 @@ def _measured(
 def _mean(runs: Sequence[MeasuredRun]) -> float:
     # fsum, so that the order of the rows cannot change the answer.
     total = math.fsum(run.quality * run.row.runs for run in runs)
-    return total / sum(run.row.runs for run in runs)
+    return total / run_count(runs)
 
 
 def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
-    """Return the standard deviation (ddof 1) over all runs, those inside means included."""
-    total = sum(run.row.runs for run in runs)
-    # Every diverged run counts as exactly chance.
-    means = [run.row for run in runs if run.row.runs > 1 and not run.is_diverged]
-    if total < 2 or any(row.std is None for row in means):
+    """Return the standard deviation (ddof 1) over all runs, those inside means included.
+
+    None for a single run, and where a row that is a mean does not give its own.
+    """
+    squares_inside: list[float] = []  # of rows that are means
+    squares_between: list[float] = []
+    for run in runs:
+        count = run.row.runs
+        squares_between.append(count * (run.quality - mean) ** 2)
+        # Every diverged run counts as exactly chance.
+        if count == 1 or run.is_diverged:
+            continue
+        if run.row.std is None:
+            return None
+        squares_inside.append((count - 1) * run.row.std**2)
+    total = run_count(runs)
+    if total < 2:
         return None
-    inside = math.fsum((row.runs - 1) * (row.std or 0.0) ** 2 for row in means)
-    between = math.fsum(run.row.runs * (run.quality - mean) ** 2 for run in runs)
-    return math.sqrt((inside + between) / (total - 1))
+    squares = math.fsum(squares_inside) + math.fsum(squares_between)
+    return math.sqrt(squares / (total - 1))
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -40,6 +40,11 @@ class MeasuredRun:
 Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
+def run_count(runs: Sequence[MeasuredRun]) -> int:
+    """Return how many runs these are, those inside a row that is a mean included."""
+    return sum(run.row.runs for run in runs)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateRates:
     """What is known of a depth's learning rates."""
@@ -61,7 +66,7 @@ def candidate_rates(
     chance: float | None,
     policy: Policy,
 ) -> CandidateRates:
-    """Return what the rows of one depth tell of its rates.
+    """Return what is known of a depth's rates from its rows.
 
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
     """
@@ -138,9 +143,9 @@ def failure_text(
     failed: Sequence[MeasuredRun], runs: Sequence[MeasuredRun], chance: float | None
 ) -> str:
     """Write how many of a depth's runs failed, and how."""
-    count = sum(run.row.runs for run in failed)
-    seeds = sum(run.row.runs for run in runs)
-    diverged = sum(run.row.runs for run in failed if run.is_diverged)
+    count = run_count(failed)
+    seeds = run_count(runs)
+    diverged = run_count([run for run in failed if run.is_diverged])
     at_chance = count - diverged
     ways: list[str] = []
     if diverged:

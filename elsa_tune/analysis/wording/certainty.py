@@ -78,14 +78,16 @@ def _certified_text(answer: Answer) -> str:
     certified = answer.certified
     corrected = answer.corrected_certified
     assert certified is not None
-    at = percent(certified.confidence).replace(".0 %", " %")
+    confidence = percent(certified.confidence).replace(".0 %", " %")
     if certified.candidate.is_reference:
         return (
-            f"No depth with frozen layers is certain (at {at}) to keep "
+            f"No depth with frozen layers is certain (at {confidence}) to keep "
             f"{target_text(answer.target)} at the rates found."
         )
     part = part_text(certified.candidate, answer.layers)
-    text = f"Certified at {at}, at the rates found: {part}, and every larger measured number"
+    text = (
+        f"Certified at {confidence}, at the rates found: {part}, and every larger measured number"
+    )
     if corrected is None:
         return f"{text}."
     if corrected.candidate == certified.candidate:

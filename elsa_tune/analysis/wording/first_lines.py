@@ -12,7 +12,6 @@ from elsa_tune.analysis.answer import (
     Doubt,
     FirstLines,
     Reason,
-    Recommendation,
     reaches,
 )
 from elsa_tune.analysis.curve import CurvePoint, LinearProbe
@@ -47,37 +46,37 @@ _TRAIN_BETTER = "search again with more epochs, higher learning rates or more tr
 
 def first_lines(answer: Answer) -> FirstLines:
     """Return the lines of an answer that has its recommendation."""
-    advice = answer.recommendation
-    if advice.point is None:
-        lines = {NEXT: _next_without_answer(answer)}
+    point = answer.recommendation.point
+    if point is None:
         headline = _headline_without_answer(answer)
-    elif advice.action is Action.LINEAR_MODEL:
-        lines = _linear_lines(answer, advice, advice.point)
-        headline = _linear_headline(answer, advice)
+        lines = {NEXT: _next_without_answer(answer)}
+    elif answer.recommendation.action is Action.LINEAR_MODEL:
+        headline = _linear_headline(answer)
+        lines = _linear_lines(answer, point)
     else:
+        headline = _headline(answer, point)
         lines = {
-            HOW_SURE: _how_sure(answer, advice, advice.point),
-            FEWER: _fewer(answer, advice.point),
-            SAVES: _saves(advice.point),
-            NEXT: _next(answer, advice, advice.point),
+            HOW_SURE: _how_sure(answer, point),
+            FEWER: _fewer(answer, point),
+            SAVES: _saves(point),
+            NEXT: _next(answer, point),
         }
-        headline = _headline(answer, advice, advice.point)
     with_text = [(label, text) for label, text in lines.items() if text]
     return FirstLines(headline, tuple(with_text))
 
 
-def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
+def _headline(answer: Answer, point: CurvePoint) -> str:
     """Return what to do; where something is grave, that first."""
     to_do = f"{_to_do(answer, point)}{_score(answer, point)}"
-    first = _what_comes_first(answer, advice)
+    first = _what_comes_first(answer)
     if first:
         return f"{first} Until then {_lower_first(to_do)}"
-    if Doubt.INCOMPLETE in advice.doubts:
+    if _has(answer, Doubt.INCOMPLETE):
         return f"So far: {_lower_first(to_do)}"
     return to_do
 
 
-def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
+def _what_comes_first(answer: Answer) -> str:
     """Return what to mend before a depth is chosen; "" where nothing is grave."""
     full = answer.full
     metric = metric_text(answer.metric)
@@ -85,17 +84,17 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
     if leaked is not None:
         rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
         return f"Clean the data first: {rows} are also in training, so that all is provisional."
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts and answer.hardly_learnt:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET) and answer.hardly_learnt:
         tasks = listed(answer.hardly_learnt)
         return f"Train better on {tasks} before you choose: guessing reaches the target there."
     if full is None:
         return ""
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         return (
             f"Train better before you choose: the full model's {metric} is "
             f"{points(full.quality)}, guessing scores {points(answer.chance)}."
         )
-    if Doubt.INTERVAL_TOO_WIDE in advice.doubts:
+    if _has(answer, Doubt.INTERVAL_TOO_WIDE):
         where = interval(full.ci_low, full.ci_high)
         return (
             f"Run more seeds before you choose: after {full.seeds} the full model's {metric} may "
@@ -147,12 +146,13 @@ def _target_of(answer: Answer) -> str:
     return f"{target_text(answer.target)} of the full model's {kept}"
 
 
-def _how_sure(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
-    if advice.basis is Basis.FULL_MODEL:
+def _how_sure(answer: Answer, point: CurvePoint) -> str:
+    basis = answer.recommendation.basis
+    if basis is Basis.FULL_MODEL:
         return _sure_of_full_model(answer)
-    if advice.basis is Basis.MEASURED:
+    if basis is Basis.MEASURED:
         return f"measured, not certified: {_why_not(answer)}.{_not_ruled_out(answer, point)}"
-    if advice.basis is Basis.CORRECTED_CERTIFIED:
+    if basis is Basis.CORRECTED_CERTIFIED:
         target = _target_of(answer)
         about = _about(answer, answer.chance or 0.0)
         return f"{_certified(answer)} {target}{about}. {_conditions(answer)}"
@@ -209,7 +209,7 @@ def _sure_of_full_model(answer: Answer) -> str:
 
 
 def _why_not(answer: Answer) -> str:
-    if Doubt.CONSTANT_REACHES_TARGET in answer.recommendation.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         where = f" on {listed(answer.hardly_learnt)}" if answer.hardly_learnt else ""
         return f"guessing alone reaches the target{where}, so that reaching it proves nothing"
     if answer.task == ALL_TASKS:
@@ -319,32 +319,32 @@ def _saves(point: CurvePoint) -> str:
     return f"{listed(shares)}; using the model costs the same."
 
 
-def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
+def _next(answer: Answer, point: CurvePoint) -> str:
     name = recorded_search(answer)
-    if Doubt.LEAKED_ROWS in advice.doubts:
+    if _has(answer, Doubt.LEAKED_ROWS):
         return (
             "set `drop_leaked: true` in the task file (`elsa-tune tasks` drafts one) and search "
             "again under another name."
         )
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         return f"{_TRAIN_BETTER}."
     if name is None:
         snippet = point.candidate.snippet
         adapts_one_model = answer.task != ALL_TASKS and not point.candidate.is_reference
         return f"{snippet} in your own training." if snippet and adapts_one_model else ""
-    if Doubt.INCOMPLETE in advice.doubts:
+    if _has(answer, Doubt.INCOMPLETE):
         return f"elsa-tune resume {name}"
     if answer.next_step is None:
         return export_command(answer)
     return f"{answer.next_step} (may settle it), or {export_command(answer)}"
 
 
-def _linear_headline(answer: Answer, advice: Recommendation) -> str:
+def _linear_headline(answer: Answer) -> str:
     probe = answer.probe
     full = answer.full
     assert probe is not None and full is not None
     scores = f"scores {points(probe.quality)} {metric_text(answer.metric)}"
-    if Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts:
+    if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
         return (
             f"Fine-tune nothing yet: a linear model on the frozen features {scores}, the "
             f"fine-tuned full model {points(full.quality)}, which was probably trained too little."
@@ -355,13 +355,13 @@ def _linear_headline(answer: Answer, advice: Recommendation) -> str:
     )
 
 
-def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> dict[str, str]:
+def _linear_lines(answer: Answer, point: CurvePoint) -> dict[str, str]:
     rows = "" if answer.examples is None else f" on {answer.examples:,} evaluation rows"
     otherwise = f"fine-tuned all the same, {_scores(answer, point)}{_at_rate(point)}"
     if recorded_search(answer) is not None:
         otherwise += f": {export_command(answer)}"
     to_do = _FIT_ONE
-    if Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts:
+    if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
         to_do += f"; to beat it, {_TRAIN_BETTER}"
     return {
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",
@@ -392,6 +392,11 @@ def _next_without_answer(answer: Answer) -> str:
     if name is not None and answer.reason is Reason.NO_MEASUREMENTS:
         return f"elsa-tune resume {name}"
     return ""
+
+
+def _has(answer: Answer, doubt: Doubt) -> bool:
+    """Whether the answer's recommendation has this doubt."""
+    return doubt in answer.recommendation.doubts
 
 
 def _lower_first(text: str) -> str:
