@@ -1,4 +1,4 @@
-"""Writes out the characters of a text that are not seen, before a terminal gets it.
+"""Write out the characters of a text that are not seen, before a terminal gets it.
 
 Names, labels and errors come from files and servers. A terminal obeys some of their characters:
 it changes its title, moves up and writes over earlier lines, or turns the order of what stands

@@ -125,7 +125,7 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     """
     points = _points_tested(answer)
     if len(points) == 1:
-        is_planned = answer.looks is not None and answer.looks.of
+        is_planned = answer.looks is not None and answer.looks.by_candidate
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
     raw = _contrasts(answer, points, corrected=False)
@@ -196,7 +196,7 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     for point in points[1:]:
         contrast = answer.contrasts.get(point.candidate)
         if contrast is None:
-            return len(answer.looks.of[point.candidate].counts) > 1
+            return len(answer.looks.by_candidate[point.candidate].counts) > 1
         if contrast.lower <= answer.policy.rounding:
             promise = second_look_promises(answer, point.candidate, answer.target)
             return promise >= answer.policy.no_promise
@@ -242,7 +242,7 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     [(first_look, seen)] = taken
     if first_look.planned < 2:
         return 0.0
-    planned = curve.looks.of[candidate]
+    planned = curve.looks.by_candidate[candidate]
     _, level = levels(planned.counts, planned.error, curve.policy.first_look_share)
     ends = (level / 2, 1 - level / 2, level)
     expected = seen.contrast(candidate, target, as_if_seeds=planned.counts[1], ends=ends)

@@ -25,11 +25,11 @@ SAME_QUALITY = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Shares of the full model's that a depth saves, below 0 where it costs more, or None."""
+    """What a depth saves, as shares of what the full model takes; below 0 where it takes more."""
 
-    trainable_parameters: float | None = None
-    train_seconds: float | None = None
-    peak_memory_mb: float | None = None
+    trainable_parameters: float | None = None  # None where one of the two is not known,
+    train_seconds: float | None = None  # as here
+    peak_memory_mb: float | None = None  # and here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ class PlannedLooks:
     """When the depths of a curve are tested, and what each test sees."""
 
     # The looks of each measured depth; empty where they were planned for other results than these.
-    of: Mapping[Candidate, Looks]
+    by_candidate: Mapping[Candidate, Looks]
     # Whether the target is the search's own; it takes no further look for another.
     is_own_target: bool = True
     # Returns a depth's looks whose seeds are all there, each with what it sees.
@@ -130,7 +130,7 @@ class PlannedLooks:
     @property
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
-        return any(len(looks.counts) > 1 for looks in self.of.values())
+        return any(len(looks.counts) > 1 for looks in self.by_candidate.values())
 
     @property
     def has_begun(self) -> bool:
@@ -140,7 +140,7 @@ class PlannedLooks:
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
-        followers = {looks.after: candidate for candidate, looks in self.of.items()}
+        followers = {looks.after: candidate for candidate, looks in self.by_candidate.items()}
         order: list[Candidate] = []
         candidate = followers.get(REFERENCE.key)
         while candidate is not None and candidate not in order:
@@ -162,45 +162,45 @@ def planned_looks(
     if all(row.looks is None for row in rows):
         return None
     searches = {row.search for row in rows}
-    of = _looks_by_candidate(measured)
-    if of is None or len(searches) > 1:
-        return PlannedLooks(of={}, taken=lambda candidate: ())
+    looks_by_candidate = _looks_by_candidate(measured)
+    if looks_by_candidate is None or len(searches) > 1:
+        return PlannedLooks(by_candidate={}, taken=lambda candidate: ())
 
     @functools.cache
     def taken(candidate: Candidate) -> Taken:
-        if candidate not in of:
+        if candidate not in looks_by_candidate:
             return ()
-        return _taken(group, measured, evidence, of, candidate)
+        return _taken(group, measured, evidence, looks_by_candidate, candidate)
 
-    return PlannedLooks(of=of, taken=taken)
+    return PlannedLooks(by_candidate=looks_by_candidate, taken=taken)
 
 
 def _looks_by_candidate(measured: Runs) -> dict[Candidate, Looks] | None:
     """Return each tested depth's looks; None where its rows do not agree, or one has none."""
-    of: dict[Candidate, Looks] = {}
+    by_candidate: dict[Candidate, Looks] = {}
     for candidate, runs in measured.items():
         planned = {run.row.looks for run in runs if run.row.looks is not None}
         if len(planned) != 1:
             return None
         if candidate.is_tested and not candidate.is_reference:
-            of[candidate] = planned.pop()
-    return of
+            by_candidate[candidate] = planned.pop()
+    return by_candidate
 
 
 def _taken(
     group: ResultGroup,
     measured: Runs,
     evidence: Evidence | None,
-    of: Mapping[Candidate, Looks],
+    looks_by_candidate: Mapping[Candidate, Looks],
     candidate: Candidate,
 ) -> Taken:
     """Return a depth's looks whose seeds are all there, each with what it sees."""
-    looks = of[candidate]
+    looks = looks_by_candidate[candidate]
     share = group.policy.first_look_share
     one_sided = levels(looks.counts, looks.error, share)
     two_sided = levels(looks.counts, looks.error / 2, share)
     first_looks: dict[Candidate, Sequence[MeasuredRun]] = {}
-    for other, planned in of.items():
+    for other, planned in looks_by_candidate.items():
         first_seeds, _ = planned.counts[0]
         first_looks[other] = _first_seeds(measured, other, planned, first_seeds)
     taken: list[tuple[Look, Uncertainty]] = []

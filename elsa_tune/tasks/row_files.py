@@ -127,7 +127,7 @@ class RowFile:
 
     @property
     def share(self) -> float | None:
-        """Return what part of the file was read; None where nobody knows how much there is."""
+        """What part of the file was read, 0 to 1; None where nobody knows how much there is."""
         return self._share()
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -212,35 +212,35 @@ class RowFile:
         yield chunk
 
     def _jsonl(self, opened: BinaryIO) -> Iterator[Chunk]:
-        names: dict[str, None] = {}
+        names: dict[str, None] = {}  # of all records so far, in their order
         records: list[dict[str, Any]] = []
         lines: list[int] = []
-
-        def chunk() -> Chunk:
-            rows = [[record.get(name, ABSENT) for name in names] for record in records]
-            return Chunk(tuple(names), rows, list(lines))
-
         for line, text in self._text(opened):
             if not text.strip():
                 continue
-            try:
-                record = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{self.where} line {line} is not JSON: {error}") from error
-            if not isinstance(record, dict):
-                kind = type(record).__name__
-                raise DataError(
-                    f"{self.where} line {line} holds a {kind}; each line must be a JSON object"
-                )
+            record = self._record(text, line)
             names.update(dict.fromkeys(record))
             records.append(record)
             lines.append(line)
             if len(records) == ROWS:
-                yield chunk()
+                yield _chunk_of(records, list(names), lines)
                 records = []
                 lines = []
         if records:
-            yield chunk()
+            yield _chunk_of(records, list(names), lines)
+
+    def _record(self, text: str, line: int) -> dict[str, Any]:
+        """Read a line of JSON. Raises DataError unless it is an object."""
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{self.where} line {line} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            raise DataError(
+                f"{self.where} line {line} holds a {kind}; each line must be a JSON object"
+            )
+        return record
 
     def _text(self, opened: BinaryIO) -> Iterator[tuple[int, str]]:
         """Yield the lines that are not empty; they end at \\n alone."""
@@ -283,6 +283,14 @@ class RowFile:
                     yield Chunk(names, rows, lines)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
+
+
+def _chunk_of(records: Sequence[dict[str, Any]], names: Sequence[str], lines: list[int]) -> Chunk:
+    """Return records of JSON as rows that have every column."""
+    rows = []
+    for record in records:
+        rows.append([record.get(name, ABSENT) for name in names])
+    return Chunk(tuple(names), rows, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +338,7 @@ class Written:
 
 
 class _JsonLines:
-    """Writes JSON Lines; a record has the columns that it had in its source."""
+    """A writer of JSON Lines; a record has the columns that it had in its source."""
 
     def __init__(self, written: Written) -> None:
         self._target = written.target
@@ -352,7 +360,7 @@ class _JsonLines:
 
 
 class _Csv:
-    """Writes comma-separated values under a header."""
+    """A writer of comma-separated values under a header."""
 
     def __init__(self, written: Written) -> None:
         self._written = written
@@ -371,7 +379,7 @@ class _Csv:
 
 
 class _Tsv(_Csv):
-    """Writes tab-separated values, which know no quoting."""
+    """A writer of tab-separated values, which know no quoting."""
 
     def row(self, line: int, cells: Sequence[str]) -> None:
         for cell in cells:
@@ -384,7 +392,7 @@ class _Tsv(_Csv):
 
 
 class _Parquet:
-    """Writes Parquet: the source's own types where it was Parquet too, else texts."""
+    """A writer of Parquet: the source's own types where it was Parquet too, else texts."""
 
     def __init__(self, written: Written) -> None:
         import pyarrow as pa

@@ -35,7 +35,7 @@ Weights = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """Qualities on resampled examples."""
+    """The qualities of runs, and of chance, on resampled examples."""
 
     runs: Floats  # [R, M], each run's quality
     chance: Floats  # [R], the best constant answer's
@@ -56,7 +56,7 @@ class ExampleDraws:
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
-        """Make them of resampled runs. columns: for each depth its runs' columns.
+        """Return the draws of resampled runs. columns: for each depth its runs' columns.
 
         None: the run diverged and counts as chance. A run without a mistake scores 1 on
         every resample, and yet may make some on fresh examples: its error rate moves like
@@ -93,7 +93,7 @@ class ExampleDraws:
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
-        """Make them of accuracies on E examples, of which it is not known who got which right.
+        """Return draws for accuracies on E examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
         prior). Depths that are right on the same examples move together, so that this makes their
@@ -168,6 +168,6 @@ def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
 
 
 def _rounded(moves: Floats) -> Floats:
-    """Round to single precision: the same answer on every machine."""
+    """Round to single precision, in which moves are kept: the same answer every time."""
     single = moves.astype(np.float32)
     return single.astype(np.float64)

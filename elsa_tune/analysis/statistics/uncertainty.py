@@ -39,12 +39,12 @@ class CandidateRuns:
 
     @property
     def count(self) -> int:
-        """S, how many there are."""
+        """How many there are, S."""
         return len(self.qualities)
 
     @property
     def mean(self) -> float:
-        """Their mean quality."""
+        """The mean quality of these runs."""
         return math.fsum(self.qualities) / self.count
 
     @property
@@ -312,7 +312,7 @@ class Uncertainty:
 
     @functools.cached_property
     def _rounding(self) -> float:
-        """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
+        """The variance of a quality's rounding when written down: .801 may be .8005 to .8015."""
         if self.has_predictions:
             return 0.0
         qualities: list[float] = []

@@ -232,7 +232,7 @@ def _seeds(answer: Answer) -> str:
 
 
 def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
-    """Name what else may be the answer; that is known of the raw target alone."""
+    """Name what else may be the answer, which is known of the raw target alone."""
     if answer.chance or answer.task == ALL_TASKS:
         return ""
     candidates = answer.plausible_candidates or ()
