@@ -266,9 +266,14 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     assert chosen is not None
     if answer.certified is not None and answer.certified.candidate == chosen.candidate:
         return answer
-    steps = [point for point in points[1:] if point.candidate.rank <= chosen.candidate.rank]
-    # Too few seeds, or means, say nothing of how seeds spread.
-    if not steps or any(point.candidate not in answer.contrasts for point in steps):
+    steps: list[CurvePoint] = []  # all that must reject before the operating point is certified
+    for point in points[1:]:
+        if point.candidate.rank > chosen.candidate.rank:
+            continue
+        if point.candidate not in answer.contrasts:
+            return answer  # too few seeds, or means, say nothing of how seeds spread
+        steps.append(point)
+    if not steps:
         return answer
     fewest = _fewest_seeds(answer, [full, *steps], steps)
     if fewest is not None:

@@ -321,17 +321,21 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     """Yield what a depth is compared with, as lines from the first depth to the last."""
     margin = max(0.3, 0.03 * (last - first))
     ends = (first - margin, last + margin)
-
-    def level(name: str, how: Look, quality: float) -> Series:
-        return Series(name=name, look=how, x=ends, y=(100 * quality, 100 * quality))
-
-    if answer.full is not None and answer.full.quality is not None:
+    full = answer.full
+    if full is not None and full.quality is not None:
         name = f"target: {target_text(answer.target)} of the full model's"
-        yield level(name, TARGET, answer.target * answer.full.quality)
+        target_quality = answer.target * full.quality
+        yield _level(name, TARGET, ends, target_quality)
     if answer.probe is not None:
-        yield level("linear probe, nothing fine-tuned", PROBE, answer.probe.quality)
+        yield _level("linear probe, nothing fine-tuned", PROBE, ends, answer.probe.quality)
     if answer.chance is not None:
-        yield level("constant answer", CHANCE, answer.chance)
+        yield _level("constant answer", CHANCE, ends, answer.chance)
+
+
+def _level(name: str, line: Look, ends: tuple[float, float], quality: float) -> Series:
+    """Return a line across the axes at one quality."""
+    y = 100 * quality
+    return Series(name=name, look=line, x=ends, y=(y, y))
 
 
 def _arrow(answer: Answer) -> Arrow | None:

@@ -119,13 +119,15 @@ def _without_repeated(rows: Sequence[ResultRow]) -> list[ResultRow]:
 
 def _counts(rows: Sequence[ResultRow]) -> str:
     """Return `6 rows: 6 completed; 6 measuring, 0 exploring`."""
-    statuses = Counter(row.status.value.replace("_", " ") for row in rows)
+    statuses = Counter(row.status for row in rows)
     phases = Counter(row.phase for row in rows)
-    by_status = ", ".join(f"{count} {name}" for name, count in statuses.items())
-    return (
-        f"{len(rows)} rows: {by_status}; "
-        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
-    )
+    texts: list[str] = []
+    for status, count in statuses.items():
+        name = status.value.replace("_", " ")
+        texts.append(f"{count} {name}")
+    measuring = phases[Phase.MEASURE]
+    exploring = phases[Phase.EXPLORE]
+    return f"{len(rows)} rows: {', '.join(texts)}; {measuring} measuring, {exploring} exploring"
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:

@@ -208,15 +208,20 @@ def _label(data_set: DataSet, wanted: Wanted) -> str:
 
 def _label_candidates(features: Mapping[str, Any]) -> list[str]:
     """Return the columns that may be the label, more than one where nothing tells which is."""
-    single = [name for name, feature in features.items() if not is_list(feature)]
-    named = [name for name in _LABELS if name in single]
-    declared = [name for name in single if data_sets.class_names(features[name]) is not None]
-    if not declared:
-        return named[:1]
-    if len(declared) > 1:
-        # Of several declared ones a name may tell which is meant.
-        meant = [name for name in named if name in declared]
-        return meant[:1] or declared
+    single: list[str] = []  # columns with one value a row
+    declared: list[str] = []  # those of them that declare classes
+    for name, feature in features.items():
+        if is_list(feature):
+            continue
+        single.append(name)
+        if data_sets.class_names(feature) is not None:
+            declared.append(name)
+    if len(declared) == 1:
+        return declared
+    # Of several declared ones a name may tell which is meant.
+    for name in _LABELS:
+        if name in (declared or single):
+            return [name]
     return declared
 
 

@@ -207,11 +207,14 @@ def _nothing_looks_like(what: str, path: Path, columns: Iterable[str]) -> DataEr
 
 
 def _columns(path: Path) -> dict[str, Column]:
-    table = read_table(path, format_of(path) or "csv", None)
+    """Return a table's columns by their names; one of another ending is read as CSV."""
+    format = format_of(path) or "csv"
+    table = read_table(path, format, wanted=None)
+    rows = len(table)
     columns: dict[str, Column] = {}
     for name, cells in table.columns.items():
         filled = [cell for cell in cells if cell is not None and cell.strip()]
-        columns[name] = Column(name, filled, len(table))
+        columns[name] = Column(name, filled, rows)
     return columns
 
 
@@ -255,7 +258,8 @@ def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[C
     """
 
     def unlikeliness(column: Column) -> tuple[bool, bool, int]:
-        return (not column.is_named_label, column.missing > FEW_MISSING, column.values)
+        lacks_many = column.missing > FEW_MISSING
+        return (not column.is_named_label, lacks_many, column.values)
 
     candidates: list[Column] = []
     for column in reversed(columns):

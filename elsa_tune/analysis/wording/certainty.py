@@ -152,10 +152,13 @@ def recorded_search(answer: Answer) -> str | None:
     """
     names: set[str | None] = set()
     for point in answer.points:
-        names.update(run.row.search for run in point.runs if run.row.trial)
+        for run in point.runs:
+            if run.row.trial:
+                names.add(run.row.search)
     if len(names) != 1:
         return None
-    return answer.search_arguments or shlex.quote(str(names.pop()))
+    name = str(names.pop())
+    return answer.search_arguments or shlex.quote(name)
 
 
 def export_command(answer: Answer) -> str:
