@@ -165,6 +165,7 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
 
 
 def _check_layers(rows: Sequence[ResultRow]) -> None:
+    """Raise ResultsError where the rows disagree on the model's number of layers."""
     layers = sorted({row.layers for row in rows})
     if len(layers) > 1:
         raise ResultsError(
@@ -189,10 +190,12 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
 
 
 def _where(rows: Sequence[ResultRow]) -> str:
+    """Return how messages begin that are about these rows."""
     return f"{rows[0].model} on {rows[0].task}"
 
 
 def _traits(row: ResultRow) -> list[str]:
+    """Return what tells a row's group from others, one text each."""
     traits = [
         number_text(row.train_size, "{:,} training examples", "the whole training set"),
         f"metric {row.metric or 'not named'}",
