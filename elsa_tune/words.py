@@ -4,16 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-
-METRIC_WORDS = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "f1_macro": "macro F1",
-    "matthews": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearman": "Spearman correlation",
-}
-
+from elsa_tune.specs.task import Metric
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
@@ -68,7 +59,10 @@ def metric_text(metric: str | None) -> str:
     """Return the metric in words; `quality` where it is not named."""
     if metric is None:
         return "quality"
-    return METRIC_WORDS.get(metric, metric.replace("_", " "))
+    known_metric = Metric.named(metric)
+    if known_metric is None:
+        return metric.replace("_", " ")
+    return known_metric.words
 
 
 def target_text(target: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
-from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
+from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, run_count
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -16,6 +16,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
+from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import candidates_text, points, rate_text
 
@@ -354,8 +355,7 @@ def _completed(
         interval = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
     if interval is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
-        metric = group.first.metric
-        lowest = -1.0 if metric is None or metric in ZERO_CHANCE_METRICS else 0.0
+        lowest = _lowest(group.first.metric)
         point = replace(point, ci_low=max(interval.low, lowest), ci_high=min(interval.high, 1.0))
     if full is None:
         return point
@@ -365,6 +365,16 @@ def _completed(
         retention=_retention(quality, full),
         corrected_retention=_corrected_retention(quality, full, group),
     )
+
+
+def _lowest(metric: str | None) -> float:
+    """Return the lower end of a metric's range: 0 of one that is named but not known here."""
+    if metric is None:
+        return -1.0
+    known_metric = Metric.named(metric)
+    if known_metric is None:
+        return 0.0
+    return known_metric.lowest
 
 
 def _retention(quality: float, full: CurvePoint | None) -> float | None:

@@ -15,9 +15,6 @@ from elsa_tune.words import number_text
 # Two tables may print the same chance with four decimals or in full.
 CHANCE_TOLERANCE = 1e-4
 
-# Metrics for which a constant answer scores 0 by definition.
-ZERO_CHANCE_METRICS = frozenset(metric.value for metric in Metric if metric.lowest < 0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ResultGroup:
@@ -178,7 +175,8 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
     """Return the quality of a constant answer, as the rows or their metric know it."""
     chances = [row.chance for row in rows if row.chance is not None]
     if not chances:
-        return 0.0 if rows[0].metric in ZERO_CHANCE_METRICS else None
+        metric = Metric.named(rows[0].metric)
+        return None if metric is None else metric.of_constants
     lowest = min(chances)
     highest = max(chances)
     if highest - lowest > CHANCE_TOLERANCE:

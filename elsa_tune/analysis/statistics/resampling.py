@@ -122,7 +122,7 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
         if not np.array_equal(run.labels, labels):
             raise ResultsError("the runs were judged by different evaluation examples")
     kernel = kernel_of(metric)
-    predictions = stacked([run.predictions for run in runs])  # [E, M]
+    predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
     score_runs = kernel.scorer(predictions, labels, classes, np.float32)
     score_chance = kernel.chance(labels, classes, np.float32)
     examples = len(labels)
@@ -142,7 +142,7 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
 def score(run: Predictions, metric: str) -> float:
     """Return a run's quality on its own examples, each counted once."""
     kernel = kernel_of(metric)
-    predictions = stacked([run.predictions])  # [E, 1]
+    predictions = stacked([run.predictions])  # [E, 1, ...]
     score_run = kernel.scorer(predictions, run.labels, run.classes, np.float32)
     each_once = np.ones((1, len(run.labels)), dtype=np.float32)
     qualities = score_run(each_once)  # [1, 1]
