@@ -77,10 +77,11 @@ class Capacity:
             no_gpu=gpu.fault,
         )
 
-    def at_once(self, each: Resources) -> int:
+    def at_once(self, share: Resources) -> int:
         """Return how many trials of this share run side by side."""
-        by_gpus = self.gpus / each.gpus if each.gpus else math.inf
-        return max(1, int(min(self.cpus / each.cpus, by_gpus)))
+        by_cpus = self.cpus / share.cpus
+        by_gpus = self.gpus / share.gpus if share.gpus else math.inf
+        return max(1, int(min(by_cpus, by_gpus)))
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
         """Return one trial's share.
@@ -189,11 +190,11 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
             thread.shutdown()
 
 
-def abandon(*kept: object) -> None:
+def abandon(*holders: object) -> None:
     """Leave this process's Ray, which has lost its node, to be killed at this process's exit.
 
-    It cannot end as others do: whatever asks that node for something waits without end. kept: what
-    would ask it when it is collected.
+    It cannot end as others do: whatever asks that node for something waits without end. holders:
+    what would ask it when it is collected.
     """
     import ray
 
@@ -202,7 +203,7 @@ def abandon(*kept: object) -> None:
     node = getattr(ray._private.worker, "_global_node", None)
     if node is not None:
         atexit.register(node.kill_all_processes, check_alive=False)
-    _abandoned.extend((ray, *kept))
+    _abandoned.extend((ray, *holders))
 
 
 def _start_ray(address: str | None) -> None:
