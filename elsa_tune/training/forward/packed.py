@@ -129,13 +129,15 @@ def pack(
     bounds = _bounds(lengths, layout.attention)
     for first, last, width in bounds:
         if lengths[first] < width:
-            for name, array in _padding(lengths[first:last], width).items():
+            bucket_arrays = _padding(lengths[first:last], width)
+            for name, array in bucket_arrays.items():
                 arrays[f"{name} {first}"] = array
     on_device = to_device(arrays, layout.device)
     buckets = []
     for first, last, width in bounds:
         tokens = int(ends[last] - ends[first])
-        buckets.append(_bucket(on_device, first, (last - first, width, tokens), layout))
+        sizes = (last - first, width, tokens)
+        buckets.append(_bucket(on_device, first, sizes, layout))
     return PackedBatch(
         layout=layout,
         types=on_device.pop("types", None),
@@ -168,7 +170,8 @@ def _padding(lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
     """Return index, real and padding of a `Bucket` of rows [b] padded to this width."""
     columns = np.arange(width)[None, :]
     is_token = columns < lengths[:, None]  # [b, w]
-    index = (np.cumsum(lengths) - lengths)[:, None] + np.where(is_token, columns, 0)
+    starts = np.cumsum(lengths) - lengths
+    index = starts[:, None] + np.where(is_token, columns, 0)
     return {"index": index.ravel(), "real": np.flatnonzero(is_token), "padding": ~is_token}
 
 
@@ -212,10 +215,8 @@ def length_buckets(
     first = [0]  # first[i]: where their last bucket begins
     for end in range(1, len(ascending) + 1):
         starts = range(max(0, end - largest), end)
-        costs = [
-            best[start] + (end - start) * ascending[end - 1] ** power + cost_of_a_bucket
-            for start in starts
-        ]
+        row_cost = ascending[end - 1] ** power
+        costs = [best[start] + (end - start) * row_cost + cost_of_a_bucket for start in starts]
         cheapest = int(np.argmin(costs))
         best.append(costs[cheapest])
         first.append(starts[cheapest])
@@ -231,7 +232,8 @@ def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
     """Return the mean [B, H] of each row's tokens, of [P, H]."""
     sums = hidden.new_zeros((len(batch), hidden.shape[1]), dtype=torch.float32)
     sums = sums.index_add(0, batch.row, hidden.float())
-    return (sums / batch.cu_seqlens.diff()[:, None]).to(hidden.dtype)
+    lengths = batch.cu_seqlens.diff()[:, None]
+    return (sums / lengths).to(hidden.dtype)
 
 
 def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = None) -> Tensor:
@@ -256,4 +258,6 @@ class _Gathered(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         inverse, blank = ctx.saved_tensors
         grad = grads[0].index_select(0, inverse)
-        return grad if blank is None else grad.masked_fill_(blank, 0), None, None, None
+        if blank is not None:
+            grad.masked_fill_(blank, 0)
+        return grad, None, None, None
