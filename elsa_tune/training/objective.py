@@ -56,7 +56,8 @@ class Objective:
         trial = self._trial
         data = self._data
         main = logits[EVALUATION]
-        loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)
+        loss_sum = float(self.loss(main, self._labels[EVALUATION]))
+        loss = loss_sum / len(main)
         # Before any metric: a NaN logit still has an argmax, and would score like an honest answer.
         if not math.isfinite(loss):
             raise DivergedError(
@@ -64,8 +65,7 @@ class Objective:
                 f"below {rate_text(trial.learning_rate)} may help"
             )
         predictions = self._predictions(main)
-        values = task_scores(trial.task, predictions, data.evaluation.labels)
-        metrics = dict(values)
+        metrics = task_scores(trial.task, predictions, data.evaluation.labels)
         for name, rows in data.splits().items():
             if name not in ("train", EVALUATION):
                 answers = self._predictions(logits[name])

@@ -113,9 +113,11 @@ def pack(
     positions = np.arange(ends[-1]) - starts[row]
     places = rows.offsets[chosen][row] + positions
     ids = rows.input_ids[places].astype(np.int64)
+    if numbers is not None:
+        ids = numbers[ids]
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
-        "ids": ids if numbers is None else numbers[ids],
+        "ids": ids,
         "positions": positions,
         "places": places,
         "starts": starts,
@@ -133,15 +135,17 @@ def pack(
             for name, array in bucket_arrays.items():
                 arrays[f"{name} {first}"] = array
     on_device = to_device(arrays, layout.device)
+    longest = int(lengths[-1])
     buckets = []
     for first, last, width in bounds:
         tokens = int(ends[last] - ends[first])
         sizes = (last - first, width, tokens)
         buckets.append(_bucket(on_device, first, sizes, layout))
+        longest = width  # the last bucket's
     return PackedBatch(
         layout=layout,
         types=on_device.pop("types", None),
-        longest=bounds[-1][2] if bounds else int(lengths[-1]),
+        longest=longest,
         buckets=tuple(buckets),
         **on_device,
     )
@@ -155,7 +159,8 @@ def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, i
     if attention is Attention.VARLEN:
         return []
     if attention is Attention.PADDED:
-        width = math.ceil(int(lengths[-1]) / WIDTHS) * WIDTHS
+        longest = int(lengths[-1])
+        width = math.ceil(longest / WIDTHS) * WIDTHS
         return [(0, len(lengths), width)]
     bounds = []
     first = 0
@@ -188,12 +193,13 @@ def _bucket(
         return Bucket(*sizes)
     shape = (rows, 1, 1, width)
     bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+    bias.masked_fill_(padding.view(shape), -math.inf)
     return Bucket(
         *sizes,
         index=on_device.pop(f"index {first}"),
         real=on_device.pop(f"real {first}"),
         padding=padding,
-        bias=bias.masked_fill_(padding.view(shape), -math.inf),
+        bias=bias,
     )
 
 

@@ -75,9 +75,10 @@ class Runner:
         if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
             groups = length_buckets(lengths, largest, BUCKET_COST)
             return [batch[group] for group in groups]
-        if len(batch) > largest:
-            batch = batch[np.argsort(lengths, kind="stable")]
-        return [batch[start : start + largest] for start in range(0, len(batch), largest)]
+        if len(batch) <= largest:
+            return [batch]
+        by_length = batch[np.argsort(lengths, kind="stable")]
+        return [by_length[start : start + largest] for start in range(0, len(batch), largest)]
 
     def train(self, training: bool) -> None:
         """Set training mode (the prefix's dropout as the recipe says) or evaluation mode."""
@@ -186,7 +187,8 @@ class Prefix:
         self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
     ) -> None:
         self._shape = _shape(hidden_size, data, setting)
-        self._splits = {split: data.splits()[split] for split in self._shape.tokens}
+        splits = data.splits()
+        self._splits = {split: splits[split] for split in self._shape.tokens}
         self._runs = runs
         self._setting = setting
         self._store = PrefixStore()
@@ -295,7 +297,11 @@ def passes(rows: TokenRows) -> Iterator[IndexArray]:
 
 
 def _rows_digest(rows: TokenRows) -> str:
+    """Return a digest of the rows' tokens."""
     digest = hashlib.blake2b()
     for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+        if array is None:
+            digest.update(b"-")
+        else:
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:32]
