@@ -22,7 +22,8 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     rows: a DataFrame, a file's path, or a `Split` of texts alone. Raises DataError.
     """
     frame, where = _frame(predictor.columns, rows)
-    added = predictor.added([str(name) for name in frame.columns], str(where))
+    names = [str(name) for name in frame.columns]
+    added = predictor.added(names, str(where))
     texts = {name: _cells(frame[name]) for name in predictor.columns}
     predicted: dict[str, list[Any]] = {name: [] for name in added}
     progress = Progress(say)
@@ -61,12 +62,15 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
     if isinstance(rows, pd.DataFrame):
         return rows, Path("the DataFrame")
     if isinstance(rows, str | Path):
-        return _read(Path(rows)), Path(rows)
-    if len(rows) and len(rows.texts) != len(columns):
-        given = "a text" if len(rows.texts) == 1 else "a pair of texts"
+        path = Path(rows)
+        return _read(path), path
+    texts = rows.texts
+    if len(rows) and len(texts) != len(columns):
+        given = "a text" if len(texts) == 1 else "a pair of texts"
         raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
-    texts = dict(zip(columns, rows.texts, strict=False))
-    return pd.DataFrame(texts, columns=list(columns), dtype=object), Path("the texts")
+    by_column = dict(zip(columns, texts, strict=False))
+    frame = pd.DataFrame(by_column, columns=list(columns), dtype=object)
+    return frame, Path("the texts")
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -95,11 +95,11 @@ def _kinds(hint: Any) -> list[str]:
     origin = get_origin(hint)
     parts = get_args(hint)
     if origin in (Union, UnionType):
-        words: list[str] = []
+        kinds: list[str] = []
         for part in parts:
             if part is not NoneType:
-                words += _kinds(part)
-        return words
+                kinds += _kinds(part)
+        return kinds
     if origin is Literal:
         return [f"'{part}'" for part in parts]
     if origin is Sequence:

@@ -121,12 +121,13 @@ def _check_keys(node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             continue
-        if not key.value.strip():
-            raise ValueError(f"line {key.start_mark.line + 1}: a field has no name")
-        if key.value in seen:
-            where = f"line {key.start_mark.line + 1}"
-            raise ValueError(f"{where}: field '{shortened(key.value)}' is written twice")
-        seen.add(key.value)
+        name = key.value
+        where = f"line {key.start_mark.line + 1}"
+        if not name.strip():
+            raise ValueError(f"{where}: a field has no name")
+        if name in seen:
+            raise ValueError(f"{where}: field '{shortened(name)}' is written twice")
+        seen.add(name)
 
 
 def problems(
@@ -187,16 +188,17 @@ def _unknown_field(
     texts: what was written before; a list of the known fields is written once.
     """
     holder = _path(location[:-1])
+    unknown = str(location[-1])
     prefix = f"{holder}." if holder else ""
     names = sorted(fields.get(holder, ()))
-    near = nearest(str(location[-1]), names)
+    near = nearest(unknown, names)
     if near:
         hint = f": did you mean '{prefix}{near}'?"
     else:
         hint = f": known: {', '.join(names)}"
         if any(text.endswith(hint) for text in texts):
             hint = ""
-    return f"unknown field '{prefix}{location[-1]}'{hint}", f"{prefix}{near}"
+    return f"unknown field '{prefix}{unknown}'{hint}", f"{prefix}{near}"
 
 
 def _path(location: Sequence[int | str]) -> str:

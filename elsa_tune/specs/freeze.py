@@ -25,8 +25,8 @@ class FreezeDepth(Candidate):
 
     method: ClassVar[str] = "freeze"
 
-    frozen_layers: int
-    embeddings_frozen: bool
+    frozen_layers: int  # N, the first ones
+    embeddings_frozen: bool  # with all that stands before the layers
 
     def __post_init__(self) -> None:
         if self.frozen_layers < 0:

@@ -190,9 +190,9 @@ class StudyResults:
     study_run: StudyRun
     left: int  # trials to go
     unread: Mapping[str, str]  # by a search's name why it could not be read
-    rows: tuple[ResultRow, ...]
-    answers: tuple[Answer, ...]
-    table: tuple[ComparisonRow, ...]
+    rows: tuple[ResultRow, ...]  # of all trials
+    answers: tuple[Answer, ...]  # by model, task and size, and for all tasks together
+    table: tuple[ComparisonRow, ...]  # each depth beside what was printed
 
     @property
     def text(self) -> str:

@@ -67,7 +67,8 @@ class PlanSearcher(NeverRestored, Searcher):
             self._under_way[trial_id] = trial
             self._attempts[trial.key] += 1
             return {TRIAL: trial}
-        if self._under_way or self._probe_runs_as:
+        something_runs = self._under_way or self._probe_runs_as
+        if something_runs:
             return None
         if ended and self._probe_is_due:
             return self._suggest_probe(trial_id)

@@ -75,11 +75,11 @@ class Shape:
 class EntrySummary:
     """One entry as `elsa-tune cache ls` shows it."""
 
-    key: str
-    what: str
-    bytes: int
+    key: str  # the file's name
+    what: str  # model, task and depth in words, or `damaged`
+    bytes: int  # on disk
     last_used: float  # seconds since the epoch
-    in_use: bool
+    in_use: bool  # whether some process reads or writes it
 
 
 @dataclass(slots=True)
