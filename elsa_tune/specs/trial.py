@@ -260,6 +260,7 @@ class EvaluationResult:
     holdout_quality: float | None = None
     # What the reader should know, for example that micro-batches were halved.
     notes: tuple[str, ...] = ()
-    # With the last evaluation alone, those of the `chosen_evaluation`: class ids (int) or values
-    # (float), one for each evaluation example.
-    predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
+    # With the last evaluation alone, those of the `chosen_evaluation`, one for each evaluation
+    # example as its type of task has them: class ids (int) or values (float), nested where a row's
+    # is a list.
+    predictions: tuple[Any, ...] | None = field(default=None, repr=False)
