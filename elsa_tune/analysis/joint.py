@@ -163,6 +163,8 @@ def _sure(
     """
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return None, None, None
+    if any(task.looks is not None and not task.looks.are_planned for task in tasks):
+        return None, None, None
     least = {}
     for candidate in [point.candidate for point in common]:
         contrasts = (

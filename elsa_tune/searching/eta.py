@@ -93,6 +93,9 @@ def seconds_left(
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
         _add_left(loads, strategy, known, now, (candidate, each[candidate]), expected or Expected())
+    if expected is None or expected.looks:
+        for candidate in strategy.undecided(known):
+            loads[Phase.MEASURE].add(strategy.seeds_at(0, candidate) * each[candidate])
     workers = _workers(known, now)
     return sum(max(load.total / workers, load.longest) for load in loads.values())
 
@@ -137,7 +140,7 @@ def _waiting(
             begun += 1
     waiting = planned_trials(strategy.spec, known, candidate) - begun
     first = strategy.seeds_at(0, candidate)
-    measuring = min(waiting, first)
+    measuring = min(waiting, first, strategy.planned_seeds(candidate, known))
     exploring = waiting - measuring
     if looks == 0 and strategy.may_leave_out(candidate):
         measuring = 0

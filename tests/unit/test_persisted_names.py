@@ -248,7 +248,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        no_common_depth""",
+        not_planned_to_certify no_common_depth""",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts""",
     WarningCode: """constant_answer_reaches_target corrected_answer_disagrees chance_unknown

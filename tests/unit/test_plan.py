@@ -19,7 +19,7 @@ from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import Findings, Step, measuring_trials
+from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
@@ -121,7 +121,7 @@ def test_a_hunt_counts_what_is_left_at_the_rates_that_it_measured(
     asked: list[Mapping[Candidate, float]] = []
 
     def step(hunt: Hunt, findings: Findings) -> Step:
-        asked.append(findings.rates)
+        asked.append(findings.chosen_rates)
         return Step()
 
     monkeypatch.setattr(Plan, "known", (better, measured))
@@ -248,7 +248,7 @@ def test_one_rate_needs_no_exploring() -> None:
 def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
     spec = make_spec()
     rates = {DEPTHS[0]: 2e-5, DEPTHS[2]: 5e-5}
-    trials = measuring_trials(spec, rates, [])
+    trials = left_to_measure(spec, rates, [])
     assert [(t.candidate, t.seed) for t in trials] == [
         (DEPTHS[0], 1), (DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2),
     ]  # fmt: skip
@@ -256,7 +256,7 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
         known(spec, DEPTHS[0], 2e-5, (0.5, 0.6), phase=Phase.MEASURE, seed=1),
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.INTERRUPTED, Phase.MEASURE, 1),
     ]
-    left = measuring_trials(spec, rates, done)
+    left = left_to_measure(spec, rates, done)
     assert [(t.candidate, t.seed) for t in left] == [(DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2)]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -202,7 +201,7 @@ def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
     strategy = strategy_of(spec)
-    trials = Counter({candidate: strategy.seeds_at(0, candidate) for candidate in spec.candidates})
+    trials = strategy.measuring_at(0)
     trials.update({candidate: strategy.rates.planned(candidate) for candidate in spec.explored})
     if probe:
         say("training for a few seconds to estimate the time")

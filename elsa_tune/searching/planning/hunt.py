@@ -28,7 +28,7 @@ from elsa_tune.searching.planning.strategy import (
     Outline,
     Step,
     Strategy,
-    measuring_trials,
+    left_to_measure,
 )
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
@@ -49,22 +49,22 @@ class Hunt(Strategy):
     """
 
     name = "hunt"
+    certifies = True
+    takes_second_looks = True
 
     # ---- what a search is asked to do ----
 
     @classmethod
-    def outline(
-        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
-    ) -> Outline:
+    def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         candidates = inputs.space.depths_for(inputs.layers)
         _check(inputs.space, seeds, candidates)
         ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
-        shortens = bool(ladder) and not whole_ladder
+        shortens = bool(ladder) and not joined
         return Outline(
             candidates=(REFERENCE, *ladder, *deep),
             explored=(REFERENCE, *deep),
             seeds=policy.looks[-1][0],
-            ladder_error=policy.ladder_error if shortens else 0.0,
+            spent_error=policy.ladder_error if shortens else 0.0,
         )
 
     def with_seeds(self, seeds: int) -> SearchSpec:
@@ -72,9 +72,6 @@ class Hunt(Strategy):
             f"`seeds` is {seeds}, but search '{self.spec.name}' is a hunt, which has as many as "
             "its tests need; `until` certified runs the next planned test"
         )
-
-    def until_certain(self) -> SearchSpec:
-        return replace(self.spec, until_certified=True)
 
     # ---- which learning rates are explored ----
 
@@ -170,7 +167,7 @@ class Hunt(Strategy):
         if curve is None or curve.full is None:
             return None
         first_deep = self.deep[0]
-        has_rates = {REFERENCE, first_deep} <= findings.rates.keys()
+        has_rates = {REFERENCE, first_deep} <= findings.chosen_rates.keys()
         if curve.full.seeds < self.seeds_at(0, REFERENCE) or not has_rates:
             return None
         enough = self.spec.target * explored_quality(findings, REFERENCE)
@@ -206,7 +203,7 @@ class Hunt(Strategy):
     def may_leave_out(self, candidate: Candidate) -> bool:
         return not candidate.is_reference
 
-    def planned_seeds(self, candidate: Candidate, known: Sequence[KnownTrial]) -> int:
+    def planned_seeds(self, candidate: Candidate, known: Iterable[KnownTrial]) -> int:
         """Return those of the first look, then of the second one as they begin.
 
         None of a ladder whose next candidate has begun: the walk has passed it.
@@ -232,12 +229,12 @@ class _Walk:
         self.spec = hunt.spec
         self.policy = hunt.spec.policy
         self.findings = findings
-        self.rates = findings.rates
+        self.rates = findings.chosen_rates
         self.tested = tested
         self.ladder = [one for one in hunt.ladder if one in (tested or ())]
         self.order = [*self.ladder, *hunt.deep]
         self.contrasts: dict[Candidate, Interval | None] = {}
-        self.left = measuring_trials(self.spec, self.rates, findings.known)
+        self.left = left_to_measure(self.spec, self.rates, findings.known)
 
     def next(self) -> Step:
         """Return what the first step that has something to say wants."""
@@ -520,6 +517,6 @@ def example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
 
 def explored_quality(findings: Findings, candidate: Candidate) -> float:
     """Return the quality of a candidate's exploring run at its rate; infinite without any."""
-    rate = findings.rates[candidate]
+    rate = findings.chosen_rates[candidate]
     runs = [one for one in tried(findings.known, candidate) if one.trial.learning_rate == rate]
     return max((one.quality for one in runs if one.quality is not None), default=math.inf)

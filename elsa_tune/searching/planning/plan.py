@@ -90,7 +90,7 @@ class Plan:
     def _findings(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Findings:
         return Findings(
             known=known,
-            rates=rates,
+            chosen_rates=rates,
             curve=lambda: self._curve_of(known),
             decisions=self.state.decisions,
         )
@@ -175,6 +175,8 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
         is_open = candidate not in settled and not measured[candidate]
         furthest += max(exploring, strategy.rates.most(candidate)) if is_open else exploring
         begun += exploring
+    for candidate in strategy.undecided(known):
+        most += strategy.seeds_at(-1, candidate)
     if spec.exploring_limit is not None:
         furthest = max(begun, min(furthest, spec.exploring_limit))
     return fewest, most + furthest
@@ -196,6 +198,9 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
     """Yield what to tell whoever is about to train all of this, and might not want to."""
     from elsa_tune.training.loop import few_steps
 
+    strategy = strategy_of(spec)
+    if not strategy.certifies:
+        yield f"strategy {strategy.name} certifies nothing: its answer will be a measured one"
     full = REFERENCE in spec.candidates
     if not full or len(spec.candidates) == 1:
         lacks = "frozen layers" if full else "0 (the full model)"
