@@ -30,7 +30,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
 from elsa_tune.results.columns import COLUMNS
-from elsa_tune.searching.planning.strategies import strategy_named
+from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.border import Border
@@ -337,7 +337,8 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
 
 
 def test_strategies_keep_their_names() -> None:
-    assert [strategy_named(name).name for name in ("even", "hunt")] == ["even", "hunt"]
+    assert set(strategies._STRATEGIES) == {"even", "hunt"}
+    assert {strategy.name for strategy in strategies._STRATEGIES.values()} == {"even", "hunt"}
 
 
 @pytest.mark.parametrize("tag", ["elsa_tune.search", "elsa_tune.searching"])
