@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.launch import plan, time_limit
+from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
@@ -24,6 +25,7 @@ from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
@@ -347,3 +349,27 @@ def test_a_plan_that_cannot_be_answered_is_doubted(
     spec = make_spec(candidates=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
     found = list(doubts(spec))
     assert len(found) == (words is not None) and (words or "") in "".join(found)
+
+
+def test_measuring_is_announced_by_the_seeds_that_a_depth_has() -> None:
+    announced = [strategy_of(make_spec(seeds=seeds)).opening for seeds in (1, 2)]
+    assert "1 seed of" in announced[0] and "2 seeds of" in announced[1]
+
+
+class Patient(Even):
+    """Holds all else back until the full model was measured."""
+
+    def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
+        is_measured = any(one.trial.phase is Phase.MEASURE for one in known)
+        return [slot for slot in slots if is_measured or slot.candidate == FULL_MODEL]
+
+
+def test_a_depth_whose_turn_comes_by_a_measured_trial_is_not_settled_before() -> None:
+    spec = make_spec(extend=Extension())
+    deep = DEPTHS[1]
+    trials = [known(spec, deep, rate, (0.6, score)) for rate, score in ((2e-5, 0.7), (5e-5, 0.8))]
+    trials += [known(spec, FULL_MODEL, rate, (0.6, 0.9)) for rate in (1e-5, 2e-5, 5e-5)]
+    measured = known(spec, FULL_MODEL, 2e-5, (0.9,), phase=Phase.MEASURE, seed=1)
+    patient = Patient(spec)
+    assert deep in {slot.candidate for slot in patient.slots([*trials, measured])}
+    assert deep not in patient.settled([*trials, measured])
