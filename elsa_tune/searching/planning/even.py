@@ -13,7 +13,6 @@ from elsa_tune.searching.planning.strategy import (
 )
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
-from elsa_tune.specs.trial import Phase
 
 
 class Even(Strategy):
@@ -38,14 +37,15 @@ class Even(Strategy):
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, whatever the rates will be."""
-        ended = Counter(
-            one.trial.candidate
-            for one in findings.known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
-        return Counter(dict.fromkeys(self.spec.candidates, self.spec.seeds)) - ended
+        left = Counter(dict.fromkeys(self.spec.candidates, self.spec.seeds))
+        for trial in findings.known:
+            if trial.measures and trial.is_final:
+                left[trial.candidate] -= 1
+        return +left  # without those that are measured
 
     @property
     def opening(self) -> str:
-        seeds = "1 seed" if self.spec.seeds == 1 else f"{self.spec.seeds} seeds"
+        seeds = f"{self.spec.seeds} seeds"
+        if self.spec.seeds == 1:
+            seeds = "1 seed"
         return f"measuring: {self.measuring_trials} trials, {seeds} of each depth"

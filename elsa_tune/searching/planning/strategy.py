@@ -136,11 +136,8 @@ class Strategy(ABC):
         """
         known = list(known)
         exploring = exploring_of(known)
-        restarts = []
-        for one in exploring:
-            if one.is_unfinished:
-                restarts.append(slot_again(one))
-        slots = [*restarts, *self._fresh(exploring), *self._further(exploring)]
+        restarts = [slot_again(trial) for trial in exploring if trial.is_unfinished]
+        slots = restarts + self._fresh(exploring) + self._further(exploring)
         slots = self.in_order(slots, known)
         limit = self.spec.exploring_limit
         if limit is not None:
@@ -150,24 +147,26 @@ class Strategy(ABC):
 
     def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
-        had = Counter(one.trial.candidate for one in exploring)
-        planned = {candidate: self.rates.planned(candidate) for candidate in self.spec.explored}
+        had = _counted(exploring)
+        explored = self.spec.explored
+        most = max(map(self.rates.planned, explored), default=0)
         slots = []
-        for number in range(max(planned.values(), default=0)):
-            for candidate, tries in planned.items():
-                if had[candidate] <= number < tries:
+        for number in range(most):
+            for candidate in explored:
+                if had[candidate] <= number < self.rates.planned(candidate):
                     slots.append(Slot(candidate=candidate))
         return slots
 
     def _further(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the next rate of each candidate that has had its tries."""
-        had = Counter(one.trial.candidate for one in exploring)
+        had = _counted(exploring)
         slots = []
         for candidate in self.rates.in_turn(self.spec.explored, had):
-            if had[candidate] >= self.rates.planned(candidate):
-                rate = self.rates.next_rate(candidate, exploring)
-                if rate is not None:
-                    slots.append(Slot(candidate=candidate, learning_rate=rate))
+            if had[candidate] < self.rates.planned(candidate):
+                continue
+            rate = self.rates.next_rate(candidate, exploring)
+            if rate is not None:
+                slots.append(Slot(candidate=candidate, learning_rate=rate))
         return slots
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
@@ -224,10 +223,10 @@ class Strategy(ABC):
 
     def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         """Whether all tries that a candidate has in any case have ended."""
-        here = tried(exploring, candidate)
-        if not here or not all(one.status.is_final for one in here):
+        tries = tried(exploring, candidate)
+        if not tries or not all(trial.is_final for trial in tries):
             return False
-        return self._is_limited(exploring) or len(here) >= self.rates.planned(candidate)
+        return self._is_limited(exploring) or len(tries) >= self.rates.planned(candidate)
 
     def _may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         return not self._is_limited(exploring) and self.rates.may_go_on(candidate, exploring)
@@ -277,11 +276,14 @@ class Strategy(ABC):
         if not self.certifies:
             return NO_LOOKS
         spec = self.spec
-        order = [one for one in self.tested(decisions) if one.is_tested]
-        if spec.planned_seeds is None or candidate not in order or not order[0].is_reference:
+        order = [other for other in self.tested(decisions) if other.is_tested]
+        if spec.planned_seeds is None or candidate not in order:
             return None
+        if not order[0].is_reference:
+            return None
+        before = max(0, order.index(candidate) - 1)
         return Looks(
-            after=order[max(0, order.index(candidate) - 1)].key,
+            after=order[before].key,
             first_seed=spec.seed + 1,
             counts=self.look_counts(candidate),
             error=round(spec.policy.error - spec.ladder_error, 3),
@@ -331,19 +333,18 @@ class Strategy(ABC):
         if not self._skips:
             return ()
         known = list(known)
-        open_candidates = []
-        decided = 0
+        still_open = []
         for candidate in self.spec.candidates:
-            if self.planned_seeds(candidate, known):
-                decided += 1
-            else:
-                open_candidates.append(candidate)
-        open_candidates.sort(key=lambda candidate: -relative_cost(self.spec, candidate))
-        return open_candidates[: max(0, self.most_measured - decided)]
+            if not self.planned_seeds(candidate, known):
+                still_open.append(candidate)
+        still_open.sort(key=lambda candidate: -relative_cost(self.spec, candidate))
+        decided = len(self.spec.candidates) - len(still_open)
+        return still_open[: max(0, self.most_measured - decided)]
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, by candidate."""
-        return Counter(trial.candidate for trial in self.next(findings).trials)
+        step = self.next(findings)
+        return Counter(trial.candidate for trial in step.trials)
 
     @property
     def opening(self) -> str:
@@ -362,7 +363,9 @@ class Strategy(ABC):
         """Exploring trials, as many as there may be."""
         most = sum(map(self.rates.most, self.spec.explored))
         limit = self.spec.exploring_limit
-        return most if limit is None else min(most, limit)
+        if limit is None:
+            return most
+        return min(most, limit)
 
     def measuring_at(self, look: int) -> Counter[Candidate]:
         """Return the measuring trials of a new search, by candidate.
@@ -393,7 +396,8 @@ def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidat
     None where it gives one rate, the full model alone where all follow it. Raises SpaceError where
     that one is not among them.
     """
-    if space.rates.values is not None and len(space.rates.values) == 1:
+    values = space.rates.values
+    if values is not None and len(values) == 1:
         return ()
     if not space.follows_full_model:
         return tuple(candidates)
@@ -411,12 +415,17 @@ def left_to_measure(
 
     So that a search that runs out of time has an answer, if a less certain one.
     """
-    finished = {one.trial.key for one in known if one.status.is_final}
+    ended = {trial.key for trial in known if trial.is_final}
+    measured = [candidate for candidate in spec.candidates if candidate in rates]
     trials = []
     for seed in spec.measuring_seeds:
-        for candidate in spec.candidates:
-            if candidate in rates:
-                trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
-                if trial.key not in finished:
-                    trials.append(trial)
+        for candidate in measured:
+            trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
+            if trial.key not in ended:
+                trials.append(trial)
     return tuple(trials)
+
+
+def _counted(trials: Iterable[KnownTrial]) -> Counter[Candidate]:
+    """Return how many of these trials each candidate has."""
+    return Counter(trial.candidate for trial in trials)
