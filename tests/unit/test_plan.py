@@ -373,3 +373,17 @@ def test_a_depth_whose_turn_comes_by_a_measured_trial_is_not_settled_before() ->
     patient = Patient(spec)
     assert deep in {slot.candidate for slot in patient.slots([*trials, measured])}
     assert deep not in patient.settled([*trials, measured])
+
+
+def test_of_an_even_search_every_seed_that_has_not_ended_is_left() -> None:
+    spec = make_spec(seeds=3)
+    measured = {"phase": Phase.MEASURE}
+    trials = [
+        known(spec, DEPTHS[0], 2e-5, (0.7,)),
+        known(spec, DEPTHS[0], 2e-5, (0.7,), seed=1, **measured),
+        known(spec, DEPTHS[0], 2e-5, (0.7,), TrialStatus.DIVERGED, seed=2, **measured),
+        known(spec, DEPTHS[0], 2e-5, (), TrialStatus.RUNNING, seed=3, **measured),
+        *(known(spec, DEPTHS[1], 2e-5, (0.7,), seed=seed, **measured) for seed in (1, 2, 3)),
+    ]
+    findings = Findings(known=trials, chosen_rates={}, curve=lambda: None)
+    assert strategy_of(spec).lacking(findings) == {DEPTHS[0]: 1, DEPTHS[2]: 3}
