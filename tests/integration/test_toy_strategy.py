@@ -195,6 +195,15 @@ def test_a_candidate_counts_once_it_is_measured() -> None:
     assert strategy.measuring_at(0).keys() == set(spec.candidates[: strategy.most_measured])
 
 
+def test_who_skips_candidates_certifies_nothing_whatever_the_class_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Bisect, "certifies", True)
+    spec = spec_of()
+    strategy = strategies.strategy_of(spec)
+    assert {strategy.looks(candidate, {}) for candidate in spec.candidates} == {NO_LOOKS}
+
+
 def test_it_refuses_what_is_for_hunts_alone() -> None:
     spec = spec_of()
     with pytest.raises(SpaceError, match="bisect, which certifies nothing"):

@@ -220,7 +220,7 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
     from elsa_tune.training.loop import few_steps
 
     strategy = strategy_of(spec)
-    if not strategy.certifies:
+    if not strategy.plans_tests:
         yield f"strategy {strategy.name} certifies nothing: its answer will be a measured one"
     lacks = ""
     if REFERENCE not in spec.candidates:

@@ -113,7 +113,7 @@ class Strategy(ABC):
         """
         if self.takes_second_looks:
             return replace(self.spec, until_certified=True)
-        if not self.certifies:
+        if not self.plans_tests:
             raise SpaceError(
                 f"`until` certified: search '{self.spec.name}' has strategy {self.name}, which "
                 "certifies nothing; start another one by `space` hunt"
@@ -268,12 +268,17 @@ class Strategy(ABC):
     def next(self, findings: Findings) -> Step:
         """Return what to measure now."""
 
+    @property
+    def plans_tests(self) -> bool:
+        """Whether its answers can be certified; never where it may skip a candidate."""
+        return self.certifies and not self._skips
+
     def looks(self, candidate: Candidate, decisions: Mapping[str, Any]) -> Looks | None:
         """Return when a candidate is tested, None where its search has no plan of that.
 
         The full model's looks are those beside any other. decisions: the recorded ones, by name.
         """
-        if not self.certifies:
+        if not self.plans_tests:
             return NO_LOOKS
         spec = self.spec
         order = [other for other in self.tested(decisions) if other.is_tested]
@@ -313,6 +318,7 @@ class Strategy(ABC):
 
     @property
     def _skips(self) -> bool:
+        """Whether some candidate is never measured."""
         return self.most_measured < len(self.spec.candidates)
 
     def may_leave_out(self, candidate: Candidate) -> bool:
