@@ -165,7 +165,7 @@ class SearchRecord:
         self.write(start)
 
     def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        """One evaluation of a trial. result: an EpochResult's fields. tags: beside its own."""
+        """One evaluation of a trial. result: an EvaluationResult's fields. tags: beside its own."""
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
         if result[HOLDOUT_QUALITY] is not None:
             metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])

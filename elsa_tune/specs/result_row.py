@@ -43,7 +43,7 @@ class ResultRow:
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)
-    train_seconds: float | None = None  # as in EpochResult, like the next two
+    train_seconds: float | None = None  # as in EvaluationResult, like the next two
     peak_memory_mb: float | None = None
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
     examples: Count | None = None  # E of the evaluation split

@@ -42,7 +42,7 @@ class Train(Protocol):
     ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation; DivergedError if the trial diverges.
 
-        share: of this node, for this trial. depths: all that the search compares.
+        share: of this node, for this trial. candidates: all that the search compares.
         """
         ...
 
