@@ -29,7 +29,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SamplerName, SearchSpec
-from elsa_tune.specs.trial import TrialStatus, canonical_rate, trial_score
+from elsa_tune.specs.trial import canonical_rate, trial_score
 
 
 class Rates(ABC):
