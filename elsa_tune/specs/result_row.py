@@ -62,7 +62,8 @@ class ResultRow:
 class Predictions:
     """What one trial answered on the evaluation split, at the evaluation that gave its quality."""
 
-    predictions: NDArray[np.generic] = field(repr=False)  # [E], class ids 0..classes-1, or values
+    # [E, ...] as the type of task has them: class ids 0..classes-1, a 0 or 1 of each, or values.
+    predictions: NDArray[np.generic] = field(repr=False)
     labels: NDArray[np.generic] = field(repr=False)  # likewise
     classes: int  # 0 for values
 
