@@ -76,13 +76,14 @@ def specify(
 
 def _check_numbers(options: SearchOptions) -> None:
     """Raise for numbers that no search or machine could give, before one is looked at."""
-    for name, given in (("trials", options.trials), ("seeds", options.seeds)):
-        if given is not None and given < 1:
-            raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    counts = {"trials": options.trials, "seeds": options.seeds}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise SpaceError(f"`{name}` is {count}; it must be 1 or more")
     if options.seeds is not None and options.seeds > MOST:
         raise SpaceError(f"`seeds` is {options.seeds:,}; it must be at most {MOST:,}")
-    hours, cpus = options.gpu_hours, options.cpus_per_trial
-    for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
+    amounts = {"gpu_hours": options.gpu_hours, "cpus_per_trial": options.cpus_per_trial}
+    for name, amount in amounts.items():
         # Written so that nan, which compares to nothing, is refused too.
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"`{name}` is {amount:g}; it must be above 0")
