@@ -126,6 +126,8 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
     answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
+    if answer.looks is not None and not answer.looks.are_planned:
+        return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
     points = _points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.by_candidate

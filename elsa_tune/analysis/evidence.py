@@ -23,7 +23,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.search import NO_LOOKS, Looks
 from elsa_tune.specs.task import Metric
 
 NORMAL = statistics.NormalDist()
@@ -125,6 +125,8 @@ class PlannedLooks:
 
     # The looks of each measured depth; empty where they were planned for other results than these.
     by_candidate: Mapping[Candidate, Looks]
+    # Whether the search planned any; where its strategy certifies nothing it did not.
+    are_planned: bool = True
     # Whether the target is the search's own; it takes no further look for another.
     is_own_target: bool = True
     # Returns a depth's looks whose seeds are all there, each with what it sees.
@@ -165,6 +167,8 @@ def planned_looks(
     if all(row.looks is None for row in rows):
         return None
     searches = {row.search for row in rows}
+    if len(searches) == 1 and any(row.looks == NO_LOOKS for row in rows):
+        return PlannedLooks(by_candidate={}, are_planned=False, taken=lambda candidate: ())
     looks_by_candidate = _looks_by_candidate(measured)
     if looks_by_candidate is None or len(searches) > 1:
         return PlannedLooks(by_candidate={}, taken=lambda candidate: ())

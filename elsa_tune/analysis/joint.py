@@ -176,6 +176,8 @@ def _sure(
     for task in tasks:
         if any(point.rates > 1 for point in task.measured):
             return _Sure()
+        if task.looks is not None and not task.looks.are_planned:
+            return _Sure()
     least_contrasts: dict[Candidate, Interval] = {}
     for point in common:
         contrasts: list[Interval] = []

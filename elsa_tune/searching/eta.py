@@ -110,6 +110,10 @@ def seconds_left(
     for candidate in spec.candidates:
         pace = (candidate, seconds[candidate])
         _add_left(loads, strategy, trials, now, pace, expected)
+    if expected.looks:
+        for candidate in strategy.undecided(trials):
+            count = strategy.seeds_at(0, candidate)
+            loads[Phase.MEASURE].add(count * seconds[candidate])
     workers = _workers(trials, now)
     left = 0.0
     for load in loads.values():
@@ -166,9 +170,10 @@ def _waiting(
     for trial in _trials_of(candidate, trials):
         if trial.status is not TrialStatus.INTERRUPTED:
             begun += 1
+    planned = strategy.planned_seeds(candidate, trials)
     waiting = planned_trials(strategy.spec, trials, candidate) - begun
     first_look = strategy.seeds_at(0, candidate)
-    measuring = min(waiting, first_look)
+    measuring = min(waiting, first_look, planned)
     exploring = waiting - measuring
     if looks == 0 and strategy.may_leave_out(candidate):
         measuring = 0

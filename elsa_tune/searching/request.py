@@ -123,7 +123,7 @@ def request_of(
         replace(options, name=name, tracking_uri=uri),
         inputs,
         policy=_recorded_policy(SearchPaths(storage, name)),
-        whole_ladder=is_one_of_several,
+        joined=is_one_of_several,
         command=command,
     )
     return Request(

@@ -60,6 +60,8 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         )
     if reason is Reason.LOOKS_NOT_PLANNED:
         return "seeds of several searches, planned separately, were pooled"
+    if reason is Reason.NOT_PLANNED_TO_CERTIFY:
+        return "the search's strategy plans no tests, and chooses what it measures by other rules"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -30,7 +29,6 @@ from elsa_tune.files import slug
 from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
@@ -210,9 +208,7 @@ def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
     strategy = strategy_of(spec)
-    trials: Counter[Candidate] = Counter()
-    for candidate in spec.candidates:
-        trials[candidate] += strategy.seeds_at(0, candidate)
+    trials = strategy.measuring_at(0)
     for candidate in spec.explored:
         trials[candidate] += strategy.rates.planned(candidate)
     if probe:

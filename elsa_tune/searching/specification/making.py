@@ -19,21 +19,23 @@ def specify(
     inputs: Inputs,
     *,
     policy: Policy | None = None,
-    whole_ladder: bool = False,
+    joined: bool = False,
     command: str = "",
 ) -> SearchSpec:
     """Return the whole plan of a search, under a new id.
 
     options: with the search's name and the store's URI. policy: of the search that is recorded
-    under this name, None for this version's. whole_ladder: of a hunt, whose depths others are to
-    have too. What data, weights and machine are is a placeholder. Raises SpaceError where its parts
-    contradict each other, UsageError for resources that no machine has.
+    under this name, None for this version's. joined: one of several tasks', which are to measure
+    the same depths. What data, weights and machine are is a placeholder. Raises SpaceError where
+    its parts contradict each other, UsageError for resources that no machine has.
     """
     _check_numbers(options)
     policy = policy or Policy()
     space = inputs.space
     strategy = strategy_named(space.strategy)
-    outline = strategy.outline(inputs, policy, seeds=options.seeds, whole_ladder=whole_ladder)
+    if space.thorough and not strategy.takes_second_looks:
+        raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
+    outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
     explores = bool(outline.explored)
     seeds = outline.seeds
     spec = SearchSpec(
@@ -55,7 +57,7 @@ def specify(
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
-        ladder_error=outline.ladder_error,
+        ladder_error=outline.spent_error,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(options.tracking_uri or ""),
