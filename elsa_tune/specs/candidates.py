@@ -37,14 +37,13 @@ def read_candidate(given: int | str) -> Candidate:
         candidate = method.read(text)
         if candidate is not None:
             return candidate
-    others = [
-        f", '{method.example or name}'"
-        for name, method in _METHODS.items()
-        if name != FreezeDepth.method
-    ]
+    words = [EMBEDDINGS]
+    for name, method in _METHODS.items():
+        if name != FreezeDepth.method:
+            words.append(method.example or name)
+    allowed = ", ".join(f"'{word}'" for word in words)
     raise SpaceError(
-        f"frozen_layers is {quoted(str(given))}; it must be a whole number or "
-        f"'{EMBEDDINGS}'{''.join(others)}"
+        f"frozen_layers is {quoted(str(given))}; it must be a whole number or {allowed}"
     )
 
 
@@ -80,5 +79,5 @@ def told_candidate(fields: Mapping[str, Any]) -> Candidate:
 
 
 def is_depth(candidate: Candidate) -> bool:
-    """Whether DEPTH_FIELDS tell all of it."""
+    """Return whether DEPTH_FIELDS tell all of it."""
     return candidate.record().keys() <= set(DEPTH_FIELDS)
