@@ -22,9 +22,9 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of

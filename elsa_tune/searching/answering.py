@@ -14,8 +14,8 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 

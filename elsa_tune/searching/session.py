@@ -39,8 +39,8 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.words import candidates_text, rate_text, trials_text

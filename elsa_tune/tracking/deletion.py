@@ -6,9 +6,9 @@ from pathlib import Path
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import take_lock
+from elsa_tune.tracking.mlflow_names import TRIAL_TAG
 from elsa_tune.tracking.mlflow_pages import describe
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
-from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.state import read_state
 

@@ -15,7 +15,7 @@ from typing import Self
 from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import names
+from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking.connection import reason, refused_access
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
@@ -31,6 +31,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, HOST_TAG, JOURNAL_TAG, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.tracking.uris import without_credentials
 
@@ -283,8 +284,8 @@ class Sender:
             self._interrupt_running(record.time)
         if isinstance(record, SearchStarted):
             place = {
-                names.JOURNAL_TAG: str(self._journal.absolute()),
-                names.HOST_TAG: socket.gethostname(),
+                JOURNAL_TAG: str(self._journal.absolute()),
+                HOST_TAG: socket.gethostname(),
             }
             self._store.begin_search(record, place)
         elif not search.attempt:
@@ -292,7 +293,7 @@ class Sender:
         elif isinstance(record, SearchEnded):
             # MLflow cannot take a point of the curve back: it waits until there is no more to come.
             is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
-            answer = self.state.decisions.get(names.ANSWER) if is_over else None
+            answer = self.state.decisions.get(ANSWER) if is_over else None
             reports = names.curve_reports(answer, record.time)
             tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
             name = names.search_run_name(search.name, answer)
@@ -345,14 +346,14 @@ class Sender:
 
     def _decide(self, record: Decision) -> None:
         search = self.state.search
-        if record.what == names.REPORT:
+        if record.what == REPORT:
             self._add_artifact("", str(record.value))
-        if record.what in (names.REPORT, names.DESCRIPTION):
+        if record.what in (REPORT, DESCRIPTION):
             decisions = self.state.decisions | {record.what: record.value}
             tags = names.described(decisions, self._store.run_id(search))
         else:
             tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
-            if record.what == names.ANSWER:
+            if record.what == ANSWER:
                 tags |= names.answer_tags(record.value)
         self._store.log(search, "", [], tags)
 

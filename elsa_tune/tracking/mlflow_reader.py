@@ -10,7 +10,7 @@ from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import names
+from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking.connection import PATIENCE_S, Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
@@ -24,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
+from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
 from elsa_tune.tracking.state import RecordedTrial, SearchState, is_planned
 from elsa_tune.tracking.uris import shown_uri
 
@@ -76,7 +77,7 @@ def read_overview(tracking_uri: str) -> list[SearchState]:
     states: dict[str, SearchState] = {}
     with _asked(tracking_uri) as client:
         # Trials' runs have no journal.
-        for run in _runs(client, f"tags.`{names.JOURNAL_TAG}` LIKE '%'"):
+        for run in _runs(client, f"tags.`{JOURNAL_TAG}` LIKE '%'"):
             state = _search_state(run)
             told = run.data.tags.get(names.TRIALS_DONE_TAG, "")
             if state.end is not None and told.isdecimal():
@@ -144,7 +145,7 @@ def _search_state(run: Any) -> SearchState:
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
         # Of another machine's driver nobody here can tell.
-        is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
+        is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[JOURNAL_TAG]))),
         decisions={name: _decided(text) for name, text in decided.items()},
     )
 
@@ -201,8 +202,8 @@ def _decided(text: str) -> Any:
 
 def local_folder(tags: Mapping[str, str]) -> Path | None:
     """Return the folder of the search whose run has these tags, if it may be on this machine."""
-    journal = tags.get(names.JOURNAL_TAG)
-    if journal is None or tags.get(names.HOST_TAG) != socket.gethostname():
+    journal = tags.get(JOURNAL_TAG)
+    if journal is None or tags.get(HOST_TAG) != socket.gethostname():
         return None
     return Path(journal).parent
 

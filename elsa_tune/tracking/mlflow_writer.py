@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from elsa_tune.files import slug
-from elsa_tune.tracking import mlflow_pages, names
+from elsa_tune.tracking import mlflow_names as names
+from elsa_tune.tracking import mlflow_pages
 from elsa_tune.tracking.connection import Connection, set_environment
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -32,6 +33,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.record_names import REPORT
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
@@ -132,7 +134,7 @@ class MlflowStore(Connection):
         """
         client = self.client()
         run_id = self.run_id(search, trial)
-        folder = names.PREDICTIONS if trial else names.REPORT
+        folder = names.PREDICTIONS if trial else REPORT
         place = urlsplit(client.get_run(run_id).info.artifact_uri)
         if place.scheme != "file":
             send = client.log_artifact if source.is_file() else client.log_artifacts

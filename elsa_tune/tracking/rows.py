@@ -19,8 +19,8 @@ from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.params import UnreadParams
+from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])

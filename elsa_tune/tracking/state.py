@@ -20,9 +20,9 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.record_names import REPORT
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 

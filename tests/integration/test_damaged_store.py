@@ -17,9 +17,9 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
 from elsa_tune.sources import Question, recorded
+from elsa_tune.tracking.mlflow_names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.mlflow_reader import _search_state, latest_page
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import KeptPredictions
 from tests.recorded_search import record, store_rows, whole_search

@@ -36,9 +36,9 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
+from elsa_tune.tracking.mlflow_names import TRIALS_DONE_TAG
 from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import TRIALS_DONE_TAG
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run

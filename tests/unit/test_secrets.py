@@ -27,8 +27,8 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.uris import shown_uri
 from tests.conftest import Run
 from tests.recorded_search import search_started, whole_search

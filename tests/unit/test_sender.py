@@ -12,7 +12,7 @@ from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.forwarder import Sender
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.record_names import REPORT
 from tests.recorded_search import search_started, trial_ended, trial_started
 
 TRIAL = "measure-N0-s0"

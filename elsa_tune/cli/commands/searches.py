@@ -124,7 +124,7 @@ def _next(folder: Path | None, state: "SearchState") -> str | None:
 
 def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
     from elsa_tune.searching.planning.plan import trials_in_all
-    from elsa_tune.tracking.names import ANSWER
+    from elsa_tune.tracking.record_names import ANSWER
 
     return {
         "name": state.search.name if folder is None else folder.name,
