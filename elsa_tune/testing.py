@@ -130,7 +130,7 @@ def search(spec: SearchSpec, quality: Quality, working_directory: Path) -> Searc
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
     from elsa_tune.searching.tune.cluster import ray_session
-    from elsa_tune.tracking.connection import Connection
+    from elsa_tune.tracking.mlflow_connection import MlflowConnection
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import SearchPaths, StorePaths
     from elsa_tune.tracking.state import read_state
@@ -141,7 +141,7 @@ def search(spec: SearchSpec, quality: Quality, working_directory: Path) -> Searc
     paths = SearchPaths(places.storage, spec.name)
     paths.check_writable()
     with ray_session(spec.address) as session, _sent_by_value(quality):
-        Connection(uri).initialise()
+        MlflowConnection(uri).initialise()
         session.ready()
         if not paths.exists:
             save_specification(spec, paths)

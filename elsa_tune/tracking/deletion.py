@@ -4,13 +4,14 @@ import shutil
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import take_lock
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_names import TRIAL_TAG
 from elsa_tune.tracking.mlflow_pages import describe
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.uris import reason
 
 
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
@@ -46,7 +47,7 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         return 0  # a journal that cannot be read names no runs; deleting is the way out of it
     if not search_id or is_unmade(tracking_uri):
         return 0
-    store = Connection(tracking_uri)
+    store = MlflowConnection(tracking_uri)
     store.check()
     try:
         if store.is_empty():

@@ -16,7 +16,6 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import mlflow_names as names
-from elsa_tune.tracking.connection import reason, refused_access
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -29,11 +28,12 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
     encode,
 )
+from elsa_tune.tracking.mlflow_connection import refused_access
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, HOST_TAG, JOURNAL_TAG, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.tracking.uris import without_credentials
+from elsa_tune.tracking.uris import reason, without_credentials
 
 log = logging.getLogger(__name__)
 

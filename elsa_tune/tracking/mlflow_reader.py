@@ -11,7 +11,6 @@ from typing import Any
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import mlflow_names as names
-from elsa_tune.tracking.connection import PATIENCE_S, Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -21,6 +20,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_connection import PATIENCE_S, MlflowConnection, unusable
 from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
@@ -105,7 +105,7 @@ def _asked(tracking_uri: str) -> Iterator[Any]:
 
     Whatever fails inside becomes a TrackingError.
     """
-    connection = Connection(tracking_uri)
+    connection = MlflowConnection(tracking_uri)
     connection.check()
     if connection.is_empty():
         place = sqlite_file(tracking_uri) or shown_uri(tracking_uri)
@@ -213,7 +213,7 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
 
     Raises TrackingError for one that does not answer in time, or cannot be read.
     """
-    connection = Connection(tracking_uri)
+    connection = MlflowConnection(tracking_uri)
     connection.check()
 
     def has_nothing() -> bool:
@@ -231,7 +231,7 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
 
 def is_unmade(tracking_uri: str) -> bool:
     """Whether it is an SQLite store that is not there yet: a question must not make it."""
-    return sqlite_file(tracking_uri) is not None and Connection(tracking_uri).is_empty()
+    return sqlite_file(tracking_uri) is not None and MlflowConnection(tracking_uri).is_empty()
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:

@@ -22,7 +22,6 @@ from urllib.request import url2pathname
 from elsa_tune.files import slug
 from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking import mlflow_pages
-from elsa_tune.tracking.connection import Connection, set_environment
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -30,6 +29,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection, set_environment
 from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import StorePaths
@@ -47,7 +47,7 @@ class _Run:
     params: dict[str, str]
 
 
-class MlflowStore(Connection):
+class MlflowStore(MlflowConnection):
     """Writes to one MLflow store; not thread-safe, used by one thread at a time.
 
     uri: absolute. artifact_root: a folder for files where no server decides on it, else None.

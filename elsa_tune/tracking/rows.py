@@ -18,7 +18,7 @@ from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
-from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -156,7 +156,7 @@ class KeptPredictions:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         with tempfile.TemporaryDirectory() as folder:
             try:
-                client = Connection(uri).client()
+                client = MlflowConnection(uri).client()
                 return _read(Path(client.download_artifacts(run_id, artifact, folder)))
             except Exception:  # MLflow's, the server's and the network's, without a common base
                 return None

@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import sqlite_file
-from elsa_tune.tracking.uris import shown_uri
+from elsa_tune.tracking.uris import reason, shown_uri
 
 
 def look_at_store(tracking_uri: str) -> str:

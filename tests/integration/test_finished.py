@@ -19,7 +19,6 @@ from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -27,6 +26,7 @@ from elsa_tune.tracking.journal_records import (
     SearchStarted,
     SearchStatus,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
@@ -102,7 +102,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
 def test_a_store_that_hangs_is_asked_for_seconds_and_the_journal_answers(
     finished: SearchPaths, drawn: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection.check, "__defaults__", (1.0,))
+    monkeypatch.setattr(MlflowConnection.check, "__defaults__", (1.0,))
     before, said = finished.forwarded.read_bytes(), list[str]()
     with socket.socket() as black_hole:  # it takes connections, and never says anything
         black_hole.bind(("127.0.0.1", 0))

@@ -21,7 +21,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
@@ -31,6 +30,7 @@ from elsa_tune.tracking.journal_records import (
     SearchEnded,
     SearchStatus,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.integration.conftest import Server
@@ -107,7 +107,7 @@ def break_client(
 ) -> Callable[..., FaultyClient]:
     def break_it(fault: Callable[[str, int], None], after: bool = False) -> FaultyClient:
         faulty = FaultyClient(MlflowClient(store.uri), fault, after)
-        monkeypatch.setattr(Connection, "client", lambda self: faulty)
+        monkeypatch.setattr(MlflowConnection, "client", lambda self: faulty)
         monkeypatch.setattr("elsa_tune.tracking.forwarder._FIRST_PAUSE_S", 0.001)
         return faulty
 

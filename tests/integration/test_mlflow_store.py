@@ -25,7 +25,6 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import mlflow_reader
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -36,6 +35,7 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_names import TRIALS_DONE_TAG
 from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -364,7 +364,7 @@ def test_a_run_whose_creation_was_not_answered_is_found(
     store.begin_search(search, {})
     lossy = LostAnswers(store.uri)
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "client", lambda self: lossy)
+        patch.setattr(MlflowConnection, "client", lambda self: lossy)
         with pytest.raises(ConnectionError):
             store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
     store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
@@ -515,8 +515,8 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 
 INITIALISE = """
 import os, signal, sys, time
-from elsa_tune.tracking.connection import Connection
-connection = Connection("sqlite:///" + sys.argv[1])
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+connection = MlflowConnection("sqlite:///" + sys.argv[1])
 connection.import_mlflow()
 children = []
 for _ in range(3):
