@@ -25,7 +25,7 @@ from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_until
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
-from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
+from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
@@ -378,7 +378,7 @@ def _source(source: Any) -> Source:
     if text == "published":
         return Published()
     if "://" in text:
-        return Store(StorePaths(Path.cwd()).tracking_uri(text))
+        return Stored(StorePaths(Path.cwd()).tracking_uri(text))
     if text.endswith(".jsonl"):
         return Journals(Path(text))
     if isinstance(source, Path) or text.endswith(".csv"):

@@ -34,6 +34,7 @@ from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.store import StoreGoneError
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
@@ -47,8 +48,8 @@ class _Run:
     params: dict[str, str]
 
 
-class MlflowStore(MlflowConnection):
-    """Writes to one MLflow store; not thread-safe, used by one thread at a time.
+class MlflowWriter(MlflowConnection):
+    """Writes runs to one MLflow store; not thread-safe, used by one thread at a time.
 
     uri: absolute. artifact_root: a folder for files where no server decides on it, else None.
     """
@@ -254,7 +255,7 @@ class MlflowStore(MlflowConnection):
 
 
 def log_model(
-    store: MlflowStore,
+    store: MlflowConnection,
     run_id: str,
     classifier: Any,
     row: Mapping[str, str],
@@ -323,10 +324,6 @@ def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
     version = platform.python_version()
     model.add_flavor("python_function", loader_module=loader, python_version=version)
     model.save(folder / "MLmodel")
-
-
-class StoreGoneError(Exception):
-    """A run that should be there is not: somebody removed it, or the store was replaced."""
 
 
 def _link(source: str | Path, target: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Where records lie: the MLflow store of a working directory, and the folder of one search."""
+"""Where records lie: the store of a working directory, and the folder of one search."""
 
 import os
 import shlex
@@ -82,6 +82,10 @@ class StorePaths:
                     "URI; work in another folder, or name another store with `tracking_uri`"
                 )
             return f"{_SQLITE}{file}"
+        from elsa_tune.tracking import stores  # stores have paths, too
+
+        if stores.is_registered(scheme):
+            return uri
         is_file_store = scheme in ("", "file")
         kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
         raise TrackingError(
@@ -105,7 +109,7 @@ class SearchPaths:
         self.journal = self.folder / "journal.jsonl"  # what happened, ahead of everything else
         self.lock = lock_of(self.journal)  # held by the one driver that may write the journal
         self.specification = self.folder / "search.json"  # enough to rebuild the search
-        self.forwarded = self.folder / "forwarded.json"  # up to where MLflow has the journal
+        self.forwarded = self.folder / "forwarded.json"  # up to where its store has the journal
         self.ray = self.folder / "ray"  # Ray's own state
         self.predictions = self.folder / "predictions"  # of last epochs, one .npz a trial
         self.report = self.folder / "report"  # as the answer stood when the search last ended

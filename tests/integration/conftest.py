@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import StorePaths
 
 

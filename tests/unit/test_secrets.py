@@ -26,7 +26,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.uris import reason, shown_uri
@@ -94,7 +94,7 @@ def _finished(folder: Path, uri: str) -> SearchPaths:
     paths = SearchPaths(folder / "mlruns" / "searches", "mine")
     paths.report.mkdir(parents=True)
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, MlflowStore(uri))
+        forwarder = Forwarder(paths, MlflowStore(uri).sink(paths.journal))
         for one in (*whole_search("mine", 3), Decision(what=REPORT, value="report")):
             stamped = journal.append(one)
         forwarder.offer(stamped)
@@ -209,7 +209,7 @@ def test_a_refusal_is_said_with_its_reason(
         # A store that closes while a search runs.
         paths = SearchPaths(tmp_path, "mine")
         with Journal(paths.journal) as journal:
-            forwarder = Forwarder(paths, MlflowStore(uri)).start()
+            forwarder = Forwarder(paths, MlflowStore(uri).sink(paths.journal)).start()
             forwarder.offer(journal.append(search_started("mine")))
             while not forwarder.trouble:
                 time.sleep(0.05)
