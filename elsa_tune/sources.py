@@ -363,7 +363,7 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     if names and is_alone:
         return journals
     for unread in first_few([str(error) for error in journals.unread]):
-        say(f"left out: {unread}; MLflow's record answers in its place")
+        say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
     return stored
 
 

@@ -109,7 +109,7 @@ class RecordStore(Protocol):
         ...
 
     def delete(self, search_id: str) -> int:
-        """Delete all that it has of a search; returns of how many trials and searches.
+        """Delete all that it has of a search; returns how many runs: the trials', and its own.
 
         A deletion that was cut short can be repeated. Raises whatever kept it from that.
         """

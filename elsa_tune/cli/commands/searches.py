@@ -61,9 +61,10 @@ def searches(
 
 def _delete(name: str, storage: Path, uri: str) -> None:
     from elsa_tune.tracking.deletion import delete_search
+    from elsa_tune.tracking.stores import store_at
 
     runs = delete_search(storage, name, uri)
-    say(f"deleted search '{name}' and {runs} MLflow runs")
+    say(f"deleted search '{name}' and {runs} {store_at(uri).name} runs")
 
 
 def _recorded(
