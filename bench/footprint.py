@@ -56,7 +56,8 @@ def store_of(trials: int, folder: Path) -> None:
         TrialStarted,
     )
     from elsa_tune.tracking.mlflow_store import MlflowStore
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.paths import SearchPaths
+    from elsa_tune.tracking.places import StorePaths
 
     sys.path.insert(0, str(ROOT))
     from tests.unit.search_examples import make_spec

@@ -31,7 +31,8 @@ from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 
 
 class Curves(tuple[FreezeCurve, ...]):

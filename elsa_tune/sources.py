@@ -26,7 +26,8 @@ from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.tracking.store import RecordStore, local_folder

@@ -136,7 +136,8 @@ def search(
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
     from elsa_tune.searching.tune.cluster import ray_session
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.paths import SearchPaths
+    from elsa_tune.tracking.places import StorePaths
     from elsa_tune.tracking.state import read_state
     from elsa_tune.tracking.stores import store_at
     from elsa_tune.tracking.uris import shown_uri

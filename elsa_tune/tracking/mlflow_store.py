@@ -9,11 +9,12 @@ from elsa_tune.tracking import mlflow_reader
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.mlflow_check import look_at_store
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_models import log_model
 from elsa_tune.tracking.mlflow_names import TRIAL_TAG
 from elsa_tune.tracking.mlflow_pages import describe
 from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_writer import MlflowWriter, log_model
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.state import SearchState
 
@@ -32,6 +33,13 @@ class MlflowStore(MlflowConnection):
 
     def is_lost(self, search_id: str) -> bool:
         return mlflow_reader.is_lost(self.uri, search_id)
+
+    def latest_page(self, address: str) -> tuple[str, str] | None:
+        """Return the search that started last, and the page of its task's; None without any.
+
+        address: of the server that shows them.
+        """
+        return mlflow_reader.latest_page(self.client(), address)
 
     def sink(self, journal: Path) -> MlflowSink:
         return MlflowSink(journal, MlflowWriter(self.uri))

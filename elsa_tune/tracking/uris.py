@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, unquote_plus
 from elsa_tune.errors import first_line
 
 HIDDEN: Final = "***"
+SQLITE: Final = "sqlite:///"
 SERVER_SCHEMES: Final = frozenset({"http", "https", "databricks"})
 DATABASE_SCHEMES: Final = frozenset({"postgresql", "mysql", "mssql"})
 _WEB = frozenset({"http", "https"})

@@ -17,7 +17,7 @@ import pytest
 
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ from elsa_tune import testing
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import read_state
 from tests.conftest import Run
 from tests.table_store import TableStore

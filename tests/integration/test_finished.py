@@ -29,7 +29,8 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import REPORT
 from tests.recorded_search import journal_rows, record, store_rows, store_runs, whole_search
 from tests.unit.search_examples import make_spec

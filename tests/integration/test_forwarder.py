@@ -32,7 +32,8 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.integration.conftest import Server
 from tests.recorded_search import (
     journal_rows,
@@ -310,7 +311,8 @@ from pathlib import Path
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
 name, trials = sys.argv[2], int(sys.argv[3])

@@ -41,7 +41,8 @@ from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.mlflow_writer import MlflowWriter
 from elsa_tune.tracking.params import read_params
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
     answered,

@@ -21,7 +21,8 @@ from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, Report
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import ANSWER
 from elsa_tune.tracking.state import read_state
 from elsa_tune.tracking.store import RecordStore, RefusedError, StoreGoneError, local_folder
@@ -241,11 +242,11 @@ def test_it_answers_as_the_journal_does(store: RecordStore, places: StorePaths) 
     before = sources.Journals(places.storage).ask(question, print)
     shutil.rmtree(paths.folder)
     after = Stored(store.uri).ask(question, print)
-    assert [one.headline for one in told(after)] == [one.headline for one in told(before)] != []
+    assert headlines(after) == headlines(before) != []
 
 
-def told(rows: list[ResultRow]) -> list[object]:
-    return [answer.first_lines for answer in answer_rows(rows)]
+def headlines(rows: list[ResultRow]) -> list[str]:
+    return [answer.first_lines.headline for answer in answer_rows(rows)]
 
 
 def test_a_search_is_deleted_from_folder_and_store(store: RecordStore, places: StorePaths) -> None:

@@ -62,7 +62,8 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
-from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.training import bundled
 from elsa_tune.training.forward import prefix_store
 from tests.unit.report_examples import answers_of

@@ -29,7 +29,8 @@ from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase, Precision
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.machine import Gpu
 from tests.unit.result_rows import falling_curve, row

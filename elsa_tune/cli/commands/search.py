@@ -34,7 +34,8 @@ from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import is_table
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import duration, metric_text, points
 
 if TYPE_CHECKING:

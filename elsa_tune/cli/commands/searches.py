@@ -10,7 +10,8 @@ from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.searching.output import say
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 
 if TYPE_CHECKING:
     from elsa_tune.sources import Searches
