@@ -4,16 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-
-METRIC_WORDS = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "f1_macro": "macro F1",
-    "matthews": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearman": "Spearman correlation",
-}
-
+from elsa_tune.specs.task import Metric
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
@@ -55,7 +46,10 @@ def rate_text(learning_rate: float | None) -> str:
 
 def metric_text(metric: str | None) -> str:
     """Return the metric in words; `quality` where it is not named."""
-    return "quality" if metric is None else METRIC_WORDS.get(metric, metric.replace("_", " "))
+    if metric is None:
+        return "quality"
+    known = Metric.named(metric)
+    return metric.replace("_", " ") if known is None else known.words
 
 
 def target_text(target: float) -> str:

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
-from elsa_tune.tasks.types.base import Array, Floats, Kernel, Scorer, Weights, sums, totals
+from elsa_tune.tasks.types.base import (
+    Array,
+    Floats,
+    Kernel,
+    Scorer,
+    Weights,
+    register,
+    sums,
+    totals,
+)
 from elsa_tune.tasks.types.classification import Classification
-from elsa_tune.tasks.types.registry import register
 
 ORDINAL = TaskKind.add("ordinal", __name__)
 KAPPA = Metric.define("kappa", __name__, lowest=-1.0, of_constants=0.0)

@@ -13,7 +13,7 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.results.published import published_rows
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.words import METRIC_WORDS, rate_text
+from elsa_tune.words import metric_text, rate_text
 
 ROOT = Path(__file__).resolve().parents[1]
 FAIR_RATES = ROOT / "bench" / "results" / "fair_rates.json"
@@ -59,7 +59,7 @@ def model_table(model: str) -> str:
     for answer in answers:
         full, chance = answer.points[0].quality, answer.chance
         assert answer.metric is not None and full is not None and chance is not None
-        metric = METRIC_WORDS[answer.metric].removesuffix(" correlation")
+        metric = metric_text(answer.metric).removesuffix(" correlation")
         cells = [f"{answer.task} ({metric})"]
         cells += [percent(full), percent(chance), percent(chance / full)]
         for point in answer.points[1:]:

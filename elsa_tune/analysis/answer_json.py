@@ -18,7 +18,7 @@ from elsa_tune.specs.trial import PROBE_FEATURES
 SCHEMA_VERSION = 2
 DECIMALS = 6
 
-# Fields of an object as JSON has them; `candidate`, `tried` and `saves` are taken apart in `_fields`.
+# Fields of an object as JSON has them; `_fields` takes `candidate`, `tried` and `saves` apart.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
 _BEST = ("candidate", "quality")

@@ -19,6 +19,7 @@ from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Sp
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.task import Metric
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
@@ -107,8 +108,10 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
         spread = uncertainty_of.spread(full.candidate)
     elif full.seeds > 1 and full.std is not None:
         spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
-    if variance is None and curve.examples is not None and curve.metric == "accuracy":
-        # Of a share of right answers the number of examples tells how far it can be trusted.
+    metric = Metric.named(curve.metric)
+    is_share = metric is not None and metric.is_share
+    if variance is None and curve.examples is not None and is_share:
+        # Of a share of the examples their number tells how far it can be trusted.
         variance = full.quality * (1 - full.quality) / curve.examples
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(

@@ -8,7 +8,7 @@ from typing import Any
 
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
-from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
+from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import CandidateRates, MeasuredRun
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -17,6 +17,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
+from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import candidates_text, points, rate_text
 
@@ -317,13 +318,20 @@ def _completed(
         interval = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
     if interval is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
-        metric = group.first.metric
-        lowest = -1.0 if metric is None or metric in ZERO_CHANCE_METRICS else 0.0
+        lowest = _lowest(group.first.metric)
         point = replace(point, ci_low=max(interval.low, lowest), ci_high=min(interval.high, 1.0))
     if full is None:
         return point
     kept = _retentions(quality, full, group)
     return replace(point, saves=saves(full, point), **kept)
+
+
+def _lowest(metric: str | None) -> float:
+    """Return the lower end of a metric's range: 0 of one that is named but not known here."""
+    known = Metric.named(metric)
+    if known is not None:
+        return known.lowest
+    return -1.0 if metric is None else 0.0
 
 
 def _retentions(quality: float, full: CurvePoint | None, group: ResultGroup) -> dict[str, Any]:

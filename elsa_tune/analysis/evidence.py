@@ -24,6 +24,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
+from elsa_tune.specs.task import Metric
 
 NORMAL = statistics.NormalDist()
 
@@ -41,7 +42,7 @@ def curve_uncertainty(
     """Return the spread of a group's depths whose runs are known one by one.
 
     By predictions only where every run that counts has them; a warning says where they cannot be
-    used. Else by the number of examples, where the metric is accuracy; else by seeds alone.
+    used. Else by the number of examples, where the metric is a share of them; else by seeds alone.
     """
     runs: dict[Candidate, CandidateRuns] = {}
     for candidate, here in measured.items():
@@ -51,7 +52,9 @@ def curve_uncertainty(
             failed=tuple(run.is_failed(group.chance, group.policy) for run in here),
         )
     draws = _draws(group, measured, evidence, warnings)
-    if draws is None and group.first.metric == "accuracy" and group.examples is not None:
+    metric = Metric.named(group.first.metric)
+    is_share = metric is not None and metric.is_share
+    if draws is None and is_share and group.examples is not None:
         means = {candidate: candidate_runs.mean for candidate, candidate_runs in runs.items()}
         draws = ExampleDraws.counted(means, group.examples)
     return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)

@@ -15,9 +15,6 @@ from elsa_tune.words import number_text
 # Two tables may print the same chance with four decimals or in full.
 CHANCE_TOLERANCE = 1e-4
 
-# Metrics for which a constant answer scores 0 by definition.
-ZERO_CHANCE_METRICS = frozenset(metric.value for metric in Metric if metric.lowest < 0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ResultGroup:
@@ -153,7 +150,8 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
         )
     if known:
         return known[0]
-    return 0.0 if rows[0].metric in ZERO_CHANCE_METRICS else None
+    metric = Metric.named(rows[0].metric)
+    return None if metric is None else metric.of_constants
 
 
 def _where(rows: Sequence[ResultRow]) -> str:

@@ -17,6 +17,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
+from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.words import (
     candidates_text,
     interval,
@@ -153,6 +154,8 @@ def model_card(
     )
     row = example_row(task)
     example = repr(row) if "text_pair" in row else repr(row["text"])
+    given = {"truncation": True, **type_of(task.kind).pipeline_options}
+    options = ", ".join(f"{name}={value!r}" for name, value in given.items())
     facts = "\n".join(f"| {key.replace('_', ' ')} | {_cell(v)} |" for key, v in exported.items())
     kept = percent(choice.point.retention)
     corrected = percent(choice.point.corrected_retention)
@@ -179,7 +182,7 @@ In Python, with transformers alone:
 ```python
 from transformers import pipeline
 
-classify = pipeline("text-classification", model=".", truncation=True)  # or this folder's path
+classify = pipeline("text-classification", model=".", {options})  # or this folder's path
 print(classify({example}))
 ```
 
@@ -234,13 +237,15 @@ def _columns(task: TaskSpec) -> str:
 
 
 def _labels(task: TaskSpec) -> str:
+    note = type_of(task.kind).card_note
+    after = f" {note}" if note else ""
     if not task.classes:
-        return f"The score is a value on the scale of `{task.label_column}`."
+        return f"The score is a value on the scale of `{task.label_column}`.{after}"
     named = ", ".join(f"`{name}`" for name in task.classes)
     texts = " and ".join(f"`{column}`" for column in task.text_columns)
     data = _of_the_hub(task)
     of = f" of the data set `{data.location}` at commit {data.revision}" if data else ""
-    return f"The labels are {named}, read from {texts}{of}."
+    return f"The labels are {named}, read from {texts}{of}.{after}"
 
 
 def _of_the_hub(task: TaskSpec) -> DataSetSource | None:

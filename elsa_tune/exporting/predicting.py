@@ -11,7 +11,7 @@ from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.exporting.bundle import LIMIT
 from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.training import bundled
-from elsa_tune.training.bundled import Bundle, Member, Prediction, Text
+from elsa_tune.training.bundled import Bundle, Cells, Member, Prediction, Text
 from elsa_tune.training.forward.equality import twin
 from elsa_tune.words import listed
 
@@ -22,9 +22,9 @@ class Predictor:
     """An exported model or a bundle, and the columns that it adds to rows.
 
     Of a model `prediction` and, of classes, `confidence`, the predicted one's probability, and
-    `probability_LABEL` of each where they are asked for; of a bundle each task's, as
-    `TASK_prediction`. empty: rows so far of which a text has no word; they are predicted as any
-    other.
+    `probability_LABEL` of each where they are asked for, or what else its type of task has; of a
+    bundle each task's, as `TASK_prediction`. empty: rows so far of which a text has no word; they
+    are predicted as any other.
     """
 
     def __init__(
@@ -95,14 +95,12 @@ class Predictor:
         return added
 
     def _added(self, task: str) -> dict[str, type]:
-        labels = self._bundle.labels(task)
-        before = self._before(task)
-        if not labels:
-            return {f"{before}prediction": float}
-        added: dict[str, type] = {f"{before}prediction": str, f"{before}confidence": float}
-        if self._probabilities:
-            added |= {f"{before}probability_{label}": float for label in labels}
-        return added
+        """Return the columns that a task adds, and their types: those of no rows are the same."""
+        no_rows = self._bundle.predict([], [task])[task].logits
+        return {
+            name: str if cells.dtype.kind == "O" else float
+            for name, cells in self._columns(task, no_rows).items()
+        }
 
     def _before(self, task: str) -> str:
         return f"{task}_" if self._is_bundle else ""
@@ -132,19 +130,14 @@ class Predictor:
         }
 
     def _cells(self, task: str, prediction: Prediction) -> dict[str, list[Any]]:
-        labels = self._bundle.labels(task)
-        before = self._before(task)
-        if not labels:
-            return {f"{before}prediction": _numbers(prediction.scores)}
-        probabilities = softmax(prediction.logits)
-        cells: dict[str, list[Any]] = {
-            f"{before}prediction": list(prediction.labels),
-            f"{before}confidence": _numbers(probabilities.max(axis=1)),
+        return {
+            name: cells.tolist() if cells.dtype.kind == "O" else _numbers(cells)
+            for name, cells in self._columns(task, prediction.logits).items()
         }
-        if self._probabilities:
-            for label, column in zip(labels, probabilities.T, strict=True):
-                cells[f"{before}probability_{label}"] = _numbers(column)
-        return cells
+
+    def _columns(self, task: str, logits: NDArray[np.float32]) -> Cells:
+        columns = self._bundle.cells(task, logits, probabilities=self._probabilities)
+        return {f"{self._before(task)}{name}": cells for name, cells in columns.items()}
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
         """Decide how to run: on packed tokens, if these give what transformers' own code does."""
@@ -198,9 +191,3 @@ def _length(text: Text) -> int:
 def _numbers(values: NDArray[np.float32]) -> list[float]:
     """Return a number with as few digits as tell a float32 from its neighbours."""
     return [float(str(value)) for value in values]
-
-
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return probabilities [E, C] of logits [E, C]."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
-from elsa_tune.results.columns import CANDIDATE, METRIC_NAMES
+from elsa_tune.results.columns import CANDIDATE, metric_names
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import read_candidate, recorded_candidate
 from elsa_tune.specs.checked import problems
@@ -87,7 +87,7 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         values["phase"] = Phase.EXPLORE if is_stopped else Phase.MEASURE
     if "metric" in values:
         metric = values["metric"].lower()
-        values["metric"] = METRIC_NAMES.get(metric, metric)
+        values["metric"] = metric_names().get(metric, metric)
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values

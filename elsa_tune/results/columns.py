@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
-from elsa_tune.specs.task import Metric
 
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
 # What every table that is written here has.
@@ -62,8 +61,7 @@ _OTHER_NAMES = {
     "train_seconds": ("train_runtime", "time_total_s"),
 }
 
-METRIC_NAMES = {
-    **{metric.value: metric.value for metric in Metric},
+_OTHER_METRIC_NAMES = {
     "acc": "accuracy",
     "mcc": "matthews",
     "matthews_correlation": "matthews",
@@ -73,8 +71,7 @@ METRIC_NAMES = {
 }
 _SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
 # Balanced accuracy is another metric than accuracy, though its name ends in that.
-_METRIC_COLUMN = re.compile(rf"(?:.*?_)??{_SPLIT}(?<!balanced_)({'|'.join(METRIC_NAMES)})")
-_EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(METRIC_NAMES)}|quality)")
+_METRIC_COLUMN = rf"(?:.*?_)??{_SPLIT}(?<!balanced_)"
 
 MOST_NAMED = 20  # of the hundreds of columns that an export can have
 
@@ -207,7 +204,7 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
             if rest == column:
                 plain.append(name)
             elif column == "quality":
-                if _EVALUATED.fullmatch(_words(rest)):
+                if re.fullmatch(rf"{_SPLIT}(?:{_any_metric()}|quality)", _words(rest)):
                     nested.append(name)
             elif last == column:
                 nested.append(name)
@@ -221,8 +218,20 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
 
 def metric_of(column: str) -> str | None:
     """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
-    match = _METRIC_COLUMN.fullmatch(_words(column))
-    return None if match is None else METRIC_NAMES[match[1]]
+    match = re.fullmatch(rf"{_METRIC_COLUMN}({_any_metric()})", _words(column))
+    return None if match is None else metric_names()[match[1]]
+
+
+def metric_names() -> dict[str, str]:
+    """Return our name of a metric by each name that tables give it."""
+    from elsa_tune.tasks.types.registry import registered_metrics  # numpy, which names do without
+
+    return {metric.value: metric.value for metric in registered_metrics()} | _OTHER_METRIC_NAMES
+
+
+def _any_metric() -> str:
+    """Return a regular expression for the names of metrics."""
+    return "|".join(map(re.escape, metric_names()))
 
 
 def _words(name: str) -> str:

@@ -165,7 +165,7 @@ class SearchRecord:
         self.write(start)
 
     def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        """One evaluation of a trial. result: an EpochResult's fields. tags: beside its own."""
+        """One evaluation of a trial. result: an EvaluationResult's fields. tags: beside its own."""
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
         if result[HOLDOUT_QUALITY] is not None:
             metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
@@ -202,18 +202,19 @@ class SearchRecord:
         return self._state.trials[key]
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
-        """Write a trial's predictions [E], and what judges them, beside the journal.
+        """Write a trial's predictions [E, ...], and the labels that judge them, beside the journal.
 
         Returns the path relative to the search.
 
-        predictions, labels: int8 where the class ids fit, else int16; float32 for values. classes:
-        C, 0 for a regression. metric: its name. They give the trial's quality again.
+        Both are kept as int8 where they are whole numbers below C classes and fit, else int16;
+        as float32 where they are values. Beside them `classes`, C or 0 without classes, and
+        `metric`, its name. They give the trial's quality again.
         """
         task = self.spec.task
         classes = len(task.classes)
-        dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
-        if not classes:
-            dtype = np.dtype(np.float32)
+        dtype: np.dtype[Any] = np.dtype(np.float32)
+        if classes and labels.dtype.kind in "iu":
+            dtype = np.dtype(np.int8 if classes <= 128 else np.int16)
         kept: dict[str, Any] = {
             "predictions": predictions.astype(dtype),
             "labels": labels.astype(dtype),

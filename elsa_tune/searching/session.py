@@ -23,7 +23,7 @@ from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.asha import PerCandidateAsha
-from elsa_tune.searching.tune.cluster import abandon
+from elsa_tune.searching.tune.cluster import abandon, keep
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
@@ -242,7 +242,10 @@ class SearchRun:
         finally:
             self._lost = self._watch.lost
             if self._lost is not None:
-                abandon(scheduler)  # it holds all that Ray Tune has
+                abandon()
+            if self._lost is not None or self._interruption.requested:
+                # It holds all that Ray Tune has. Who ended the search may have ended Ray, too.
+                keep(scheduler)
             recorder.end_the_rest()
             self._is_over()
             if self._lost is None:

@@ -1,5 +1,6 @@
 """Names out of a list that other packages may lengthen: an enumeration's open kin."""
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +19,9 @@ class OpenName(str, metaclass=_Listed):
     """A text that is one of the known names of its class; there is one object for each name."""
 
     known: ClassVar[dict[str, Any]] = {}
+    # The module that loads whatever adds names and ships; it is imported for a name that is not
+    # known yet. "" where the class's own file adds them all.
+    shipped_by: ClassVar[str] = ""
 
     # The module that added it: a worker that is given the name imports that module.
     home: str
@@ -29,8 +33,17 @@ class OpenName(str, metaclass=_Listed):
         """Return the known name. Raises ValueError for any other."""
         found = cls.known.get(name)
         if found is None:
+            cls.load_shipped()
+            found = cls.known.get(name)
+        if found is None:
             raise ValueError(f"'{name}' is not a valid {cls.__name__}")
         return found  # type: ignore[no-any-return]  # of this class
+
+    @classmethod
+    def load_shipped(cls) -> None:
+        """Make every name known that ships."""
+        if cls.shipped_by:
+            importlib.import_module(cls.shipped_by)
 
     @classmethod
     def add(cls, name: str, home: str) -> Self:
@@ -59,8 +72,9 @@ class OpenName(str, metaclass=_Listed):
         from pydantic_core import PydanticCustomError, core_schema
 
         def read(value: object) -> OpenName:
-            if isinstance(value, str) and value in cls.known:
-                return cls(value)
+            if isinstance(value, str):
+                with contextlib.suppress(ValueError):
+                    return cls(value)
             names = [f"'{name}'" for name in cls.known]
             expected = " or ".join([", ".join(names[:-1]), names[-1]])
             raise PydanticCustomError("enum", "Input should be {expected}", {"expected": expected})
@@ -72,6 +86,7 @@ class OpenName(str, metaclass=_Listed):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
         """Describe a name as an enumeration's is described."""
+        cls.load_shipped()
         return {"enum": [name.value for name in cls], "type": "string"}
 
 

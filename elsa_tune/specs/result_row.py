@@ -43,7 +43,7 @@ class ResultRow:
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)
-    train_seconds: float | None = None  # as in EpochResult, like the next two
+    train_seconds: float | None = None  # as in EvaluationResult, like the next two
     peak_memory_mb: float | None = None
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
     examples: Count | None = None  # E of the evaluation split
@@ -62,7 +62,8 @@ class ResultRow:
 class Predictions:
     """What one trial answered on the evaluation split, at the evaluation that gave its quality."""
 
-    predictions: NDArray[np.generic] = field(repr=False)  # [E], class ids 0..classes-1, or values
+    # [E, ...] as the type of task has them: class ids 0..classes-1, a 0 or 1 of each, or values.
+    predictions: NDArray[np.generic] = field(repr=False)
     labels: NDArray[np.generic] = field(repr=False)  # likewise
     classes: int  # 0 for values
 

@@ -11,9 +11,14 @@ def folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-class TaskKind(OpenName):
-    """What the head predicts; `tasks/types` has a file for each."""
+# It loads each type of task that ships, which adds its own kind and metrics.
+_TYPES = "elsa_tune.tasks.types.registry"
 
+
+class TaskKind(OpenName):
+    """What the head predicts; `tasks/types` has a file for each, which adds its own name."""
+
+    shipped_by = _TYPES
     CLASSIFICATION: ClassVar["TaskKind"]
     REGRESSION: ClassVar["TaskKind"]
 
@@ -23,8 +28,12 @@ TaskKind.REGRESSION = TaskKind.add("regression", "elsa_tune.tasks.types.regressi
 
 
 class Metric(OpenName):
-    """Headline metrics, `lowest`..1, larger is better; `tasks/types` computes them."""
+    """Headline metrics, `lowest`..1, larger is better; `tasks/types` computes them.
 
+    Those of one type of task alone are defined in its own file.
+    """
+
+    shipped_by = _TYPES
     ACCURACY: ClassVar["Metric"]
     F1: ClassVar["Metric"]
     F1_MACRO: ClassVar["Metric"]
@@ -32,30 +41,63 @@ class Metric(OpenName):
     PEARSON: ClassVar["Metric"]
     SPEARMAN: ClassVar["Metric"]
 
+    # What it is called in a sentence.
+    words: str
     # The lower end of its range; the upper end is 1.
     lowest: float
     # What every constant answer scores; None where that depends on the labels.
     of_constants: float | None
+    # Whether it is a share of the examples: their number tells how far it can be trusted.
+    is_share: bool
 
     @classmethod
     def define(
-        cls, name: str, home: str, *, lowest: float = 0.0, of_constants: float | None = None
+        cls,
+        name: str,
+        home: str,
+        *,
+        words: str | None = None,
+        lowest: float = 0.0,
+        of_constants: float | None = None,
+        is_share: bool = False,
     ) -> Self:
-        """Add a metric with its facts, and return it. home: the caller's module."""
+        """Add a metric with its facts, and return it.
+
+        home: the caller's module. words: by default the name's own. Raises ValueError where
+        another module defined one of this name.
+        """
         metric = cls.add(name, home)
+        if metric.home != home:
+            raise ValueError(f"{metric.home} has a metric '{name}' already; choose another name")
+        metric.words = words or name.replace("_", " ")
         metric.lowest = lowest
         metric.of_constants = of_constants
+        metric.is_share = is_share
         return metric
+
+    @classmethod
+    def named(cls, name: str | None) -> Self | None:
+        """Return the metric that a record names; None where it names none that is known here."""
+        try:
+            return None if name is None else cls(name)
+        except ValueError:
+            return None
 
 
 _CLASSES = "elsa_tune.tasks.types.classification"
 _VALUES = "elsa_tune.tasks.types.regression"
-Metric.ACCURACY = Metric.define("accuracy", _CLASSES)
-Metric.F1 = Metric.define("f1", _CLASSES)  # of label 1; two classes only
-Metric.F1_MACRO = Metric.define("f1_macro", _CLASSES)
-Metric.MATTHEWS = Metric.define("matthews", _CLASSES, lowest=-1.0, of_constants=0.0)
-Metric.PEARSON = Metric.define("pearson", _VALUES, lowest=-1.0, of_constants=0.0)
-Metric.SPEARMAN = Metric.define("spearman", _VALUES, lowest=-1.0, of_constants=0.0)
+Metric.ACCURACY = Metric.define("accuracy", _CLASSES, is_share=True)
+Metric.F1 = Metric.define("f1", _CLASSES, words="F1")  # of label 1; two classes only
+Metric.F1_MACRO = Metric.define("f1_macro", _CLASSES, words="macro F1")
+Metric.MATTHEWS = Metric.define(
+    "matthews", _CLASSES, words="Matthews correlation", lowest=-1.0, of_constants=0.0
+)
+Metric.PEARSON = Metric.define(
+    "pearson", _VALUES, words="Pearson correlation", lowest=-1.0, of_constants=0.0
+)
+Metric.SPEARMAN = Metric.define(
+    "spearman", _VALUES, words="Spearman correlation", lowest=-1.0, of_constants=0.0
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +186,11 @@ class Cleaning:
 class TaskSpec:
     """A task: what is read, what is predicted, how it is scored.
 
-    text_columns: one or two column names. classes: label texts as they stand in the data, in id
-    order; () for regression. companions: metrics logged beside the headline one. published_chance:
-    chance on the official evaluation split, where it is known in advance: by metric, and for a
-    second evaluation split (`mnli_mismatched`) by its name, in the headline metric.
+    text_columns: one or two column names. classes: names as they stand in the data, in id order;
+    () where labels name none, as a regression's. companions: metrics logged beside the headline
+    one. published_chance: chance on the official evaluation split, where it is known in advance: by
+    metric, and for a second evaluation split (`mnli_mismatched`) by its name, in the headline
+    metric.
     """
 
     name: str
@@ -163,7 +206,7 @@ class TaskSpec:
 
     @property
     def outputs(self) -> int:
-        """Width of the head: a logit for each class, or one where there are no classes."""
+        """C, the width of the head: a logit for each class, or one where there are no classes."""
         return len(self.classes) or 1
 
     @property

@@ -247,7 +247,8 @@ class EvaluationResult:
     `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
     `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches
     were halved. predictions: on the last evaluation alone, those of the `chosen_evaluation`:
-    class ids (int) or values (float), one per evaluation example.
+    as its type of task has them, nested where a row's is a list: class ids (int) or values (float),
+    one per evaluation example.
     """
 
     evaluation: int
@@ -270,4 +271,4 @@ class EvaluationResult:
     prefix: str = "none"
     holdout_quality: float | None = None
     notes: tuple[str, ...] = ()
-    predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
+    predictions: tuple[Any, ...] | None = field(default=None, repr=False)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,14 +154,21 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     label = _label(data_set, wanted)
     names = data_sets.class_names(data_set.features[label])
     source = _source(data_set, wanted, label)
-    is_regression = wanted.regression
     classes = wanted.classes or names or ()
-    if not classes and not is_regression:
+    kind = wanted.kind or (TaskKind.REGRESSION if wanted.regression else None)
+    cells: list[str | None] = []
+    if not classes:
         cells = _labels_of(data_set, source.train, label)
-        is_regression = data_sets.is_float(data_set.features[label]) and _are_values(cells)
-        classes = () if is_regression else _classes(data_set, label, cells)
-    kind = wanted.kind or (TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION)
-    metric, *companions = type_of(kind).usual
+    if kind is None:
+        is_float = data_sets.is_float(data_set.features[label])
+        is_regression = not classes and is_float and _are_values(cells)
+        kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
+    task_type = type_of(kind)
+    if not task_type.names_classes:
+        classes = ()
+    elif not classes:
+        classes = _classes(data_set, label, cells, task_type.classes_in)
+    metric, *companions = task_type.usual
     task = TaskSpec(
         name=wanted.name or "",
         kind=kind,
@@ -359,8 +366,17 @@ def _are_values(cells: list[str | None]) -> bool:
     return len(numbers) > MOST_STEPS or not all(map(float.is_integer, numbers))
 
 
-def _classes(data_set: DataSet, label: str, cells: list[str | None]) -> tuple[str, ...]:
-    different = {cell for cell in cells if cell is not None and cell.strip()}
+def _classes(
+    data_set: DataSet,
+    label: str,
+    cells: list[str | None],
+    named: Callable[[str], Iterable[str]],
+) -> tuple[str, ...]:
+    """Return the classes that the cells name, sorted. named: those of a cell."""
+    different: set[str] = set()
+    for cell in cells:
+        if cell is not None and cell.strip():
+            different.update(named(cell))
     if not 2 <= len(different) <= MOST_CLASSES:
         raise DataError(
             f"column '{label}' of data set '{data_set.where}' has {len(different)} different "

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -116,21 +116,20 @@ class _Described(BaseModel):
         return TaskKind.REGRESSION if self.regression else TaskKind.CLASSIFICATION
 
     def check_regression(self) -> None:
-        """Raise ValueError where a regression has fields that are about classes."""
+        """Raise ValueError where a task without classes has fields that are about them."""
         if self.regression and self.kind not in (None, TaskKind.REGRESSION):
             raise ValueError(f"kind is {self.kind}, but regression is true; give one of the two")
         from elsa_tune.tasks.types.registry import type_of
 
-        if type_of(self.task_kind).has_classes:
+        if type_of(self.task_kind).names_classes:
             return
+        is_numbers = self.task_kind is TaskKind.REGRESSION
+        but = "regression is true" if is_numbers else f"kind {self.task_kind} has none"
         if self.classes is not None:
-            raise ValueError(
-                f"classes are {quoted(self.classes)}, but regression is true; give one of the two"
-            )
+            raise ValueError(f"classes are {quoted(self.classes)}, but {but}; give one of the two")
         if self.merge_labels or self.missing_labels:
             raise ValueError(
-                "merge_labels and missing_labels are about classes, but regression is true; leave "
-                "them out"
+                f"merge_labels and missing_labels are about classes, but {but}; leave them out"
             )
 
 
@@ -366,8 +365,12 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
     classes = tuple(described.classes or ())
     cleaning = _cleaning(described)
     task_type = type_of(described.task_kind)
-    if task_type.has_classes:
-        classes = _classes(described.label, classes, source, cleaning)
+    if task_type.names_classes:
+        rows = Counter[str]()
+        if not classes:
+            for cell in _labels_found(described.label, source):
+                rows.update(task_type.classes_in(cell))
+        classes = _classes(described.label, classes, rows, cleaning)
     task = TaskSpec(
         name=described.name,
         kind=described.task_kind,
@@ -407,10 +410,12 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
 
 
 def _classes(
-    label: str, declared: tuple[str, ...], source: FilesSource, cleaning: Cleaning
+    label: str, declared: tuple[str, ...], rows: Mapping[str, int], cleaning: Cleaning
 ) -> tuple[str, ...]:
-    """Return the classes declared, else those of the training files, sorted; alike ones merged."""
-    rows = Counter() if declared else Counter(_labels_found(label, source))
+    """Return the classes declared, else those of the training files, sorted; alike ones merged.
+
+    rows: how many rows of the training files have each, where none are declared.
+    """
     if rows and all(LIST.fullmatch(one) for one in rows):
         raise DataError(
             f"the labels in column '{label}' are lists, as {min(rows)}; several labels a row and "

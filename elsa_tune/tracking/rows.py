@@ -188,6 +188,6 @@ def _read(file: Path) -> Predictions | None:
             classes = int(kept["classes"])
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
-    if predictions.ndim != 1 or not len(labels) or predictions.shape != labels.shape:
+    if not predictions.ndim or predictions.shape != labels.shape or not len(labels):
         return None
     return Predictions(predictions=predictions, labels=labels, classes=classes)

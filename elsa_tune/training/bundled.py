@@ -23,6 +23,8 @@ from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.tasks.types.base import TaskType
+from elsa_tune.tasks.types.registry import type_of_export
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
 from elsa_tune.training.data.preparation import tokenised
@@ -38,6 +40,7 @@ PREFIX = "prefix.safetensors"
 BRANCHES = "branches"
 
 Text = str | tuple[str, str]
+Cells = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
 class Prediction:
     """One task's answers to E texts, as transformers' pipeline gives them."""
 
-    labels: tuple[str, ...]  # [E]; of a regression the name of its value
+    labels: tuple[str, ...]  # [E], as the type of task has them; of a regression its value's name
     scores: NDArray[np.float32]  # [E], the label's probability, or the value
     logits: NDArray[np.float32]  # [E, C]
 
@@ -224,10 +227,20 @@ class Bundle:
         return self._configs[task].elsa_tune  # type: ignore[no-any-return]  # untyped
 
     def labels(self, task: str) -> tuple[str, ...]:
-        """Return a task's classes in the order of its logits; () of a regression."""
+        """Return a task's classes in the order of its logits; () of one without, a regression."""
+        return self._names(task) if self.type_of(task).names_classes else ()
+
+    def type_of(self, task: str) -> TaskType:
+        """Return the type of a task, which says what its logits mean. Raises ModelError."""
+        return type_of_export(self.facts(task).get("kind"), self._configs[task].problem_type)
+
+    def cells(self, task: str, logits: NDArray[np.float32], *, probabilities: bool) -> Cells:
+        """Return the columns that logits [E, C] add to rows, as `TaskType.cells` has them."""
+        names = self._names(task)
+        return self.type_of(task).cells(logits, names, probabilities=probabilities)
+
+    def _names(self, task: str) -> tuple[str, ...]:
         config = self._configs[task]
-        if config.problem_type == "regression":
-            return ()
         return tuple(config.id2label[number] for number in range(config.num_labels))
 
     @checked("texts")
@@ -251,12 +264,9 @@ class Bundle:
                 self._fill(split, logits_of)
         predictions = {}
         for name, logits in logits_of.items():
-            config = self._configs[name]
-            scores = torch.from_numpy(logits)
-            if config.problem_type != "regression":
-                scores = scores.softmax(1)
-            labels = tuple(config.id2label[number] for number in logits.argmax(1).tolist())
-            predictions[name] = Prediction(labels, scores.amax(1).numpy(), logits)
+            task_type = self.type_of(name)
+            labels, scores = task_type.answers(torch.from_numpy(logits), self._names(name))
+            predictions[name] = Prediction(tuple(labels), scores.numpy(), logits)
         return predictions
 
     def _fill(self, split: Split, logits_of: Mapping[str, NDArray[np.float32]]) -> None:

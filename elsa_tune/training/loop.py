@@ -53,10 +53,10 @@ def train(
     keep: Keep | None = None,
     on_step: OnStep | None = None,
 ) -> Generator[EvaluationResult]:
-    """Fine-tune and yield an EpochResult at every planned evaluation.
+    """Fine-tune and yield an EvaluationResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
-    there is one. depths: all candidates of the search, whose frozen prefixes are kept in the same
+    there is one. candidates: all of the search, whose frozen prefixes are kept in the same
     pass over the model as this trial's. keep: called after every evaluation that may give
     the trial's quality, at last with the one that does. on_step: called after every optimiser step.
     The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before

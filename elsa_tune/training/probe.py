@@ -57,7 +57,8 @@ class ProbeResult:
     """What the probe found."""
 
     quality: float  # the task's headline metric, in [-1, 1]
-    # Class ids (int64) or values (float32) of the evaluated rows, in the split's order.
+    # Of the evaluated rows in the split's order, [E, ...] as labels are: class ids, a 0 or 1 of
+    # each class, or values (float32).
     predictions: NDArray[Any] = field(repr=False)
     metrics: dict[str, float]  # every metric of the task by its own name
     train_examples: int  # the rows it learnt from
@@ -72,8 +73,8 @@ class ProbeFeatures:
 
     train: Floats = field(repr=False)  # [E, 2H]
     evaluation: Floats = field(repr=False)  # [E, 2H]
-    train_labels: NDArray[Any] = field(repr=False)  # [E], as the data have them
-    evaluation_labels: NDArray[Any] = field(repr=False)  # [E]
+    train_labels: NDArray[Any] = field(repr=False)  # [E, ...], as the data have them
+    evaluation_labels: NDArray[Any] = field(repr=False)  # [E, ...]
     seconds: float  # what computing them took
     notes: tuple[str, ...] = ()
 
@@ -137,10 +138,13 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        if type_of(task.kind).linear_model is LinearModel.RIDGE:
-            predictions = _ridge(x, x_evaluation, features.train_labels)
-        else:
-            predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
+        match type_of(task.kind).linear_model:
+            case LinearModel.RIDGE:
+                predictions = _ridge(x, x_evaluation, features.train_labels)
+            case LinearModel.LOGISTIC_EACH:
+                predictions = _logistic_each(x, x_evaluation, features.train_labels, task.metric)
+            case LinearModel.LOGISTIC:
+                predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
     metrics = task_scores(task, predictions, features.evaluation_labels)
     return ProbeResult(
         quality=metrics[task.metric.value],
@@ -234,6 +238,43 @@ def _logistic(
         strength = max(_STRENGTHS, key=quality)  # of equal ones the strongest penalty
     found: NDArray[Any] = untrained(strength).fit(x, labels).predict(x_evaluation)
     return found
+
+
+def _logistic_each(
+    x: Floats, x_evaluation: Floats, labels: NDArray[Any], metric: Metric
+) -> NDArray[Any]:
+    """Return a 0 or 1 of each class [E, C], by one penalty: as `_logistic` has it."""
+    from sklearn.model_selection import KFold
+
+    strength = _FIXED_STRENGTH
+    folds = min(_FOLDS, len(labels))
+    if folds > 1:
+        parts = list(KFold(folds, shuffle=True, random_state=0).split(x))
+
+        def quality(strength: float) -> float:
+            answers = np.zeros_like(labels)
+            for learnt, judged in parts:
+                answers[judged] = _columns(x[learnt], x[judged], labels[learnt], strength)
+            return score(metric, answers, labels, labels.shape[1])
+
+        strength = max(_STRENGTHS, key=quality)  # of equal ones the strongest penalty
+    return _columns(x, x_evaluation, labels, strength)
+
+
+def _columns(
+    x: Floats, x_evaluation: Floats, labels: NDArray[Any], strength: float
+) -> NDArray[Any]:
+    """Return what a logistic regression for each column of labels [E, C] says of other rows."""
+    from sklearn.linear_model import LogisticRegression
+
+    answers = np.zeros((len(x_evaluation), labels.shape[1]), dtype=labels.dtype)
+    for column, own in enumerate(labels.T):
+        if (own == own[0]).all():
+            answers[:, column] = own[0]
+        else:
+            model = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(x, own)
+            answers[:, column] = model.predict(x_evaluation)
+    return answers
 
 
 def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any]:

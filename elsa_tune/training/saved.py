@@ -20,6 +20,7 @@ from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.tasks.types.base import Unit
+from elsa_tune.tasks.types.registry import type_of, type_of_export
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
@@ -77,11 +78,13 @@ def save_classifier(
         "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in prefix}),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),
+        "kind": trial.task.kind.value,
     }
     names = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
     model.config.id2label = names
     model.config.label2id = {name: i for i, name in names.items()}
     model.config.elsa_tune = facts
+    model.config.problem_type = type_of(trial.task.kind).problem_type
     tokenizer: Any = load_tokenizer(trial.model)
     tokenizer.model_max_length = trial.recipe.max_length
     tokenizer.chat_template = None  # their names would become files, and a classifier reads none
@@ -174,10 +177,13 @@ def _root(error: BaseException) -> str:
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return class ids (int64) or values (float32) [E]. texts: E of each text column."""
+    """Return predictions [E, ...] as the task's labels are. texts: E of each text column."""
     ask = classifier(folder, "cuda" if torch.cuda.is_available() else "cpu")
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
-    answers = ask(rows)
-    if ask.model.config.problem_type == "regression":
-        return np.asarray([answer["score"] for answer in answers], dtype=np.float32)
-    return np.asarray([ask.model.config.label2id[answer["label"]] for answer in answers])
+    config = ask.model.config
+    logits = torch.zeros(len(rows), config.num_labels)
+    for row, scores in zip(logits, ask(rows, top_k=None, function_to_apply="none"), strict=True):
+        for answer in scores:
+            row[config.label2id[answer["label"]]] = answer["score"]
+    task_type = type_of_export(config.elsa_tune.get("kind"), config.problem_type)
+    return task_type.predictions(logits, Unit()).numpy()

@@ -47,7 +47,7 @@ def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     # Where Ray, which was told to end too, took the driver with it, its parent says so.
     assert "interrupted" in said and "goes on" in said and "Traceback" not in said
     assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "interrupted"
-    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
+    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)], said
     before = ended(bench)
 
     dry = inside(*STUDY, "--seeds", "3", "--dry-run")

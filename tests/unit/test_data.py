@@ -221,8 +221,9 @@ def test_values_are_held_out_from_their_whole_range() -> None:
     # 507: the bins are not of one size, so the order of their rows repeats itself.
     values = np.random.default_rng(0).exponential(size=507).astype(np.float32)
     order = stratified_order(BINS_OF(values), seed=3)
+    places = data_module._permutation(10, 3, data_module._SELECTION)
     for size in (50, 333, 507):
-        held = data_module._held_out(BINS_OF(values)[order[:size]], 0.1, 3)
+        held = data_module._held_out(BINS_OF(values)[order[:size]], 0.1, places)
         assert abs(held.sum() - size / 10) <= 1
     edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
     bins = np.bincount(np.searchsorted(edges, values[order[held]]), minlength=10)

@@ -82,6 +82,19 @@ def test_rows_keep_their_order_and_columns_and_answers_are_the_pipelines(
     assert "6 rows in" in said
 
 
+def test_a_model_of_an_earlier_version_whose_kind_was_not_recorded_answers_alike(
+    folder: Path, run: Run
+) -> None:
+    _, now, _ = run("predict", "mood", "rows.csv", "--probabilities")
+    file = folder / "mood" / "config.json"
+    config = json.loads(file.read_text())
+    assert config["elsa_tune"].pop("kind") == "classification"
+    file.write_text(json.dumps(config))
+    status, out, said = run("predict", "mood", "rows.csv", "--probabilities")
+    assert status == 0, said
+    assert out == now and rows_of(out)[0]["probability_bad"]
+
+
 @pytest.mark.parametrize("architecture", ["distilbert", "xlnet", "deberta-v2"])
 def test_other_architectures_and_pairs_of_texts(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

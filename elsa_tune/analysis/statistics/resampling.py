@@ -114,7 +114,7 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
         if run.labels.shape != labels.shape or not np.array_equal(run.labels, labels):
             raise ResultsError("the runs were judged by different evaluation examples")
     kernel = kernel_of(metric)
-    predictions = stacked([run.predictions for run in runs])  # [E, M]
+    predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
     scores = kernel.scorer(predictions, labels, runs[0].classes, np.float32)
     chance = kernel.chance(labels, runs[0].classes, np.float32)
     of_runs = np.empty((resamples, len(runs)))

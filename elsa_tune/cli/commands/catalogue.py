@@ -236,12 +236,15 @@ def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
 
 def _examples(spec: TaskSpec, split: "Split") -> list[dict[str, Any]]:
     """Return the first rows of a split, their texts shortened; JSON-ready."""
+    from elsa_tune.tasks.types.registry import type_of
+
+    label_text = type_of(spec.kind).label_text
     examples = []
     for row, label in enumerate(split.labels[:EXAMPLES]):
         example: dict[str, Any] = {}
         for name, texts in zip(spec.text_columns, split.texts, strict=True):
             example[name] = _shortened(texts[row])
-        example["label"] = spec.classes[int(label)] if spec.classes else round(float(label), 6)
+        example["label"] = label_text(spec, label)
         examples.append(example)
     return examples
 
@@ -256,13 +259,13 @@ def _finding(finding: RowFinding) -> dict[str, Any]:
 
 
 def _labels(spec: TaskSpec, split: "Split") -> dict[str, Any]:
-    """Return the rows of each class, or the range of a regression's labels; JSON-ready."""
+    """Return the rows of each class, or the range of labels that are values; JSON-ready."""
+    from elsa_tune.tasks.types.registry import type_of
+
     labels = split.labels
-    if spec.classes:
-        counts = {}
-        for class_id, name in enumerate(spec.classes):
-            counts[name] = int((labels == class_id).sum())
-        return {"labels": counts}
+    counts = type_of(spec.kind).class_counts(labels, spec.outputs)
+    if counts is not None:
+        return {"labels": dict(zip(spec.classes, counts.tolist(), strict=True))}
     mean = round(float(labels.mean()), 6)
     return {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
 

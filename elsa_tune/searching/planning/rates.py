@@ -162,11 +162,13 @@ class OneStudy(Rates):
 
     A candidate ends once no rate promises enough for what a trial costs, and rates on both sides of
     its best one have been tried. Without an extension it has its planned tries, within the given
-    rates.
+    rates. The full model goes outward from its first rates where it may: everything is compared
+    with it, and what neighbours suggest was a little worse there (bench/samplers.py).
     """
 
     def __init__(self, spec: SearchSpec) -> None:
         super().__init__(spec)
+        self._outward = GivenThenOutward(spec)
         # The trials that the study was told, and the study.
         self._study: tuple[object, optuna.Study] | None = None
 
@@ -190,6 +192,11 @@ class OneStudy(Rates):
         here = tried(exploring, candidate)
         if len(here) >= self.most(candidate):
             return None
+        if self._goes_outward(candidate):
+            if len(here) < self.planned(candidate):
+                return self._unaided(here)
+            if self._has_learnt(here):
+                return self._outward.next_rate(candidate, exploring)
         if not here:
             neighbour = self._nearest(candidate, exploring)
             if neighbour is None:
@@ -213,7 +220,12 @@ class OneStudy(Rates):
 
     def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         here = tried(exploring, candidate)
+        if self._goes_outward(candidate) and self._has_learnt(here):
+            return self._outward.may_go_on(candidate, exploring)
         return len(here) < self.most(candidate) and not self._has_learnt(here)
+
+    def _goes_outward(self, candidate: Candidate) -> bool:
+        return candidate.is_reference and self.spec.extend is not None
 
     def _blind(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         """Return the next rate of a candidate that has learnt at none so far."""

@@ -144,8 +144,10 @@ def _has_token() -> bool:
 
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
-# What must live as long as this process; nothing, unless Ray has lost its node.
+# What must live as long as this process: of a Ray that has lost its node, and what asks Ray for
+# something when it is collected.
 _abandoned: list[object] = []
+_kept: list[object] = []
 
 
 @contextlib.contextmanager
@@ -189,11 +191,19 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
             thread.shutdown()
 
 
-def abandon(*kept: object) -> None:
+def keep(held: object) -> None:
+    """Keep an object until this process ends.
+
+    Ray Tune's own ask Ray to free their resources when they are collected, in whatever thread that
+    happens. Where Ray is gone, that thread waits without end.
+    """
+    _kept.append(held)
+
+
+def abandon() -> None:
     """Leave this process's Ray, which has lost its node, to be killed at this process's exit.
 
-    It cannot end as others do: whatever asks that node for something waits without end. kept: what
-    would ask it when it is collected.
+    It cannot end as others do: whatever asks that node for something waits without end.
     """
     import ray
 
@@ -202,7 +212,7 @@ def abandon(*kept: object) -> None:
     node = getattr(ray._private.worker, "_global_node", None)
     if node is not None:
         atexit.register(node.kill_all_processes, check_alive=False)
-    _abandoned.extend((ray, *kept))
+    _abandoned.append(ray)
 
 
 def _start_ray(address: str | None) -> None:

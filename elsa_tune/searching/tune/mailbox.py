@@ -20,7 +20,7 @@ class Mailbox:
         self._held: dict[str, Any] = {}
 
     def put(self, key: str, what: Any) -> None:
-        """Keep what a trial leaves: its predictions [E], or what the probe found."""
+        """Keep what a trial leaves: its predictions [E, ...], or what the probe found."""
         self._held[key] = what
 
     def take(self, key: str) -> Any:

@@ -42,7 +42,7 @@ class Train(Protocol):
     ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation; DivergedError if the trial diverges.
 
-        share: of this node, for this trial. depths: all that the search compares.
+        share: of this node, for this trial. candidates: all that the search compares.
         """
         ...
 
@@ -80,8 +80,9 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             trial, work.data, share=spec.resources, candidates=spec.candidates
         ):
             if result.predictions is not None:
-                dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
-                _leave(work, trial, np.asarray(result.predictions, dtype=dtype))
+                predictions = np.asarray(result.predictions)  # [E, ...]
+                dtype = np.int32 if predictions.dtype.kind in "iu" else np.float32
+                _leave(work, trial, predictions.astype(dtype))
             told = dataclasses.asdict(dataclasses.replace(result, predictions=None))
             tune.report({**told, NODE: _node()})
     except DivergedError as error:

@@ -1,16 +1,20 @@
 """What a type of task and a metric have to say: the one place where a kind of label is known.
 
+A type adds its own kind and metrics to the names there are (`TaskKind.add`, `Metric.define`), and
+registers itself at the end of its file.
+
 Letters in shape comments: E examples, M runs, R resamples, C outputs of the head, B a batch. Labels
-and predictions are arrays whose first axis is E; what stands behind it is the type's affair.
+and predictions are arrays [E, ...]: what stands behind E is the type's affair, as [E] for one class
+id or value a row, [E, C] for a 0 or 1 of each class.
 """
 
 from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +30,7 @@ Floats = NDArray[np.float64]
 Weights = NDArray[np.floating[Any]]
 # Turns weights [R, E] into qualities [R, M].
 Scorer = Callable[[Weights], Floats]
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 class Kernel(ABC):
@@ -73,8 +78,9 @@ def ratio(above: Floats, squared_below: Floats) -> Floats:
 class LinearModel(enum.Enum):
     """What a linear probe fits to the frozen model's output."""
 
-    LOGISTIC = "logistic"  # one class of each row
-    RIDGE = "ridge"  # one value of each row
+    LOGISTIC = "logistic"  # one class of each row, labels [E]
+    LOGISTIC_EACH = "logistic_each"  # 0 or 1 in each column of labels [E, C], one fit for each
+    RIDGE = "ridge"  # one value of each row, labels [E]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +92,27 @@ class Unit:
 
 
 class TaskType(ABC):
-    """One kind of task: how its labels are read and checked, learnt, predicted and scored."""
+    """One kind of task: its labels, how they are learnt and scored, what an exported model says."""
 
     kind: ClassVar[TaskKind]
     # Those that can score it; the first is the headline one, and others of `usual` go beside it.
     metrics: ClassVar[tuple[Metric, ...]]
     usual: ClassVar[tuple[Metric, ...]]
     label_dtype: ClassVar[type[np.generic]]
-    # Whether every label is one of the task's classes, so that rows can be counted by class.
-    has_classes: ClassVar[bool]
-    # Whether the strata are bins of values, too small to be rounded alike.
-    strata_are_bins: ClassVar[bool] = False
+    # Whether labels name classes: a task file may list them, and the head has an output for each.
+    names_classes: ClassVar[bool]
+    # Whether an empty cell is a label, as of a row that has none of several, and not a missing one.
+    blank_is_label: ClassVar[bool] = False
+    # Of strata that are bins of values, too small to be rounded alike: how many; else None.
+    bins: ClassVar[int | None] = None
     linear_model: ClassVar[LinearModel]
+    # What transformers calls a model of such a task: `problem_type` in its configuration. Where the
+    # type is not known, an export is read as transformers reads such a model.
+    problem_type: ClassVar[ProblemType]
+    # What its text-classification pipeline is to be given beside the model, by name.
+    pipeline_options: ClassVar[Mapping[str, Any]] = {}
+    # What a model's card says of its answers beside their names; a sentence, or nothing.
+    card_note: ClassVar[str] = ""
 
     def describe(self, task: TaskSpec) -> str:
         """Return what the task is, for a message: `a regression`."""
@@ -107,20 +122,38 @@ class TaskType(ABC):
         """Return those that can score this task."""
         return list(self.metrics)
 
+    def classes_in(self, cell: str) -> Iterable[str]:
+        """Return the classes that a label's text names; they are a task's where it lists none."""
+        return (cell,)
+
     @abstractmethod
     def label_reader(self, task: TaskSpec) -> Callable[[str, str], Any]:
-        """Return what turns (a label's text, where it stands) into a label.
+        """Return what turns (a label's text, where it stands) into a label [...].
 
         The reader raises DataError, with the place, for a text that is no label of the task.
         """
 
     @abstractmethod
+    def label_text(self, task: TaskSpec, label: Any) -> Any:
+        """Return a label [...] for a reader: a text, a number or a list of them."""
+
+    @abstractmethod
     def only_label(self, task: TaskSpec, label: Any) -> str:
-        """Return what is wrong with a split whose rows all have this label."""
+        """Return what is wrong with a split whose rows all have this label [...]."""
+
+    def class_counts(self, labels: Array, classes: int) -> NDArray[np.int64] | None:
+        """Return how many of the rows with labels [E, ...] have each class, [C].
+
+        None where rows cannot be counted so. The default counts class ids [E].
+        """
+        return np.bincount(labels, minlength=classes) if self.names_classes else None
 
     @abstractmethod
     def strata(self, labels: Array) -> NDArray[np.int64]:
-        """Return a small number for each label [E]: subsets keep the shares of each number."""
+        """Return a small number, from 0, for each of labels [E, ...]: subsets keep their shares.
+
+        None of the numbers may be rare: of a set of labels its rarest one rather than the set.
+        """
 
     def unit(self, labels: Array) -> Unit:
         """Return the unit in which labels [E, ...] to be trained on are best learnt."""
@@ -128,11 +161,54 @@ class TaskType(ABC):
 
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor, unit: Unit) -> Tensor:
-        """Return the sum of the examples' losses, of logits [B, C] and labels [B, ...]."""
+        """Return the sum of the examples' losses, of logits [B, C] and labels [B, ...].
+
+        An example's is the mean over its outputs, as transformers has it. unit: as `unit` gave it.
+        """
 
     @abstractmethod
     def predictions(self, logits: Tensor, unit: Unit) -> Tensor:
-        """Return predictions [B, ...] on the scale of the labels, of logits [B, C]."""
+        """Return predictions [B, ...] as labels are, of logits [B, C] that learnt in this unit.
+
+        An exported model's logits are on the scale of the labels: their unit is `Unit()`.
+        """
+
+    @abstractmethod
+    def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
+        """Return what an exported model's logits [E, C] say: a label and a score of each row, [E].
+
+        names: of the outputs, [C]. A score is the label's probability, or a value.
+        """
+
+    @abstractmethod
+    def cells(
+        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+    ) -> dict[str, Array]:
+        """Return the columns that `predict` adds to rows, from logits [E, C], by name.
+
+        Each is [E], of texts (dtype object) or of float32 numbers; E may be 0. names: of the
+        outputs, [C]. probabilities: whether those of each class are asked for.
+        """
+
+
+_TYPES: dict[TaskKind, TaskType] = {}
+_KERNELS: dict[Metric, Kernel] = {}
+
+
+def register(task_type: TaskType, kernels: Mapping[Metric, Kernel]) -> None:
+    """Let tasks be of this type, and be scored by these metrics.
+
+    A type whose file is loaded again replaces itself. A record has a metric's name alone, so that
+    one name is one metric in every type of task: another type's may be used, but not computed
+    anew. A worker that is given a task imports the `home` of its kind: the module that calls this.
+    Raises ValueError for a metric that another module computes.
+    """
+    for metric, kernel in kernels.items():
+        there = type(_KERNELS.get(metric, kernel)).__module__
+        if there != type(kernel).__module__:
+            raise ValueError(f"{there} computes metric '{metric}'; give yours another name")
+    _TYPES[task_type.kind] = task_type
+    _KERNELS.update(kernels)
 
 
 def stacked(runs: Sequence[Array]) -> Array:

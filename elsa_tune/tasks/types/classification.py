@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from elsa_tune.tasks.types.base import (
     Unit,
     Weights,
     ratio,
+    register,
     sums,
     totals,
 )
@@ -35,8 +36,9 @@ class Classification(TaskType):
     metrics = (Metric.ACCURACY, Metric.F1, Metric.F1_MACRO, Metric.MATTHEWS)
     usual = (Metric.ACCURACY,)
     label_dtype = np.int64
-    has_classes = True
+    names_classes = True
     linear_model = LinearModel.LOGISTIC
+    problem_type = "single_label_classification"
 
     def describe(self, task: TaskSpec) -> str:
         return f"a classification with {len(task.classes)} classes"
@@ -59,6 +61,9 @@ class Classification(TaskType):
 
         return read
 
+    def label_text(self, task: TaskSpec, label: Any) -> str:
+        return task.classes[int(label)]
+
     def only_label(self, task: TaskSpec, label: Any) -> str:
         return f"label '{task.classes[int(label)]}'; a classification needs two classes"
 
@@ -72,6 +77,29 @@ class Classification(TaskType):
 
     def predictions(self, logits: Tensor, unit: Unit) -> Tensor:
         return logits.argmax(-1)
+
+    def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
+        labels = tuple(names[number] for number in logits.numpy().argmax(1))
+        return labels, logits.softmax(1).amax(1)
+
+    def cells(
+        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+    ) -> dict[str, Array]:
+        """Return `prediction`, `confidence`, and `probability_NAME` of each class if asked for."""
+        shares = _softmax(logits)
+        columns: dict[str, Array] = {
+            "prediction": np.array(names, dtype=object)[logits.argmax(axis=1)],
+            "confidence": shares.max(axis=1),
+        }
+        if probabilities:
+            columns |= {f"probability_{name}": shares[:, c] for c, name in enumerate(names)}
+        return columns
+
+
+def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return probabilities [E, C] of logits [E, C]."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's
 
 
 def _unknown(task: TaskSpec, label: str, where: str) -> DataError:
@@ -201,3 +229,14 @@ def _indicators(labels: Array, classes: int, precision: type[np.floating[Any]]) 
 def _f1_of_constants(actual: Floats) -> Floats:
     """Return each class's F1 where it is the answer to everything. actual: its labels, [R, C]."""
     return np.asarray(2 * actual / (actual + actual.sum(axis=1, keepdims=True)))
+
+
+register(
+    Classification(),
+    {
+        Metric.ACCURACY: Accuracy(),
+        Metric.F1: F1(),
+        Metric.F1_MACRO: MacroF1(),
+        Metric.MATTHEWS: Matthews(),
+    },
+)

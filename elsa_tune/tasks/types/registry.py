@@ -1,42 +1,43 @@
 """The types of tasks and the metrics that there are, found by their names."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from elsa_tune.errors import DataError, ResultsError, UnknownNameError
+from elsa_tune.errors import DataError, ModelError, ResultsError, UnknownNameError
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
-from elsa_tune.tasks.types.base import Kernel, TaskType
-from elsa_tune.tasks.types.classification import F1, Accuracy, Classification, MacroF1, Matthews
-from elsa_tune.tasks.types.regression import Pearson, Regression, Spearman
 
-_TYPES: dict[TaskKind, TaskType] = {}
-_KERNELS: dict[Metric, Kernel] = {}
-
-
-def register(task_type: TaskType, kernels: Mapping[Metric, Kernel]) -> None:
-    """Let tasks be of this type, and be scored by these metrics; the last registered counts.
-
-    A worker that is given a task imports the `home` of its kind: the module that calls this.
-    """
-    _TYPES[task_type.kind] = task_type
-    _KERNELS.update(kernels)
-
-
-register(
-    Classification(),
-    {
-        Metric.ACCURACY: Accuracy(),
-        Metric.F1: F1(),
-        Metric.F1_MACRO: MacroF1(),
-        Metric.MATTHEWS: Matthews(),
-    },
-)
-register(Regression(), {Metric.PEARSON: Pearson(), Metric.SPEARMAN: Spearman()})
+# Each registers itself; a new one needs its name here.
+from elsa_tune.tasks.types import classification, regression  # noqa: F401
+from elsa_tune.tasks.types.base import _KERNELS, _TYPES, Kernel, TaskType
 
 
 def type_of(kind: TaskKind) -> TaskType:
     """Return the type of tasks of this kind."""
     return _TYPES[kind]
+
+
+def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
+    """Return the type of an exported model. Raises ModelError where none is known.
+
+    kind: as the export recorded it; None for early exports. problem_type: as its configuration has
+    it, which counts where the kind is not known.
+    """
+    of_problem: TaskType | None = None
+    for task_type in _TYPES.values():
+        if task_type.kind.value == kind:
+            return task_type
+        if of_problem is None and task_type.problem_type == problem_type:
+            of_problem = task_type
+    if of_problem is None:
+        raise ModelError(
+            f"its answers are of kind '{kind or problem_type}', which nothing here knows; import "
+            "the package that brings it"
+        )
+    return of_problem
+
+
+def registered_metrics() -> list[Metric]:
+    """Return the metrics that can be computed, in the order of their registration."""
+    return list(_KERNELS)
 
 
 def kernel_of(metric: str) -> Kernel:

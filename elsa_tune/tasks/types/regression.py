@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from elsa_tune.tasks.types.base import (
     Unit,
     Weights,
     ratio,
+    register,
     sums,
     totals,
 )
@@ -44,9 +45,10 @@ class Regression(TaskType):
     metrics = (Metric.PEARSON, Metric.SPEARMAN)
     usual = (Metric.SPEARMAN, Metric.PEARSON)
     label_dtype = np.float32
-    has_classes = False
-    strata_are_bins = True
+    names_classes = False
+    bins = BINS
     linear_model = LinearModel.RIDGE
+    problem_type = "regression"
 
     def describe(self, task: TaskSpec) -> str:
         return "a regression"
@@ -64,6 +66,9 @@ class Regression(TaskType):
             return value
 
         return read
+
+    def label_text(self, task: TaskSpec, label: Any) -> float:
+        return round(float(label), 6)
 
     def only_label(self, task: TaskSpec, label: Any) -> str:
         return f"value {label:g}; nothing can be learnt or scored"
@@ -87,6 +92,16 @@ class Regression(TaskType):
 
     def predictions(self, logits: Tensor, unit: Unit) -> Tensor:
         return logits.squeeze(-1) * unit.std + unit.mean
+
+    def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
+        """Return the name of the value, and the value."""
+        return (names[0],) * len(logits), logits.squeeze(1)
+
+    def cells(
+        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+    ) -> dict[str, Array]:
+        """Return `prediction`, the value."""
+        return {"prediction": logits[:, 0]}
 
 
 class Pearson(Kernel):
@@ -204,3 +219,6 @@ def _bins(values: Floats, precision: type[np.floating[Any]]) -> tuple[Array, Arr
     between[rows, bin_of + 1] = place
     tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_RANK_BINS)
     return member, between, (tied / np.maximum(size, 1) ** 3)[None]
+
+
+register(Regression(), {Metric.PEARSON: Pearson(), Metric.SPEARMAN: Spearman()})

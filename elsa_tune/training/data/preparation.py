@@ -18,7 +18,6 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.types.registry import type_of
-from elsa_tune.tasks.types.regression import BINS
 from elsa_tune.tasks.types.scores import chance
 from elsa_tune.training.data.row_checks import cleaned, row_findings, without_leaked
 from elsa_tune.training.data.texts import check_variety, read_texts
@@ -148,8 +147,9 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
         what = f"the subset of {size} rows (train_size)"
         part = train.part(chosen, what, train.notes)
         return {"train": replace(part, lost=train.lost)}
-    of_bins = recipe.subset_seed if type_of(task.kind).strata_are_bins else None
-    held_out = _held_out(strata[chosen], recipe.holdout, of_bins)
+    bins = type_of(task.kind).bins
+    places = None if bins is None else _permutation(bins, recipe.subset_seed, _SELECTION)
+    held_out = _held_out(strata[chosen], recipe.holdout, places)
     count = int(held_out.sum())
     note = (
         f"selection holdout: {count:,} of {size:,} training rows ({recipe.holdout:g}, stratified, "
@@ -159,26 +159,24 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     what = f"the remainder beside the holdout ({size - count} rows)"
     subset = train.part(chosen[~held_out], what, (*train.notes, note))
     holdout = train.part(chosen[held_out], "the holdout")
-    if type_of(task.kind).has_classes:
-        _check_classes(task, subset, holdout, recipe.holdout)
+    _check_classes(task, subset, holdout, recipe.holdout)
     return {"train": replace(subset, lost=train.lost), HOLDOUT: holdout}
 
 
 def _held_out(
-    strata: NDArray[np.int64], share: float, seed_of_bins: int | None
+    strata: NDArray[np.int64], share: float, places_of_bins: NDArray[np.int64] | None
 ) -> NDArray[np.bool_]:
     """Return which of the rows, a prefix of `stratified_order`, are held out.
 
     strata: of these rows, as all training rows have them. Within a stratum every 1/share-th row in
     the order, so that a larger prefix holds out what a smaller one does, and more. Of each class
-    the nearest whole number. Bins of values are too small to be rounded alike: with a
-    `seed_of_bins` each begins at a random place.
+    the nearest whole number. Bins of values are too small to be rounded alike: each begins at one
+    of the `places_of_bins`, 0.. in a random order; None for strata that are no such bins.
     """
     rank, sizes = _ranks(strata)
     start = np.full(len(sizes), 0.5)
-    if seed_of_bins is not None:
-        places = _permutation(BINS, seed_of_bins, _SELECTION)
-        start = ((places + 0.5) / BINS)[: len(sizes)]
+    if places_of_bins is not None:
+        start = ((places_of_bins + 0.5) / len(places_of_bins))[: len(sizes)]
     before = np.floor(rank * share + start[strata])
     held_out: NDArray[np.bool_] = np.floor((rank + 1) * share + start[strata]) > before
     return held_out
@@ -187,12 +185,17 @@ def _held_out(
 def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
     """Raise DataError unless every class of the rows in use is trained on and held out."""
     size = len(subset) + len(holdout)
-    for label in np.setxor1d(subset.labels, holdout.labels):
-        rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
-        lacks = "has none" if label not in holdout.labels else "leaves none to train on"
+    count = type_of(task.kind).class_counts
+    trained = count(subset.labels, task.outputs)
+    held_out = count(holdout.labels, task.outputs)
+    if trained is None or held_out is None:
+        return
+    for number in np.flatnonzero((trained > 0) != (held_out > 0)):
+        rows = int(trained[number] + held_out[number])
+        lacks = "has none" if not held_out[number] else "leaves none to train on"
         raise DataError(
             f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
-            f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
+            f"class '{task.classes[number]}', of which there are {rows}; give a larger "
             "train_size or holdout"
         )
 

@@ -54,7 +54,7 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
     findings = [*_leaked(task, by_name, keys)]
-    if type_of(task.kind).has_classes:
+    if type_of(task.kind).names_classes:
         findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
         if split.lost is not None and split.lost.share > MUCH_LOST:
@@ -72,7 +72,7 @@ def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
     """
     cleaning = task.cleaning
     train = splits["train"]
-    if cleaning.drop_contradictions and type_of(task.kind).has_classes:
+    if cleaning.drop_contradictions and type_of(task.kind).names_classes:
         every = train
         if "evaluation" in splits:
             every = _together(train, splits["evaluation"])
@@ -148,7 +148,7 @@ def _leaked(
     leaking = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
     trained = set(_rows(training, leaking))
     same_label = None
-    if type_of(task.kind).has_classes:
+    if type_of(task.kind).names_classes:
         trained_rows = _row_keys(keys["training"], training.labels)
         same_label = int(
             np.isin(_row_keys(keys["evaluation"], evaluation.labels), trained_rows).sum()
@@ -194,7 +194,10 @@ def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator
 def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
     rows = {}
     for name, split in splits.items():
-        rows[name] = np.bincount(split.labels, minlength=task.outputs)
+        counts = type_of(task.kind).class_counts(split.labels, task.outputs)
+        if counts is None:
+            return
+        rows[name] = counts
     for code, where in (
         (FindingCode.CLASSES_NOT_EVALUATED, "evaluation"),
         (FindingCode.CLASSES_NOT_TRAINED, "training"),

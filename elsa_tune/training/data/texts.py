@@ -41,7 +41,8 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
     """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
-    in the split's notes; one empty text of two is an empty text. Raises DataError for missing
+    in the split's notes; one empty text of two is an empty text, and a blank label is one where the
+    type of task says so. Raises DataError for missing
     files, splits or columns, labels the task does not declare, unlabelled test data, and splits
     without rows or with one class only.
     """
@@ -211,7 +212,9 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     notes: list[str] = []
     lost: Counter[str] = Counter()
     for table in tables:
-        rows, skipped = _sorted_out(table, names, missing_labels)
+        rows, skipped = _sorted_out(
+            table, names, missing_labels, blank_is_label=task_type.blank_is_label
+        )
         for line, *row_texts, label in rows:
             labels.append(read_label(label, f"{table.path} line {line}"))
             for column, text in zip(texts, row_texts, strict=True):
@@ -230,7 +233,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
 
 
 def _sorted_out(
-    table: Table, names: Sequence[str], missing_labels: Sequence[str]
+    table: Table, names: Sequence[str], missing_labels: Sequence[str], *, blank_is_label: bool
 ) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
     """Return the rows that can be used, and the lines of the others by the reason.
 
@@ -241,7 +244,7 @@ def _sorted_out(
         skipped.setdefault(reason, []).append(line)
     rows: list[tuple[Any, ...]] = []
     for line, *cells in zip(table.lines, *(table.columns[name] for name in names), strict=True):
-        lacks = _incomplete(names, cells, missing_labels)
+        lacks = _incomplete(names, cells, missing_labels, blank_is_label=blank_is_label)
         if lacks is None:
             rows.append((line, *(cell or "" for cell in cells)))
         else:
@@ -250,10 +253,16 @@ def _sorted_out(
 
 
 def _incomplete(
-    names: Sequence[str], cells: Sequence[str | None], missing_labels: Sequence[str]
+    names: Sequence[str],
+    cells: Sequence[str | None],
+    missing_labels: Sequence[str],
+    *,
+    blank_is_label: bool,
 ) -> str | None:
     """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
     is_blank = [not (cell and cell.strip()) for cell in cells]
+    if blank_is_label:
+        is_blank[-1] = False
     if is_blank[-1] or all(is_blank[:-1]):
         blank = [name for name, is_missing in zip(names, is_blank, strict=True) if is_missing]
         return f"missing {', '.join(blank)}"

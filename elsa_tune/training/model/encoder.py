@@ -84,7 +84,7 @@ def load_classifier(
 ) -> PreTrainedModel:
     """Return the architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
-    outputs: width of the head, 1 for a regression alone. What the checkpoint lacks, and in any case
+    outputs: width of the head. What the checkpoint lacks, and in any case
     the task head, is initialised as the architecture does it, from `seed` alone: torch's global
     random state is neither read nor changed. A checkpoint that was fine-tuned before loses its
     head. shared: the process keeps the last checkpoint in memory, and the model's parameters are
@@ -94,7 +94,6 @@ def load_classifier(
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
-    config.problem_type = "regression" if outputs == 1 else "single_label_classification"
     # Transformers puts the given tensors into the model as they are. Buffers are always its own.
     state = {
         name: tensor if shared and name in pretrained.parameters else tensor.clone()
