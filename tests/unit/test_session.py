@@ -96,7 +96,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
     """How a session ends whose search does this."""
-    nothing: Any = SimpleNamespace(uri="")
+    nothing: Any = SimpleNamespace(uri="", sink=lambda journal: None)
     monkeypatch.setattr(session, "SearchRun", lambda *given: SimpleNamespace(run=run))
     paths = SearchPaths(folder, "mine")
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]
