@@ -288,7 +288,9 @@ class Study:
         )
 
     def _measuring(self, rates: Any, known: Any) -> Any:
-        findings = Findings(known=known, rates=rates, curve=self._curve, decisions=self.decisions)
+        findings = Findings(
+            known=known, chosen_rates=rates, curve=self._curve, decisions=self.decisions
+        )
         step = self.strategy.next(findings)
         if step.decision is not None:
             self.decisions[step.decision.what] = step.decision.value

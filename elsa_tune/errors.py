@@ -30,30 +30,44 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     That is one with the same words in another order (`macro_f1`), else with these initials (`lr`),
     else a spelling like it, else one with words more or fewer (`num_train_epochs`).
     """
-    from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
-
-    asked = name.strip().lower().replace("-", "_")
-    asked_words = sorted(asked.split("_"))
+    typed = name.strip().lower().replace("-", "_")
     candidates = list(known)
     for candidate in candidates:
-        if sorted(candidate.split("_")) == asked_words:
+        if sorted(candidate.split("_")) == sorted(typed.split("_")):
             return candidate
     for candidate in candidates:
-        initials = "".join(word[:1] for word in candidate.split("_"))
-        if "_" in candidate and asked == initials:
+        if "_" in candidate and typed == _initials(candidate):
             return candidate
-    alike = get_close_matches(asked, candidates, n=1, cutoff=0.8)
-    if alike:
-        return alike[0]
-    overlapping = []
+    return (
+        _most_alike(typed, candidates, 0.8)
+        or _with_words_more_or_fewer(typed, candidates)
+        or _most_alike(typed, candidates, 0.6)
+    )
+
+
+def _initials(name: str) -> str:
+    return "".join(word[:1] for word in name.split("_"))
+
+
+def _most_alike(typed: str, candidates: Sequence[str], likeness: float) -> str | None:
+    """Return the candidate with the spelling most alike, from a likeness (0 to 1) on."""
+    from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
+
+    matches = get_close_matches(typed, candidates, n=1, cutoff=likeness)
+    return matches[0] if matches else None
+
+
+def _with_words_more_or_fewer(typed: str, candidates: Iterable[str]) -> str | None:
+    """Return the longest candidate that is a part of the typed name or has it as a part."""
+    longest = None
     for candidate in candidates:
-        is_part = f"_{candidate}_" in f"_{asked}_"
-        if is_part or f"_{asked}_" in f"_{candidate}_":
-            overlapping.append(candidate)
-    if overlapping:
-        return max(overlapping, key=len)
-    alike = get_close_matches(asked, candidates, n=1, cutoff=0.6)
-    return alike[0] if alike else None
+        is_part = f"_{candidate}_" in f"_{typed}_"
+        has_it = f"_{typed}_" in f"_{candidate}_"
+        if not is_part and not has_it:
+            continue
+        if longest is None or len(candidate) > len(longest):
+            longest = candidate
+    return longest
 
 
 def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
@@ -79,16 +93,19 @@ def first_few(lines: Sequence[str]) -> list[str]:
 
 def _one_line(text: str) -> str:
     """Return a message in one line, with what it repeats of users and libraries shortened."""
-    lines = [line.strip() for line in text.splitlines()]
-    joined = visible("; ".join(line for line in lines if line))
-    joined = _QUOTED.sub(lambda match: f"'{shortened(match[1])}'", joined)
-    return _LONG_WORD.sub(lambda match: shortened(match[0]), joined)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = visible("; ".join(lines))
+    line = _QUOTED.sub(lambda match: f"'{shortened(match[1])}'", line)
+    return _LONG_WORD.sub(lambda match: shortened(match[0]), line)
 
 
 def first_line(error: BaseException) -> str:
     """Return what another library's error says first, without colours, or else its name."""
-    lines = _COLOUR.sub("", str(error)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    text = _COLOUR.sub("", str(error)).strip()
+    lines = text.splitlines()
+    if not lines:
+        return type(error).__name__
+    return lines[0]
 
 
 class ElsaTuneError(Exception):
@@ -98,7 +115,8 @@ class ElsaTuneError(Exception):
 
     def __str__(self) -> str:
         """Write the message in one line, and each further argument as a line below it."""
-        return "\n  ".join(_one_line(str(part)) for part in self.args)
+        lines = [_one_line(str(argument)) for argument in self.args]
+        return "\n  ".join(lines)
 
 
 class UsageError(ElsaTuneError):
@@ -114,10 +132,14 @@ class UnknownNameError(UsageError):
     def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> Self:
         """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
         names = sorted(known)
-        near = nearest(name, names)
-        meant = f"did you mean '{near}'? " if near else ""
-        tail = f" {hint}" if hint else ""
-        return cls(f"unknown {what} '{name}': {meant}known: {shortlist(names)}.{tail}")
+        sentence = f"unknown {what} '{name}':"
+        meant = nearest(name, names)
+        if meant:
+            sentence += f" did you mean '{meant}'?"
+        sentence += f" known: {shortlist(names)}."
+        if hint:
+            sentence += f" {hint}"
+        return cls(sentence)
 
 
 class ModelError(UsageError):

@@ -42,9 +42,12 @@ def cache_dir() -> Path:
     It may not exist yet, and deleting it is always safe.
     """
     given = os.environ.get("ELSA_TUNE_CACHE")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "elsa-tune"
+    if given:
+        return Path(given).expanduser()
+    return Path.home() / ".cache" / "elsa-tune"
 
 
 def slug(name: str) -> str:
     """Write a model's, a task's or several tasks' name so that it may be a part of a file's."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    return plain.strip("-._")

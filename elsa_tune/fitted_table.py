@@ -20,22 +20,34 @@ def fitted_table(
     Where they do not fit in `width` characters they move together, then take the headings of
     `short`, and last those of `spared` (headings as given) are left out, in that order.
     """
-    columns = {name: cells for name, cells in columns.items() if set(cells) - {"", "-"}}
-    names = {name: name for name in columns}
-    if _width(columns, names, 1) > width:
-        names |= {name: word for name, word in (short or {}).items() if name in columns}
-    for name in spared:
-        if _width(columns, names, 1) > width:
-            columns.pop(name, None)
-    gap = 2 if _width(columns, names, 2) <= width else 1
+    shown: dict[str, Sequence[str]] = {}
+    for heading, cells in columns.items():
+        if any(cell not in ("", "-") for cell in cells):
+            shown[heading] = cells
+    short_headings: Mapping[str, str] = {}
+    if _width(shown, short_headings, gap=1) > width:
+        short_headings = short or {}
+    for heading in spared:
+        if _width(shown, short_headings, gap=1) > width:
+            shown.pop(heading, None)
+    has_room = _width(shown, short_headings, gap=2) <= width
+    gap = 2 if has_room else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for name in columns:
-        table.add_column(names[name], justify="right", no_wrap=True)
-    rows = list(zip(*columns.values(), strict=True))
-    for cells, is_bold in zip(rows, bold or [False] * len(rows), strict=True):
-        table.add_row(*cells, style="bold" if is_bold else None)
+    for heading in shown:
+        name = short_headings.get(heading, heading)
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = zip(*shown.values(), strict=True)
+    for number, row in enumerate(rows):
+        is_bold = bool(bold) and bold[number]
+        table.add_row(*row, style="bold" if is_bold else None)
     return table
 
 
-def _width(columns: Columns, names: Mapping[str, str], gap: int) -> int:
-    return sum(max(map(len, (names[name], *cells))) + gap for name, cells in columns.items())
+def _width(columns: Columns, short_headings: Mapping[str, str], gap: int) -> int:
+    """Return how many characters the columns take, with a gap behind each."""
+    total = 0
+    for heading, cells in columns.items():
+        name = short_headings.get(heading, heading)
+        widest = max(len(text) for text in (name, *cells))
+        total += widest + gap
+    return total

@@ -1,4 +1,4 @@
-"""Writes out the characters of a text that are not seen, before a terminal gets it.
+"""Write out the characters of a text that are not seen, before a terminal gets it.
 
 Names, labels and errors come from files and servers. A terminal obeys some of their characters:
 it changes its title, moves up and writes over earlier lines, or turns the order of what stands
@@ -16,22 +16,23 @@ _UNSEEN = (
     "\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
     "\ud800-\udfff"
 )
-_ONE = re.compile(f"[{_UNSEEN}]")
+_UNSEEN_CHARACTER = re.compile(f"[{_UNSEEN}]")
 # Colours, the cursor's way up, and the way back to a line's beginning.
 _PROGRESS = re.compile(rf"(\x1b\[[\d;]*[mAK]|\r)|[{_UNSEEN}]")
 
 
 def visible(text: str) -> str:
-    """Write out each such character as JSON does, `\\u001b`.
+    """Write out each unseen character as JSON does, `\\u001b`.
 
     What was JSON before still is, and means the same.
     """
-    return _ONE.sub(_written_out, text)
+    return _UNSEEN_CHARACTER.sub(_written_out, text)
 
 
 def visible_cell(text: str) -> str:
     """Write a text in one line, for a cell of a table: it must not begin a row of its own."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    seen = visible(text)
+    return seen.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def progress_visible(text: str) -> str:

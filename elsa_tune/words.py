@@ -13,27 +13,37 @@ BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower ra
 
 def points(quality: float | None) -> str:
     """Return a quality as a table prints it: .908 is `90.8`; `-` where there is none."""
-    return "-" if quality is None else f"{100 * quality:z.1f}"
+    if quality is None:
+        return "-"
+    return f"{100 * quality:z.1f}"
 
 
 def percent(share: float | None) -> str:
     """Return a share: .946 is `94.6 %`; `-` where there is none."""
-    return "-" if share is None else f"{points(share)} %"
+    if share is None:
+        return "-"
+    return f"{points(share)} %"
 
 
 def spread(quality: float | None, std: float | None) -> str:
     """Return `90.8 ± 0.3`, or the mean alone."""
-    return points(quality) if std is None else f"{points(quality)} ± {points(std)}"
+    if std is None:
+        return points(quality)
+    return f"{points(quality)} ± {points(std)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Return `89.9..91.2`; `-` where there is none."""
-    return "-" if low is None or high is None else f"{points(low)}..{points(high)}"
+    if low is None or high is None:
+        return "-"
+    return f"{points(low)}..{points(high)}"
 
 
 def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
     """Return a number in this form, as `{:,} examples`; `none` where there is none."""
-    return none if number is None else form.format(number)
+    if number is None:
+        return none
+    return form.format(number)
 
 
 def rate_text(learning_rate: float | None) -> str:
@@ -41,15 +51,18 @@ def rate_text(learning_rate: float | None) -> str:
     if learning_rate is None:
         return "not named"
     digits, _, exponent = f"{learning_rate:.4e}".partition("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    digits = digits.rstrip("0").rstrip(".")
+    return f"{digits}e{int(exponent)}"
 
 
 def metric_text(metric: str | None) -> str:
     """Return the metric in words; `quality` where it is not named."""
     if metric is None:
         return "quality"
-    known = Metric.named(metric)
-    return metric.replace("_", " ") if known is None else known.words
+    known_metric = Metric.named(metric)
+    if known_metric is None:
+        return metric.replace("_", " ")
+    return known_metric.words
 
 
 def target_text(target: float) -> str:
@@ -59,40 +72,52 @@ def target_text(target: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return `48 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
+    minutes, seconds_left = divmod(whole_seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds_left:02d} s"
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left:02d} min"
 
 
 def rough_range(low: float, high: float) -> str:
     """Return times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
-    texts = [_rough(low), _rough(high)]
-    if texts[0] == texts[1]:
-        return texts[0]
-    units = [text.split()[1] for text in texts]
-    first = texts[0].split()[0] if units[0] == units[1] else texts[0]
-    return f"{first} to {texts[1]}"
+    low_number, low_unit = _rough(low)
+    high_number, high_unit = _rough(high)
+    if low_unit != high_unit:
+        return f"{low_number} {low_unit} to {high_number} {high_unit}"
+    if low_number != high_number:
+        return f"{low_number} to {high_number} {high_unit}"
+    return f"{high_number} {high_unit}"
 
 
-def _rough(seconds: float) -> str:
+def _rough(seconds: float) -> tuple[str, str]:
+    """Return a number and its unit, in steps of five seconds, of minutes, or with two digits."""
     if seconds < 90:
-        return f"{max(5, 5 * round(seconds / 5))} s"
+        steps = max(1, round(seconds / 5))
+        return str(5 * steps), "s"
     if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.2g} h" if seconds < 36_000 else f"{seconds / 3600:.0f} h"
+        return str(round(seconds / 60)), "min"
+    hours = seconds / 3600
+    if hours < 10:
+        return f"{hours:.2g}", "h"
+    return f"{hours:.0f}", "h"
 
 
 def layers_text(count: int) -> str:
     """Return `1 layer`, `3 layers`."""
-    return f"{count} layer" if count == 1 else f"{count} layers"
+    if count == 1:
+        return "1 layer"
+    return f"{count} layers"
 
 
 def trials_text(count: int) -> str:
     """Return `1 trial`, `3 trials`."""
-    return f"{count} trial" if count == 1 else f"{count:,} trials"
+    if count == 1:
+        return "1 trial"
+    return f"{count:,} trials"
 
 
 def of_layers(fine_tuned: int, layers: int) -> str:
@@ -104,60 +129,78 @@ def last_layers(fine_tuned: int) -> str:
     """Write `the last 3 layers`, `the last layer`, or `the head alone`."""
     if fine_tuned == 0:
         return "the head alone"
-    return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
+    if fine_tuned == 1:
+        return "the last layer"
+    return f"the last {fine_tuned} layers"
 
 
 def last_of_layers(fine_tuned: int, layers: int) -> str:
     """Write `the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
     if fine_tuned == layers:
         return f"all {layers_text(layers)}"
-    if fine_tuned < 2:
-        return last_layers(fine_tuned) + (f" of {layers}" if fine_tuned else "")
+    if fine_tuned == 0:
+        return last_layers(0)
+    if fine_tuned == 1:
+        return f"the last layer of {layers}"
     return f"the last {of_layers(fine_tuned, layers)}"
 
 
 def number_of(candidate: Candidate, layers: int) -> int | None:
-    """Return how many last layers a depth fine-tunes, None where it is not told by that number.
+    """Return how many last layers a depth fine-tunes.
 
-    It is not where another method adapts the model, nor where a depth is only drawn.
+    None where another method adapts the model, and where a depth is only drawn beside the curve.
     """
-    return candidate.fine_tuned_layers(layers) if candidate.is_tested else None
+    if not candidate.is_tested:
+        return None
+    return candidate.fine_tuned_layers(layers)
 
 
 def number_or_name(candidate: Candidate, layers: int) -> str:
     """Return `2`, the number of fine-tuned layers, or `the biases alone`."""
     number = number_of(candidate, layers)
-    return candidate.name(layers) if number is None else str(number)
+    if number is None:
+        return candidate.name(layers)
+    return str(number)
 
 
 def count_text(candidate: Candidate, layers: int) -> str:
     """Return `2 layers`, `1 layer`, or `the biases alone`."""
     number = number_of(candidate, layers)
-    return candidate.name(layers) if number is None else layers_text(number)
+    if number is None:
+        return candidate.name(layers)
+    return layers_text(number)
 
 
 def part_text(candidate: Candidate, layers: int) -> str:
     """Return `2 of 6 layers`, or `the biases alone`."""
     number = number_of(candidate, layers)
-    return candidate.name(layers) if number is None else of_layers(number, layers)
+    if number is None:
+        return candidate.name(layers)
+    return of_layers(number, layers)
 
 
 def is_part_plural(candidate: Candidate, layers: int) -> bool:
     """Whether `part_text` takes its verb in the plural: `2 of 6 layers keep ...`."""
     number = number_of(candidate, layers)
-    return candidate.is_plural(layers) if number is None else number != 1
+    if number is None:
+        return candidate.is_plural(layers)
+    return number != 1
 
 
 def last_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 layers`, `the head alone`, or `the biases alone`."""
     number = number_of(candidate, layers)
-    return candidate.name(layers) if number is None else last_layers(number)
+    if number is None:
+        return candidate.name(layers)
+    return last_layers(number)
 
 
 def last_of_text(candidate: Candidate, layers: int) -> str:
     """Write `the last 2 of 6 layers`, `all 6 layers`, or `the biases alone`."""
     number = number_of(candidate, layers)
-    return candidate.name(layers) if number is None else last_of_layers(number, layers)
+    if number is None:
+        return candidate.name(layers)
+    return last_of_layers(number, layers)
 
 
 def either_text(candidates: Iterable[Candidate], layers: int) -> str:
@@ -216,9 +259,14 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """Return a table's lines, two spaces between columns; those in `right` stand to the right."""
-    columns = []
-    for place, cells in enumerate(zip(*rows, strict=True)):
-        width = max(map(len, cells))
-        justified = str.rjust if place in right else str.ljust
-        columns.append([justified(cell, width) for cell in cells])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    widths: list[int] = []
+    for cells in zip(*rows, strict=True):
+        widths.append(max(len(cell) for cell in cells))
+    lines: list[str] = []
+    for row in rows:
+        padded: list[str] = []
+        for column, cell in enumerate(row):
+            width = widths[column]
+            padded.append(cell.rjust(width) if column in right else cell.ljust(width))
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)

@@ -1,7 +1,6 @@
 """A freeze curve with what was decided from it, and when a depth is good enough."""
 
 import enum
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +29,7 @@ class Reason(enum.StrEnum):
     TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
     LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
+    NOT_PLANNED_TO_CERTIFY = "not_planned_to_certify"  # the search's strategy planned no tests
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 
@@ -73,25 +73,18 @@ class Doubt(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What to do. point: the depth to fine-tune, also where a linear model is enough.
+    """What an answer says to do, and what speaks for and against it."""
 
-    None with `wait`. basis: why this depth; None with `wait`.
-    """
-
-    action: Action
+    action: Action  # what to do
     # The depth to fine-tune, also where a linear model is enough; None with `wait`.
     point: CurvePoint | None = None
     basis: Basis | None = None  # why this depth; None with `wait`
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[Doubt, ...] = ()  # what is grave enough for the first line
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLines:
-    """An answer's first five lines.
-
-    headline: what to do. lines: a label and its text each, what there is nothing to say about
-    left out.
-    """
+    """An answer's first five lines."""
 
     headline: str  # what to do
     # A label and its text each; what there is nothing to say about is left out.
@@ -107,8 +100,9 @@ class FirstLines:
     @property
     def markdown(self) -> str:
         """The headline in bold, the lines as a list."""
-        listed = "\n".join(f"- **{label}** {text}" for label, text in self.lines)
-        return f"**{self.headline}**\n\n{listed}".strip()
+        items = [f"- **{label}** {text}" for label, text in self.lines]
+        text = "\n".join([f"**{self.headline}**", "", *items])
+        return text.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,15 +150,18 @@ class Answer(FreezeCurve):
         """Say on one line what, k, and how sure."""
         what = f"{self.model} on {self.task}"
         advice = self.recommendation
-        if advice.point is None or advice.basis is None:
-            why = advice.action if self.reason is None else self.reason
-            return f"Answer({what}: none, {why.value.replace('_', ' ')})"
-        tuned = f"last {advice.point.fine_tuned_layers} of {self.layers} layers"
-        if advice.point.fine_tuned_layers is None:
-            tuned = advice.point.candidate.describe(self.layers)
+        point = advice.point
+        if point is None or advice.basis is None:
+            why = advice.action.value if self.reason is None else self.reason.value
+            return f"Answer({what}: none, {why.replace('_', ' ')})"
         if advice.action is Action.LINEAR_MODEL:
             tuned = "a linear model on the frozen features"
-        return f"Answer({what}: {tuned}, {advice.basis.value.replace('_', ' ')})"
+        elif point.fine_tuned_layers is None:
+            tuned = point.candidate.describe(self.layers)
+        else:
+            tuned = f"last {point.fine_tuned_layers} of {self.layers} layers"
+        basis = advice.basis.value.replace("_", " ")
+        return f"Answer({what}: {tuned}, {basis})"
 
     def __str__(self) -> str:
         return str(self.first_lines)
@@ -177,28 +174,34 @@ class Answer(FreezeCurve):
         """The numbers of fine-tuned layers of `plausible_candidates`, of those that have one."""
         if self.plausible_candidates is None:
             return None
-        numbers = (
-            candidate.fine_tuned_layers(self.layers) for candidate in self.plausible_candidates
-        )
-        return tuple(number for number in numbers if number is not None)
+        numbers: list[int] = []
+        for candidate in self.plausible_candidates:
+            fine_tuned_layers = candidate.fine_tuned_layers(self.layers)
+            if fine_tuned_layers is not None:
+                numbers.append(fine_tuned_layers)
+        return tuple(numbers)
 
     @property
     def is_answered(self) -> bool:
-        """There is an operating point (which may be the full model)."""
+        """Whether there is an operating point (which may be the full model)."""
         return self.operating_point is not None
 
     @property
     def every_larger_k_passes(self) -> bool | None:
         """Whether every larger measured k passes, too; None without an operating point."""
-        return not self.failing_above if self.is_answered else None
+        if not self.is_answered:
+            return None
+        return not self.failing_above
 
 
 def check_target(target: float) -> float:
     """Return a target above 0 and up to 1, else raise UsageError."""
-    if not (math.isfinite(target) and 0 < target <= 1):
-        hint = f"; for {target:g} % write {target / 100:g}" if 2 <= target <= 100 else ""
-        raise UsageError(f"target is {target:g}; it must be above 0 and up to 1{hint}")
-    return target
+    if 0 < target <= 1:
+        return target
+    hint = ""
+    if 2 <= target <= 100:
+        hint = f"; for {target:g} % write {target / 100:g}"
+    raise UsageError(f"target is {target:g}; it must be above 0 and up to 1{hint}")
 
 
 def reaches(
@@ -217,25 +220,30 @@ def passing(curve: FreezeCurve, target: float, *, corrected: bool = False) -> fr
     base = curve.chance if corrected else 0.0
     if full is None or full.quality is None or base is None:
         return frozenset()
-    return frozenset(
-        point.candidate
-        for point in curve.measured
-        if point.quality is not None
-        and reaches(point.quality, full.quality, target, base, policy=curve.policy)
-    )
+    candidates: set[Candidate] = set()
+    for point in curve.measured:
+        if point.quality is None:
+            continue
+        if reaches(point.quality, full.quality, target, base, policy=curve.policy):
+            candidates.add(point.candidate)
+    return frozenset(candidates)
 
 
 def smallest(points: Sequence[CurvePoint], candidates: Collection[Candidate]) -> CurvePoint | None:
     """Return the last of the points, the full model first, that is at one of these depths."""
-    return next((point for point in reversed(points) if point.candidate in candidates), None)
+    for point in reversed(points):
+        if point.candidate in candidates:
+            return point
+    return None
 
 
 def failing_above(
     points: Sequence[CurvePoint], candidates: Collection[Candidate], chosen: Candidate
 ) -> tuple[CurvePoint, ...]:
     """Return the points of a lower rank than the chosen depth's that are not among `candidates`."""
-    return tuple(
-        point
-        for point in points
-        if point.candidate.rank < chosen.rank and point.candidate not in candidates
-    )
+    failing: list[CurvePoint] = []
+    for point in points:
+        has_more_layers = point.candidate.rank < chosen.rank
+        if has_more_layers and point.candidate not in candidates:
+            failing.append(point)
+    return tuple(failing)

@@ -160,7 +160,8 @@ def as_json(objects: Sequence[Mapping[str, Any]]) -> str:
 
 def answers_csv(answers: Iterable[Answer]) -> str:
     """Return one line per answer with the columns ANSWER_COLUMNS; lists are joined by ` | `."""
-    return _table(ANSWER_COLUMNS, [_flat(answer_object(answer)) for answer in answers])
+    lines = [_flat(answer_object(answer)) for answer in answers]
+    return _table(ANSWER_COLUMNS, lines)
 
 
 def curves_csv(curves: Iterable[FreezeCurve]) -> str:
@@ -168,7 +169,8 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     lines = []
     for curve in curves:
         heading = _fields(curve, _HEADING)
-        lines += [{**heading, **curve_object(point)} for point in curve.points]
+        for point in curve.points:
+            lines.append({**heading, **curve_object(point)})
     return _table(CURVE_COLUMNS, lines)
 
 
@@ -203,13 +205,11 @@ def _plausible(answer: Answer) -> dict[str, Any]:
     """Return the plausible numbers of layers, and the keys of all where one has no number."""
     if answer.plausible is None or answer.plausible_candidates is None:
         return {"plausible_fine_tuned_layers": None}
-    numbers = {"plausible_fine_tuned_layers": list(answer.plausible)}
-    if len(answer.plausible) == len(answer.plausible_candidates):
-        return numbers
-    return {
-        **numbers,
-        _PLAUSIBLE_CANDIDATES: [candidate.key for candidate in answer.plausible_candidates],
-    }
+    plausible: dict[str, Any] = {"plausible_fine_tuned_layers": list(answer.plausible)}
+    if len(answer.plausible) < len(answer.plausible_candidates):
+        keys = [candidate.key for candidate in answer.plausible_candidates]
+        plausible[_PLAUSIBLE_CANDIDATES] = keys
+    return plausible
 
 
 def _answered_point(answer: Answer, point: CurvePoint) -> dict[str, Any]:
@@ -244,7 +244,9 @@ def _within_given(answer: Answer) -> dict[str, Any] | None:
 
 
 def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
-    return None if probe is None else {**_fields(probe), "features": PROBE_FEATURES}
+    if probe is None:
+        return None
+    return {**_fields(probe), "features": PROBE_FEATURES}
 
 
 def _contrast(interval: Interval | None) -> dict[str, Any] | None:
@@ -262,8 +264,10 @@ def _contrast(interval: Interval | None) -> dict[str, Any] | None:
 def _number(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
+    if isinstance(value, int):
+        return value
     # + 0.0 turns -0.0 into 0.0.
-    return value if isinstance(value, int) else round(value, DECIMALS) + 0.0
+    return round(value, DECIMALS) + 0.0
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -278,10 +282,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
-    all_columns = [*columns, *_further_columns(columns, lines)]
-    return csv_text(
-        all_columns, ([_cell(line.get(name)) for name in all_columns] for line in lines)
-    )
+    header = [*columns, *_further_columns(columns, lines)]
+    rows = []
+    for line in lines:
+        rows.append([_cell(line.get(name)) for name in header])
+    return csv_text(header, rows)
 
 
 def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -67,10 +67,11 @@ def answer_curves(
     for tasks in by_model.values():
         answers += tasks
         for together in _joined(tasks):
-            kept = [answer for answer in together if answer.task not in exclude_tasks]
-            left_out = [answer.task for answer in together if answer.task in exclude_tasks]
-            if len(together) > 1 and kept:
-                answers.append(_advised(joint_answer(kept, left_out)))
+            included = [answer for answer in together if answer.task not in exclude_tasks]
+            excluded = [answer.task for answer in together if answer.task in exclude_tasks]
+            if len(together) > 1 and included:
+                joint = joint_answer(included, excluded)
+                answers.append(_advised(joint))
     return answers
 
 
@@ -111,13 +112,12 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     answer = Answer(**curve_fields, target=check_target(target), reason=_refusal(curve, verdict))
     if answer.reason is None:
         answer = _decided(answer, learnt=verdict is Learnt.YES)
-    return _advised(
-        replace(
-            answer,
-            sentence=answer_sentence(answer),
-            warnings=(*answer_warnings(answer, verdict), *curve.warnings),
-        )
+    answer = replace(
+        answer,
+        sentence=answer_sentence(answer),
+        warnings=(*answer_warnings(answer, verdict), *curve.warnings),
     )
+    return _advised(answer)
 
 
 def _advised(answer: Answer) -> Answer:
@@ -127,6 +127,10 @@ def _advised(answer: Answer) -> Answer:
 
 
 def _decided(answer: Answer, *, learnt: bool) -> Answer:
+    """Return the answer with its operating points, and how sure they are.
+
+    learnt: the full model was found above chance at 95 %.
+    """
     passes = passing(answer, answer.target)
     raw = smallest(answer.measured, passes)
     # The full model keeps all of its own quality, and that is above 0 once it has learnt.
@@ -140,11 +144,14 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
+    reason = answer.reason
+    if raw.candidate.is_reference:
+        reason = Reason.NOTHING_REACHES_TARGET
     return replace(
         answer,
         certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.candidate.is_reference else answer.reason,
+        reason=reason,
     )
 
 
@@ -154,9 +161,14 @@ def _within_given(answer: Answer) -> CurvePoint | None:
     full = answer.full
     if given is None or full is None:
         return None
-    rates = [p.learning_rate for p in answer.measured if p.learning_rate is not None]
+    lowest, highest = given
+    went_beyond = False
+    for point in answer.measured:
+        rate = point.learning_rate
+        if rate is not None and not lowest <= rate <= highest:
+            went_beyond = True
     full_quality = full.tried.quality_within_given
-    if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
+    if full_quality is None or not went_beyond:
         return None
     cheapest: CurvePoint | None = None
     for point in answer.measured:
@@ -173,10 +185,13 @@ def _within_given(answer: Answer) -> CurvePoint | None:
 
 
 def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:
+    """Return why a curve has no operating point; None where it has one."""
     if not curve.with_quality:
         return Reason.NO_MEASUREMENTS
     if verdict is None:
         return Reason.NO_FULL_MODEL
     if verdict is Learnt.NO:
         return Reason.FULL_MODEL_DID_NOT_LEARN
-    return Reason.NO_FROZEN_DEPTH if len(curve.measured) == 1 else None
+    if len(curve.measured) == 1:
+        return Reason.NO_FROZEN_DEPTH
+    return None

@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Spread
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
@@ -24,10 +24,11 @@ from elsa_tune.specs.task import Metric
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
 
-# An expected bound just above 0 is missed half the time. For four times out of five it must lie
-# above by .84 standard errors, where the bound itself lies 1.64 below the value.
 # So many that only the examples limit what is known.
 ENDLESS_SEEDS = 10**6
+
+# An expected bound just above 0 is missed half the time. For four times out of five it must lie
+# above by .84 standard errors, where the bound itself lies 1.64 below the value.
 POWER_MARGIN = 0.84 / 1.64
 
 PROCEDURE = "fixed-sequence testing from the full model down"
@@ -79,21 +80,18 @@ def plausible(
     if any(point.candidate not in contrasts for point in points):
         return None
     full, *frozen = points
-    deepest = full.candidate
+    deepest = full.candidate  # that is certified at 97.5 %
     for point in frozen:
         if contrasts[point.candidate].low <= policy.rounding:
             break
         deepest = point.candidate
-    possible = [
-        point.candidate
-        for point in points
-        if point is full or contrasts[point.candidate].high >= -policy.rounding
-    ]
-    return tuple(
-        sorted(
-            (candidate for candidate in possible if candidate.rank >= deepest.rank), reverse=True
-        )
-    )
+    possible: list[Candidate] = []
+    for point in points:
+        is_too_large = point.candidate.rank < deepest.rank
+        is_too_small = point is not full and contrasts[point.candidate].high < -policy.rounding
+        if not is_too_large and not is_too_small:
+            possible.append(point.candidate)
+    return tuple(sorted(possible, reverse=True))
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
@@ -128,9 +126,11 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
     answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
+    if answer.looks is not None and not answer.looks.are_planned:
+        return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
     points = _points_tested(answer)
     if len(points) == 1:
-        is_planned = answer.looks is not None and answer.looks.of
+        is_planned = answer.looks is not None and answer.looks.by_candidate
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
     raw = _contrasts(answer, points, corrected=False)
@@ -147,16 +147,18 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
-    for_chance, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
+    corrected_certified, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
     answer = replace(
         answer,
         certified=certified,
-        corrected_certified=for_chance,
-        plausible_candidates=plausible(points, raw, policy) if learnt else None,
+        corrected_certified=corrected_certified,
         reason=reason,
         open_look=_open_look(answer, points),
     )
-    return _with_what_settles(answer, points) if learnt else answer
+    if not learnt:
+        return answer
+    answer = replace(answer, plausible_candidates=plausible(points, raw, policy))
+    return _with_what_settles(answer, points)
 
 
 def _points_tested(answer: Answer) -> list[CurvePoint]:
@@ -166,9 +168,11 @@ def _points_tested(answer: Answer) -> list[CurvePoint]:
     """
     full = answer.full
     assert full is not None  # an answer with an operating point has one
+    if answer.looks is None:
+        return list(answer.measured)
     measured = {point.candidate: point for point in answer.measured}
-    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
-    return [full, *(measured[candidate] for candidate in order)]
+    tested = [measured[candidate] for candidate in answer.looks.order()]
+    return [full, *tested]
 
 
 def _contrasts(
@@ -185,26 +189,22 @@ def _contrasts(
 
 def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Interval]:
     """Return the contrasts less that of the full model with itself."""
-    return {
-        candidate: contrast
-        for candidate, contrast in contrasts.items()
-        if not candidate.is_reference
-    }
+    of_frozen = dict(contrasts)
+    of_frozen.pop(REFERENCE, None)
+    return of_frozen
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
+    if answer.looks is None or not answer.looks.is_own_target:
+        return False
     for point in points[1:]:
         contrast = answer.contrasts.get(point.candidate)
-        if answer.looks is None or not answer.looks.is_own_target:
-            break
-        if contrast is not None and contrast.lower > answer.policy.rounding:
-            continue
         if contrast is None:
-            return len(answer.looks.of[point.candidate].counts) > 1
-        return (
-            second_look_promises(answer, point.candidate, answer.target) >= answer.policy.no_promise
-        )
+            return len(answer.looks.by_candidate[point.candidate].counts) > 1
+        if contrast.lower <= answer.policy.rounding:
+            promise = second_look_promises(answer, point.candidate, answer.target)
+            return promise >= answer.policy.no_promise
     return False
 
 
@@ -221,43 +221,47 @@ def contrast_of(
     None with too few seeds. b: 0, or chance where corrected. tasks: how many are asked about
     together.
     """
-    looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
-    if curve.looks is not None and not candidate.is_reference:
-        looks = curve.looks.taken(candidate)
-    contrast = None
-    half, _, level = curve.policy.ends
-    for look, seen in looks:
-        if look is not None:
-            half = look.half
-            level = look.level
+    if curve.looks is None or candidate.is_reference:
+        half, _, level = curve.policy.ends
         ends = (half, 1 - half / tasks, level)
-        seen_then = seen.contrast(candidate, target, corrected=corrected, ends=ends)
-        if seen_then is None:
+        return curve.uncertainty.contrast(candidate, target, corrected=corrected, ends=ends)
+    latest = None
+    for look, seen in curve.looks.taken(candidate):
+        ends = (look.half, 1 - look.half / tasks, look.level)
+        contrast = seen.contrast(candidate, target, corrected=corrected, ends=ends)
+        if contrast is None:
             continue  # so few seeds say nothing of their spread; the next look has more
-        contrast = replace(seen_then, look=look)
-        if contrast.lower > curve.policy.rounding:
+        latest = replace(contrast, look=look)
+        if latest.lower > curve.policy.rounding:
             break  # what a later look would say cannot take it back
-    return contrast
+    return latest
 
 
 def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
     """Return the probability that the second look would reject, from the contrast now."""
-    taken = () if curve.looks is None else curve.looks.taken(candidate)
-    if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
+    if curve.looks is None:
         return 0.0
-    of = curve.looks.of[candidate]
-    [(_, seen)] = taken
-    level = levels(of.counts, of.error, curve.policy.first_look_share)[1]
+    taken = curve.looks.taken(candidate)
+    if len(taken) != 1:
+        return 0.0
+    [(first_look, seen)] = taken
+    if first_look.planned < 2:
+        return 0.0
+    planned = curve.looks.by_candidate[candidate]
+    _, level = levels(planned.counts, planned.error, curve.policy.first_look_share)
     ends = (level / 2, 1 - level / 2, level)
-    expected = seen.contrast(candidate, target, as_if_seeds=of.counts[1], ends=ends)
+    expected = seen.contrast(candidate, target, as_if_seeds=planned.counts[1], ends=ends)
     if expected is None:
         return 0.0
     variances: list[float] = []
-    for here, there in of.counts:
-        of_full = target**2 * seen.spread(REFERENCE, there).variance
-        variances.append(seen.spread(candidate, here).variance + of_full)
+    for seeds, full_seeds in planned.counts:
+        of_depth = seen.spread(candidate, seeds).variance
+        of_full = seen.spread(REFERENCE, full_seeds).variance
+        variances.append(of_depth + target**2 * of_full)
     now, then = variances
-    return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
+    # By how much, one standard deviation, the contrast may move until then.
+    step = math.sqrt(max(now - then, 1e-12))
+    return NORMAL.cdf(expected.lower / step)
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
@@ -267,9 +271,14 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     assert chosen is not None
     if answer.certified is not None and answer.certified.candidate == chosen.candidate:
         return answer
-    steps = [point for point in points[1:] if point.candidate.rank <= chosen.candidate.rank]
-    # Too few seeds, or means, say nothing of how seeds spread.
-    if not steps or any(point.candidate not in answer.contrasts for point in steps):
+    steps: list[CurvePoint] = []  # all that must reject before the operating point is certified
+    for point in points[1:]:
+        if point.candidate.rank > chosen.candidate.rank:
+            continue
+        if point.candidate not in answer.contrasts:
+            return answer  # too few seeds, or means, say nothing of how seeds spread
+        steps.append(point)
+    if not steps:
         return answer
     fewest = _fewest_seeds(answer, [full, *steps], steps)
     if fewest is not None:
@@ -289,9 +298,11 @@ def _fewest_seeds(
     """
 
     def certifies(seeds: int) -> bool:
-        return all(map(_is_probably_above, _expected(answer, steps, seeds)))
+        expected = _expected(answer, steps, seeds)
+        return all(_is_probably_above(contrast) for contrast in expected)
 
-    choices = range(1 + min(point.seeds for point in measured), MOST_SEEDS + 1)
+    fewest_now = min(point.seeds for point in measured)
+    choices = range(fewest_now + 1, MOST_SEEDS + 1)
     if not choices or not certifies(MOST_SEEDS):
         return None
     # More seeds never hurt, so that the fewest are found by bisection.

@@ -4,12 +4,11 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
 from elsa_tune.analysis.groups import ResultGroup
-from elsa_tune.analysis.measured import CandidateRates, MeasuredRun
+from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, run_count
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -27,11 +26,11 @@ SAME_QUALITY = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Shares of the full model's that a depth saves, below 0 where it costs more, or None."""
+    """What a depth saves, as shares of what the full model takes; below 0 where it takes more."""
 
-    trainable_parameters: float | None = None
-    train_seconds: float | None = None
-    peak_memory_mb: float | None = None
+    trainable_parameters: float | None = None  # None where one of the two is not known,
+    train_seconds: float | None = None  # as here
+    peak_memory_mb: float | None = None  # and here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class CurvePoint:
 
     @property
     def qualities(self) -> tuple[float, ...]:
-        """Of each measuring run; () where a row is a mean of several."""
+        """The quality of each measuring run; () where a row is a mean of several."""
         if any(run.row.runs > 1 for run in self.runs):
             return ()
         return tuple(run.quality for run in self.runs)
@@ -82,17 +81,17 @@ class LinearProbe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeCurve:
-    """All depths of one group, the full model first, with what the reader must be told."""
+    """All depths of one group, the full model first, with what the reader must know of them."""
 
     model: str
     task: str
-    train_size: int | None
-    search: str | None
-    metric: str | None
-    selection: str | None
-    layers: int
-    chance: float | None
-    examples: int | None
+    train_size: int | None  # None for the complete training set
+    search: str | None  # the names of the searches, with commas; None where rows name none
+    metric: str | None  # by which quality is measured
+    selection: str | None  # how each trial's epoch was chosen
+    layers: int  # of the model
+    chance: float | None  # the quality of the best constant answer
+    examples: int | None  # evaluation examples E; None where not known
     points: tuple[CurvePoint, ...]
     warnings: tuple[AnswerWarning, ...]
     # Of the depths whose runs are known one by one.
@@ -125,7 +124,7 @@ class FreezeCurve:
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(p for p in self.with_quality if p.candidate.is_tested)
+        return tuple(point for point in self.with_quality if point.candidate.is_tested)
 
     @property
     def with_quality(self) -> tuple[CurvePoint, ...]:
@@ -135,7 +134,8 @@ class FreezeCurve:
     @property
     def best(self) -> CurvePoint | None:
         """The depth with the highest quality, of equal ones the deepest; None without any."""
-        return max(reversed(self.measured), key=lambda point: point.quality or 0.0, default=None)
+        deepest_first = reversed(self.measured)
+        return max(deepest_first, key=lambda point: point.quality or 0.0, default=None)
 
 
 def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
@@ -145,19 +145,18 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    by_candidate: dict[Candidate, list[ResultRow]] = {}
-    for row in group.rows:
-        by_candidate.setdefault(row.candidate, []).append(row)
     # Of rows that may be pooled they are the same, but where an earlier version recorded none.
     findings = max((row.findings for row in group.rows), key=len, default=())
     warnings = _findings_warned_of(findings)
-    points = [
-        _point(group, by_candidate[candidate], warnings) for candidate in sorted(by_candidate)
-    ]
-    full = next((point for point in points if point.candidate.is_reference and point.runs), None)
-    runs = {point.candidate: point.runs for point in points if point.qualities}
+    points = _points_by_rank(group, warnings)
+    full = None
+    runs: dict[Candidate, tuple[MeasuredRun, ...]] = {}
+    for point in points:
+        if point.candidate.is_reference and point.runs:
+            full = point
+        if point.qualities:
+            runs[point.candidate] = point.runs
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
-    given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {shortlist(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))
@@ -175,13 +174,31 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         warnings=tuple(warnings),
         uncertainty=uncertainty,
         looks=planned_looks(group, runs, evidence),
-        given_rates=given.pop() if len(given) == 1 else None,
+        given_rates=_common_given_rates(group.rows),
         probe=_probe(group, full),
         findings=findings,
     )
 
 
+def _points_by_rank(group: ResultGroup, warnings: list[AnswerWarning]) -> list[CurvePoint]:
+    """Return the point of each depth that has rows, the full model first."""
+    by_candidate: dict[Candidate, list[ResultRow]] = {}
+    for row in group.rows:
+        by_candidate.setdefault(row.candidate, []).append(row)
+    points: list[CurvePoint] = []
+    for candidate in sorted(by_candidate):
+        points.append(_point(group, by_candidate[candidate], warnings))
+    return points
+
+
+def _common_given_rates(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
+    """Return the lowest and highest rate that the searches were given; None where they differ."""
+    given = {row.given_rates for row in rows}
+    return given.pop() if len(given) == 1 else None
+
+
 def _findings_warned_of(findings: Sequence[RowFinding]) -> list[AnswerWarning]:
+    """Return a warning for each finding that an answer's reader must know."""
     warnings: list[AnswerWarning] = []
     for finding in findings:
         if finding.concerns_answers:
@@ -197,7 +214,8 @@ def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
         quality=row.quality,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
-        **_retentions(row.quality, full, group),
+        retention=_retention(row.quality, full),
+        corrected_retention=_corrected_retention(row.quality, full, group),
     )
 
 
@@ -208,28 +226,36 @@ def _point(
     candidate = rows[0].candidate
     name = candidates_text([candidate], group.first.layers)
     by_rate = _by_rate(group, rows, name, warnings)
-    means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
+    mean_by_rate = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     rate = _chosen_rate(by_rate)
-    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
+    exploring = measured.explored(rows)
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
     point = CurvePoint(
         candidate=candidate,
         fine_tuned_layers=candidate.fine_tuned_layers(group.first.layers),
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in stopped),
-        tried=measured.candidate_rates(rows, means, rate, group.chance, group.policy),
+        tried=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),
     )
     if not by_rate:
         return point
-    point = _measured(point, by_rate[rate], rate, group)
+    failed = _failed(by_rate[rate], group)
+    point = replace(
+        _measured(point, by_rate[rate]),
+        learning_rate=rate,
+        rates=len(by_rate),
+        failed_seeds=run_count(failed),
+    )
     if len(by_rate) > 1:
-        point = replace(point, rates=len(by_rate))
         warnings.append(_several_rates(point, name, list(by_rate)))
-    failed = [run for run in point.runs if run.is_failed(group.chance, group.policy)]
     if failed:
         text = f"{name}: {measured.failure_text(failed, point.runs, group.chance)}"
         warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return point
+
+
+def _failed(runs: Sequence[MeasuredRun], group: ResultGroup) -> list[MeasuredRun]:
+    return [run for run in runs if run.is_failed(group.chance, group.policy)]
 
 
 def _by_rate(
@@ -246,37 +272,37 @@ def _by_rate(
 
 def _chosen_rate(by_rate: Mapping[float | None, Sequence[MeasuredRun]]) -> float | None:
     """Return the rate with the best mean, of equal ones the higher; None also without any."""
-    return max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0), default=None)
+
+    def preference(rate: float | None) -> tuple[float, float]:
+        return _mean(by_rate[rate]), rate or 0.0
+
+    return max(by_rate, key=preference, default=None)
 
 
 def _several_rates(
     point: CurvePoint, name: str, measured_rates: Sequence[float | None]
 ) -> AnswerWarning:
     rates = sorted(measured_rates, key=lambda rate: rate or 0.0)
+    names = ", ".join(rate_text(rate) for rate in rates)
     text = (
-        f"{name}: measured at {len(rates)} learning rates ({', '.join(map(rate_text, rates))}), "
+        f"{name}: measured at {len(rates)} learning rates ({names}), "
         f"and only runs of the same rate are averaged; the best mean, {points(point.quality)} at "
         f"{rate_text(point.learning_rate)}, was taken, which looks better than a fresh seed will be"
     )
     return AnswerWarning(WarningCode.SEVERAL_RATES, text)
 
 
-def _measured(
-    point: CurvePoint, runs: Sequence[MeasuredRun], rate: float | None, group: ResultGroup
-) -> CurvePoint:
+def _measured(point: CurvePoint, runs: Sequence[MeasuredRun]) -> CurvePoint:
     """Return the point with what its measuring runs at one rate give, one run or more."""
     quality = _mean(runs)
-    failed = [run for run in runs if run.is_failed(group.chance, group.policy)]
     completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
+    by_seed = sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))
     return replace(
         point,
         quality=quality,
         std=_std(runs, quality),
-        seeds=sum(run.row.runs for run in runs),
-        failed_seeds=sum(run.row.runs for run in failed),
-        learning_rate=rate,
-        runs=tuple(sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))),
-        rates=1,
+        seeds=run_count(runs),
+        runs=tuple(by_seed),
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
@@ -286,24 +312,35 @@ def _measured(
 def _mean(runs: Sequence[MeasuredRun]) -> float:
     # fsum, so that the order of the rows cannot change the answer.
     total = math.fsum(run.quality * run.row.runs for run in runs)
-    return total / sum(run.row.runs for run in runs)
+    return total / run_count(runs)
 
 
 def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
-    """Return the standard deviation (ddof 1) over all runs, those inside means included."""
-    total = sum(run.row.runs for run in runs)
-    # Every diverged run counts as exactly chance.
-    means = [run.row for run in runs if run.row.runs > 1 and not run.is_diverged]
-    if total < 2 or any(row.std is None for row in means):
+    """Return the standard deviation (ddof 1) over all runs, those inside means included.
+
+    None for a single run, and where a row that is a mean does not give its own.
+    """
+    squares_inside: list[float] = []  # of rows that are means
+    squares_between: list[float] = []
+    for run in runs:
+        count = run.row.runs
+        squares_between.append(count * (run.quality - mean) ** 2)
+        # Every diverged run counts as exactly chance.
+        if count == 1 or run.is_diverged:
+            continue
+        if run.row.std is None:
+            return None
+        squares_inside.append((count - 1) * run.row.std**2)
+    total = run_count(runs)
+    if total < 2:
         return None
-    inside = math.fsum((row.runs - 1) * (row.std or 0.0) ** 2 for row in means)
-    between = math.fsum(run.row.runs * (run.quality - mean) ** 2 for run in runs)
-    return math.sqrt((inside + between) / (total - 1))
+    squares = math.fsum(squares_inside) + math.fsum(squares_between)
+    return math.sqrt(squares / (total - 1))
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return statistics.median(known) if known else None
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return statistics.median(finite) if finite else None
 
 
 def _completed(
@@ -322,28 +359,45 @@ def _completed(
         point = replace(point, ci_low=max(interval.low, lowest), ci_high=min(interval.high, 1.0))
     if full is None:
         return point
-    kept = _retentions(quality, full, group)
-    return replace(point, saves=saves(full, point), **kept)
+    return replace(
+        point,
+        saves=saves(full, point),
+        retention=_retention(quality, full),
+        corrected_retention=_corrected_retention(quality, full, group),
+    )
 
 
 def _lowest(metric: str | None) -> float:
     """Return the lower end of a metric's range: 0 of one that is named but not known here."""
-    known = Metric.named(metric)
-    if known is not None:
-        return known.lowest
-    return -1.0 if metric is None else 0.0
+    if metric is None:
+        return -1.0
+    known_metric = Metric.named(metric)
+    if known_metric is None:
+        return 0.0
+    return known_metric.lowest
 
 
-def _retentions(quality: float, full: CurvePoint | None, group: ResultGroup) -> dict[str, Any]:
-    """Return what a quality keeps of the full model's, raw and corrected for chance."""
+def _retention(quality: float, full: CurvePoint | None) -> float | None:
+    """Return what a quality keeps of the full model's; None where that is 0 or not known."""
+    if full is None or full.quality is None or full.quality <= SAME_QUALITY:
+        return None
+    return quality / full.quality
+
+
+def _corrected_retention(
+    quality: float, full: CurvePoint | None, group: ResultGroup
+) -> float | None:
+    """Return what a quality keeps of what the full model gains over chance.
+
+    None where it gains nothing, or one of the two is not known.
+    """
     chance = group.chance
-    raw = corrected = None
-    if full is not None and full.quality is not None:
-        if full.quality > SAME_QUALITY:
-            raw = quality / full.quality
-        if chance is not None and full.quality - chance > group.policy.at_chance:
-            corrected = (quality - chance) / (full.quality - chance)
-    return {"retention": raw, "corrected_retention": corrected}
+    if chance is None or full is None or full.quality is None:
+        return None
+    gain_of_full = full.quality - chance
+    if gain_of_full <= group.policy.at_chance:
+        return None
+    return (quality - chance) / gain_of_full
 
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:

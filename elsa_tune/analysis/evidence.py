@@ -23,7 +23,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.search import NO_LOOKS, Looks
 from elsa_tune.specs.task import Metric
 
 NORMAL = statistics.NormalDist()
@@ -45,11 +45,11 @@ def curve_uncertainty(
     used. Else by the number of examples, where the metric is a share of them; else by seeds alone.
     """
     runs: dict[Candidate, CandidateRuns] = {}
-    for candidate, here in measured.items():
+    for candidate, measured_runs in measured.items():
         runs[candidate] = CandidateRuns(
             candidate=candidate,
-            qualities=tuple(run.quality for run in here),
-            failed=tuple(run.is_failed(group.chance, group.policy) for run in here),
+            qualities=tuple(run.quality for run in measured_runs),
+            failed=tuple(run.is_failed(group.chance, group.policy) for run in measured_runs),
         )
     draws = _draws(group, measured, evidence, warnings)
     metric = Metric.named(group.first.metric)
@@ -67,14 +67,16 @@ def _draws(
     metric = group.first.metric
     if evidence is None or metric is None:
         return None
-    in_order = tuple((candidate, tuple(measured[candidate])) for candidate in sorted(measured))
-    trials: set[str | None] = set()
-    for _, runs in in_order:
-        trials.update(run.row.trial for run in runs if not run.is_diverged)
+    in_order: list[tuple[Candidate, tuple[MeasuredRun, ...]]] = []
+    trials: list[str | None] = []
+    for candidate in sorted(measured):
+        runs = tuple(measured[candidate])
+        in_order.append((candidate, runs))
+        trials += [run.row.trial for run in runs if not run.is_diverged]
     if not trials or None in trials:
         return None
     try:
-        return _example_draws(evidence, metric, in_order, group.policy.same_score)
+        return _example_draws(evidence, metric, tuple(in_order), group.policy.same_score)
     except ResultsError as error:
         text = f"predictions were not used: {error}"
         warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
@@ -104,9 +106,10 @@ def _example_draws(
                 continue
             answered = evidence(run.row)
             if answered is None:
-                # One is enough: looking for more may cost a server's time each.
+                # The first is enough: looking for more may cost a server's time each.
                 raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-            doubtful += abs(score(answered, metric) - run.quality) > same_score
+            if abs(score(answered, metric) - run.quality) > same_score:
+                doubtful += 1
             columns[candidate].append(len(predictions))
             predictions.append(answered)
     if doubtful:
@@ -121,7 +124,9 @@ class PlannedLooks:
     """When the depths of a curve are tested, and what each test sees."""
 
     # The looks of each measured depth; empty where they were planned for other results than these.
-    of: Mapping[Candidate, Looks]
+    by_candidate: Mapping[Candidate, Looks]
+    # Whether the search planned any; where its strategy certifies nothing it did not.
+    are_planned: bool = True
     # Whether the target is the search's own; it takes no further look for another.
     is_own_target: bool = True
     # Returns a depth's looks whose seeds are all there, each with what it sees.
@@ -130,16 +135,22 @@ class PlannedLooks:
     @property
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
-        return any(len(looks.counts) > 1 for looks in self.of.values())
+        return any(len(looks.counts) > 1 for looks in self.by_candidate.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the seeds of the first look at the first depth are all there."""
+        order = self.order()
+        return bool(order) and len(self.taken(order[0])) > 0
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
-        follower = {looks.after: candidate for candidate, looks in self.of.items()}
+        followers = {looks.after: candidate for candidate, looks in self.by_candidate.items()}
         order: list[Candidate] = []
-        key = REFERENCE.key
-        while key in follower and follower[key] not in order:
-            order.append(follower[key])
-            key = order[-1].key
+        candidate = followers.get(REFERENCE.key)
+        while candidate is not None and candidate not in order:
+            order.append(candidate)
+            candidate = followers.get(candidate.key)
         return order
 
 
@@ -156,64 +167,64 @@ def planned_looks(
     if all(row.looks is None for row in rows):
         return None
     searches = {row.search for row in rows}
-    of = _looks_by_candidate(measured) if len(searches) == 1 else None
-    if of is None:
-        return PlannedLooks(of={}, taken=lambda candidate: ())
+    if len(searches) == 1 and any(row.looks == NO_LOOKS for row in rows):
+        return PlannedLooks(by_candidate={}, are_planned=False, taken=lambda candidate: ())
+    looks_by_candidate = _looks_by_candidate(measured)
+    if looks_by_candidate is None or len(searches) > 1:
+        return PlannedLooks(by_candidate={}, taken=lambda candidate: ())
 
     @functools.cache
     def taken(candidate: Candidate) -> Taken:
-        return _taken(group, measured, evidence, of, candidate) if candidate in of else ()
+        if candidate not in looks_by_candidate:
+            return ()
+        return _taken(group, measured, evidence, looks_by_candidate, candidate)
 
-    return PlannedLooks(of=of, taken=taken)
+    return PlannedLooks(by_candidate=looks_by_candidate, taken=taken)
 
 
 def _looks_by_candidate(measured: Runs) -> dict[Candidate, Looks] | None:
     """Return each tested depth's looks; None where its rows do not agree, or one has none."""
-    of: dict[Candidate, Looks] = {}
+    by_candidate: dict[Candidate, Looks] = {}
     for candidate, runs in measured.items():
         planned = {run.row.looks for run in runs if run.row.looks is not None}
         if len(planned) != 1:
             return None
         if candidate.is_tested and not candidate.is_reference:
-            of[candidate] = planned.pop()
-    return of
+            by_candidate[candidate] = planned.pop()
+    return by_candidate
 
 
 def _taken(
     group: ResultGroup,
     measured: Runs,
     evidence: Evidence | None,
-    of: Mapping[Candidate, Looks],
+    looks_by_candidate: Mapping[Candidate, Looks],
     candidate: Candidate,
 ) -> Taken:
     """Return a depth's looks whose seeds are all there, each with what it sees."""
-    looks = of[candidate]
+    looks = looks_by_candidate[candidate]
     share = group.policy.first_look_share
-    both = zip(
-        levels(looks.counts, looks.error, share),
-        levels(looks.counts, looks.error / 2, share),
-        strict=True,
-    )
+    one_sided = levels(looks.counts, looks.error, share)
+    two_sided = levels(looks.counts, looks.error / 2, share)
     first_looks: dict[Candidate, Sequence[MeasuredRun]] = {}
-    for other, planned in of.items():
-        first_looks[other] = _first_seeds(measured, other, planned, planned.counts[0][0])
+    for other, planned in looks_by_candidate.items():
+        first_seeds, _ = planned.counts[0]
+        first_looks[other] = _first_seeds(measured, other, planned, first_seeds)
     taken: list[tuple[Look, Uncertainty]] = []
-    for (here, full), (level, half) in zip(looks.counts, both, strict=True):
-        used = {
-            **first_looks,
-            candidate: _first_seeds(measured, candidate, looks, here),
-            REFERENCE: _first_seeds(measured, REFERENCE, looks, full),
-        }
-        if not used[candidate] or not used[REFERENCE]:
+    for index, (seeds, full_seeds) in enumerate(looks.counts):
+        tuned_runs = _first_seeds(measured, candidate, looks, seeds)
+        full_runs = _first_seeds(measured, REFERENCE, looks, full_seeds)
+        if not tuned_runs or not full_runs:
             break
         look = Look(
-            number=len(taken) + 1,
+            number=index + 1,
             planned=len(looks.counts),
-            seeds=here,
-            full_seeds=full,
-            level=level,
-            half=half,
+            seeds=seeds,
+            full_seeds=full_seeds,
+            level=one_sided[index],
+            half=two_sided[index],
         )
+        used = {**first_looks, candidate: tuned_runs, REFERENCE: full_runs}
         seen = {other: used[other] for other in measured if used.get(other)}
         taken.append((look, curve_uncertainty(group, seen, evidence, [])))
     return tuple(taken)
@@ -237,8 +248,9 @@ def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tup
     if len(counts) == 1:
         return (error,)
     (s1, r1), (s2, r2) = counts
+    correlation = math.sqrt(min(s1 / s2, r1 / r2))
     first = share * error
-    return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
+    return first, second_level(error, first, correlation)
 
 
 @functools.cache
@@ -259,4 +271,5 @@ def second_level(error: float, first: float, correlation: float) -> float:
         neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
         return 1 - float(neither) - error
 
-    return NORMAL.cdf(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))
+    z2 = float(brentq(excess, 0.0, 6.0, xtol=1e-12))
+    return NORMAL.cdf(-z2)

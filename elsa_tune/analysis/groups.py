@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import LISTED, ResultsError, shortlist
@@ -50,17 +50,36 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
         alike.setdefault(key, []).append(row)
     parts: list[list[ResultRow]] = []
     for members in alike.values():
-        by_search: dict[str | None, list[ResultRow]] = {}
-        for row in members:
-            by_search.setdefault(row.search, []).append(row)
-        seeds = {(row.search, row.seed) for row in members if row.phase is Phase.MEASURE}
-        if len(seeds) == len({seed for _, seed in seeds}):
-            parts.append(members)
+        if _share_a_seed(members):
+            parts += _by_search(members)
         else:
-            parts.extend(by_search.values())
-    # A search that has only been probed has no results yet.
-    have_trials = [part for part in parts if any(row.phase is not Phase.PROBE for row in part)]
-    return tuple(map(_group, have_trials))
+            parts.append(members)
+    groups: list[ResultGroup] = []
+    for part in parts:
+        # A search that has only been probed has no results yet.
+        if any(row.phase is not Phase.PROBE for row in part):
+            groups.append(_group(part))
+    return tuple(groups)
+
+
+def _share_a_seed(rows: Sequence[ResultRow]) -> bool:
+    """Whether a measuring seed occurs in two searches."""
+    search_of_seed: dict[int | None, str | None] = {}
+    for row in rows:
+        if row.phase is not Phase.MEASURE:
+            continue
+        first_search = search_of_seed.setdefault(row.seed, row.search)
+        if row.search != first_search:
+            return True
+    return False
+
+
+def _by_search(rows: Sequence[ResultRow]) -> list[list[ResultRow]]:
+    """Return the rows of each search, in the order in which the searches first appear."""
+    by_search: dict[str | None, list[ResultRow]] = {}
+    for row in rows:
+        by_search.setdefault(row.search, []).append(row)
+    return list(by_search.values())
 
 
 def require_one_each(
@@ -76,7 +95,9 @@ def require_one_each(
     rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
     for group in groups:
         row = group.first
-        key = (row.model, row.task, row.train_size if train_sizes_apart else None)
+        key: tuple[object, ...] = (row.model, row.task)
+        if train_sizes_apart:
+            key = (*key, row.train_size)
         rivals.setdefault(key, []).append(group)
     for several in rivals.values():
         if len(several) > 1:
@@ -89,20 +110,17 @@ def _rivals(several: Sequence[ResultGroup], in_short: Callable[[ResultGroup], st
     It has a line for each: what tells it from the others, and what it says alone.
     """
     first = several[0].first
-    common = set.intersection(*(set(_traits(group.first)) for group in several))
-    lines = []
-    for group in several[:LISTED]:
-        measured = sum(row.phase is Phase.MEASURE for row in group.rows)
-        special = "; ".join(trait for trait in _traits(group.first) if trait not in common)
-        name = shortlist(group.searches) or "(no search named)"
-        lines.append(
-            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
-            f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
-        )
+    common = set(_traits(first))
+    for group in several[1:]:
+        common &= set(_traits(group.first))
+    lines = [_rival_line(group, common, in_short) for group in several[:LISTED]]
     if len(several) > LISTED:
         lines.append(f"and {len(several) - LISTED:,} more")
-    ways = ["`search` NAME"] if all(group.searches for group in several) else []
-    if len({group.first.train_size for group in several}) == len(several):
+    ways = []
+    if all(group.searches for group in several):
+        ways.append("`search` NAME")
+    train_sizes = {group.first.train_size for group in several}
+    if len(train_sizes) == len(several):
         ways.append("`train_size`")
     remedy = "keep only one of them in the table"
     if ways:
@@ -114,10 +132,22 @@ def _rivals(several: Sequence[ResultGroup], in_short: Callable[[ResultGroup], st
     )
 
 
+def _rival_line(
+    group: ResultGroup, common: Collection[str], in_short: Callable[[ResultGroup], str]
+) -> str:
+    """Return what tells a group from its rivals. common: the traits that all of them have."""
+    name = shortlist(group.searches) or "(no search named)"
+    measured = sum(row.phase is Phase.MEASURE for row in group.rows)
+    rows = "row" if measured == 1 else "rows"
+    own_traits = [trait for trait in _traits(group.first) if trait not in common]
+    special = "; ".join(own_traits) or "same recipe, and seeds in common"
+    return f"{name}: {measured} measuring {rows}; {special}; {in_short(group)}"
+
+
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
     """Return the group of these rows. Raises ResultsError where they contradict one another."""
     rows = [row for row in members if row.phase is not Phase.PROBE]
-    # Like searches probe alike: one stands for all.
+    # Like searches probe alike: the first stands for all.
     probes = [row for row in members if row.phase is Phase.PROBE and row.quality is not None]
     examples = [row.examples for row in rows if row.examples is not None]
     searches = [row.search for row in rows if row.search is not None]
@@ -132,6 +162,7 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
 
 
 def _check_layers(rows: Sequence[ResultRow]) -> None:
+    """Raise ResultsError where the rows disagree on the model's number of layers."""
     layers = sorted({row.layers for row in rows})
     if len(layers) > 1:
         raise ResultsError(
@@ -142,26 +173,33 @@ def _check_layers(rows: Sequence[ResultRow]) -> None:
 
 def _chance(rows: Sequence[ResultRow]) -> float | None:
     """Return the quality of a constant answer, as the rows or their metric know it."""
-    known = sorted({row.chance for row in rows if row.chance is not None})
-    if known and known[-1] - known[0] > CHANCE_TOLERANCE:
+    chances = [row.chance for row in rows if row.chance is not None]
+    if not chances:
+        metric = Metric.named(rows[0].metric)
+        return None if metric is None else metric.of_constants
+    lowest = min(chances)
+    highest = max(chances)
+    if highest - lowest > CHANCE_TOLERANCE:
         raise ResultsError(
-            f"{_where(rows)}: the rows say chance is {known[0]:g} and {known[-1]:g}; they were "
+            f"{_where(rows)}: the rows say chance is {lowest:g} and {highest:g}; they were "
             "scored on different evaluation sets or by different metrics, so keep them apart"
         )
-    if known:
-        return known[0]
-    metric = Metric.named(rows[0].metric)
-    return None if metric is None else metric.of_constants
+    return lowest
 
 
 def _where(rows: Sequence[ResultRow]) -> str:
+    """Return how messages begin that are about these rows."""
     return f"{rows[0].model} on {rows[0].task}"
 
 
 def _traits(row: ResultRow) -> list[str]:
+    """Return what tells a row's group from others, one text each."""
     traits = [
         number_text(row.train_size, "{:,} training examples", "the whole training set"),
         f"metric {row.metric or 'not named'}",
         f"selection {row.selection or 'not named'}",
     ]
-    return traits + [text for text in re.split(r"[;,\n]\s*", str(row.comparison)) if text]
+    for text in re.split(r"[;,\n]\s*", str(row.comparison)):
+        if text:
+            traits.append(text)
+    return traits

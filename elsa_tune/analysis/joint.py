@@ -6,7 +6,7 @@ own answers would be wrong where a curve is not monotone.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from elsa_tune.analysis.answer import (
@@ -49,14 +49,14 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     _check_layers(tasks)
     common = _common_points(tasks)
     answer = _without_decision(tasks, common, excluded)
-    without = [task for task in tasks if not task.is_answered]
-    if without:
-        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
+    unanswered = [task for task in tasks if not task.is_answered]
+    if unanswered:
+        reasons = " ".join(f"{task.task}: {task.sentence}" for task in unanswered)
         return replace(
             answer,
-            reason=without[0].reason,
+            reason=unanswered[0].reason,
             sentence=f"No joint answer. {reasons}",
-            decided_by=tuple(task.task for task in without),
+            decided_by=tuple(task.task for task in unanswered),
         )
     if all(point.candidate.is_reference for point in common):
         return replace(
@@ -77,12 +77,12 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 
 
 def _check_layers(tasks: Sequence[Answer]) -> None:
-    counts = {task.layers for task in tasks}
+    counts = sorted({task.layers for task in tasks})
     if len(counts) > 1:
+        layers = listed(str(count) for count in counts)
         raise ResultsError(
-            f"{tasks[0].model} has {listed(str(count) for count in sorted(counts))} layers in "
-            "different tasks; one model has one number of layers, so give different models "
-            "different names"
+            f"{tasks[0].model} has {layers} layers in different tasks; one model has one number of "
+            "layers, so give different models different names"
         )
 
 
@@ -116,23 +116,25 @@ def _decided(answer: Answer, tasks: Sequence[Answer]) -> Answer:
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    certified, reason, candidates = _sure(tasks, common, answer.policy, corrected=False)
-    if certified is None and reason is None:
+    sure = _sure(tasks, common, answer.policy, corrected=False)
+    reason = sure.reason
+    if sure.certified is None and reason is None:
         reasons = [task.reason for task in tasks if task.certified is None]
         reason = reasons[0] if reasons else None
-    for_chance, _, _ = _sure(tasks, common, answer.policy, corrected=True)
+    if raw.candidate.is_reference:
+        reason = Reason.NOTHING_REACHES_TARGET
     return replace(
         answer,
         points=tuple(common),
         operating_point=raw,
-        # As `for_chance` None where the chance of a task is not known.
+        # As `corrected_certified` None where the chance of a task is not known.
         corrected_operating_point=smallest(common, _pass_everywhere(tasks, corrected=True)),
         failing_above=failing_above(common, passes, raw.candidate),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.candidate.is_reference else reason,
+        reason=reason,
         decided_by=_deciding(tasks, common, raw),
-        certified=certified,
-        corrected_certified=for_chance,
-        plausible_candidates=candidates,
+        certified=sure.certified,
+        corrected_certified=_sure(tasks, common, answer.policy, corrected=True).certified,
+        plausible_candidates=sure.plausible_candidates,
         hardly_learnt=tuple(task.task for task in tasks if _is_kept_by_a_constant(task)),
     )
 
@@ -144,7 +146,8 @@ def _deciding(
     cheaper = [point.candidate for point in common if point.candidate.rank > raw.candidate.rank]
     if not cheaper:
         return ()
-    return tuple(task.task for task in tasks if cheaper[0] not in passing(task, task.target))
+    next_cheaper = cheaper[0]
+    return tuple(task.task for task in tasks if next_cheaper not in passing(task, task.target))
 
 
 def _is_kept_by_a_constant(task: Answer) -> bool:
@@ -153,30 +156,47 @@ def _is_kept_by_a_constant(task: Answer) -> bool:
     return WarningCode.CONSTANT_REACHES_TARGET in codes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sure:
+    """What is sure for all tasks together."""
+
+    certified: Certified | None = None  # by the tests of all tasks
+    reason: Reason | None = None  # why nothing is certified
+    plausible_candidates: tuple[Candidate, ...] | None = None  # which may be the true answer
+
+
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], policy: Policy, *, corrected: bool
-) -> tuple[Certified | None, Reason | None, tuple[Candidate, ...] | None]:
-    """Return what is certified (by the tests of all tasks), why not, and the plausible depths.
+) -> _Sure:
+    """Return what is certified, or why nothing is, and the plausible depths.
 
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
     the task which is truly the least. The upper one may be missed in any task.
     """
-    if any(point.rates > 1 for task in tasks for point in task.measured):
-        return None, None, None
-    least = {}
-    for candidate in [point.candidate for point in common]:
-        contrasts = (
-            contrast_of(task, candidate, task.target, corrected=corrected, tasks=len(tasks))
-            for task in tasks
-        )
-        known = [contrast for contrast in contrasts if contrast is not None]
-        if len(known) == len(tasks):
-            least[candidate] = _least(known)
+    for task in tasks:
+        if any(point.rates > 1 for point in task.measured):
+            return _Sure()
+        if task.looks is not None and not task.looks.are_planned:
+            return _Sure()
+    least_contrasts: dict[Candidate, Interval] = {}
+    for point in common:
+        contrasts: list[Interval] = []
+        for task in tasks:
+            contrast = contrast_of(
+                task, point.candidate, task.target, corrected=corrected, tasks=len(tasks)
+            )
+            if contrast is not None:
+                contrasts.append(contrast)
+        if len(contrasts) == len(tasks):
+            least_contrasts[point.candidate] = _least(contrasts)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
     basis = " or ".join(sorted(bases))
-    certified, reason = certify(common, least, learnt=learnt, basis=basis, policy=policy)
-    return certified, reason, plausible(common, least, policy) if learnt else None
+    certified, reason = certify(common, least_contrasts, learnt=learnt, basis=basis, policy=policy)
+    candidates = None
+    if learnt:
+        candidates = plausible(common, least_contrasts, policy)
+    return _Sure(certified=certified, reason=reason, plausible_candidates=candidates)
 
 
 def _least(contrasts: Sequence[Interval]) -> Interval:
@@ -191,9 +211,15 @@ def _least(contrasts: Sequence[Interval]) -> Interval:
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
     """Return the depths measured for every task, as `_joined` makes them of the tasks' points."""
-    of_tasks = [{point.candidate: point for point in task.measured} for task in tasks]
-    shared = set.intersection(*(set(points) for points in of_tasks))
-    return [_joined([points[candidate] for points in of_tasks]) for candidate in sorted(shared)]
+    points_of: dict[Candidate, list[CurvePoint]] = {}
+    for task in tasks:
+        for point in task.measured:
+            points_of.setdefault(point.candidate, []).append(point)
+    common: list[CurvePoint] = []
+    for candidate in sorted(points_of):
+        if len(points_of[candidate]) == len(tasks):
+            common.append(_joined(points_of[candidate]))
+    return common
 
 
 def _joined(points: Sequence[CurvePoint]) -> CurvePoint:
@@ -218,47 +244,55 @@ def _of_all(
     reduce: Callable[[Sequence[float]], float], values: Sequence[float | None]
 ) -> float | None:
     """Reduce the values to one; None where one of them is not known."""
-    known = [value for value in values if value is not None]
-    return reduce(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return reduce(numbers) if len(numbers) == len(values) else None
 
 
 def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[Candidate]:
-    passes = (passing(task, task.target, corrected=corrected) for task in tasks)
+    """Return the depths that reach the target on every task."""
+    passes = [passing(task, task.target, corrected=corrected) for task in tasks]
     return frozenset.intersection(*passes)
 
 
 def _on_tasks(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
 ) -> Iterator[AnswerWarning]:
-    if len({task.train_size for task in tasks}) > 1:
+    train_sizes = {task.train_size for task in tasks}
+    if len(train_sizes) > 1:
         text = "the tasks were trained on different numbers of examples"
         yield AnswerWarning(WarningCode.TRAIN_SIZES_DIFFER, text)
-    if leaking := [task.task for task in tasks if leaked_rows(task) is not None]:
+    leaking = [task.task for task in tasks if leaked_rows(task) is not None]
+    if leaking:
         text = f"many evaluation rows are also in training on {listed(leaking)}"
         yield AnswerWarning(WarningCode.LEAKED_ROWS, text)
     if excluded:
         yield AnswerWarning(WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}")
-    anywhere = {point.candidate for task in tasks for point in task.measured}
-    if partly := sorted(anywhere - {point.candidate for point in common}):
-        names = candidates_text(partly, tasks[0].layers)
+    measured_somewhere: set[Candidate] = set()
+    for task in tasks:
+        measured_somewhere.update(point.candidate for point in task.measured)
+    left_out = measured_somewhere - {point.candidate for point in common}
+    if left_out:
+        names = candidates_text(sorted(left_out), tasks[0].layers)
         text = f"not measured for every task and so left out: {names}"
         yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
 
 
 def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[AnswerWarning]:
     corrected = joint.corrected_operating_point
-    if unknown := [task.task for task in tasks if task.chance is None]:
-        text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
+    chance_unknown = [task.task for task in tasks if task.chance is None]
+    if chance_unknown:
+        text = f"no corrected joint answer: chance is not known for {listed(chance_unknown)}"
         yield AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text)
     if corrected is not None and corrected.candidate != raw.candidate:
-        yield AnswerWarning(
-            WarningCode.CORRECTED_DISAGREES,
-            "raw and corrected answers disagree: fine-tuning "
-            f"{last_text(raw.candidate, joint.layers)} keeps {percent(raw.retention)} or more of "
-            f"the raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
-            "full model gains over a constant answer; corrected, "
-            f"{part_text(corrected.candidate, joint.layers)}",
+        raw_part = last_text(raw.candidate, joint.layers)
+        corrected_part = part_text(corrected.candidate, joint.layers)
+        text = (
+            f"raw and corrected answers disagree: fine-tuning {raw_part} keeps "
+            f"{percent(raw.retention)} or more of the raw quality, but on one task only "
+            f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
+            f"answer; corrected, {corrected_part}"
         )
+        yield AnswerWarning(WarningCode.CORRECTED_DISAGREES, text)
     if joint.hardly_learnt:
         text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
         yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
@@ -287,8 +321,9 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     if corrected is not None and corrected.candidate == raw.candidate:
         yield "Corrected for chance the answer is the same."
     elif corrected is not None:
-        needed = part_text(corrected.candidate, joint.layers)
-        needed = all_layers if corrected.candidate.is_reference else needed
+        needed = all_layers
+        if not corrected.candidate.is_reference:
+            needed = part_text(corrected.candidate, joint.layers)
         yield f"Corrected for chance {needed} are needed."
 
 
@@ -296,9 +331,9 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
     certified = joint.certified
     corrected = joint.corrected_certified
     if certified is None:
-        why = [task.task for task in tasks if task.certified is None]
-        alone = f": {listed(why)} alone have nothing certified" if why else ""
-        yield f"Nothing is certified for all tasks together{alone}."
+        uncertified = [task.task for task in tasks if task.certified is None]
+        why = f": {listed(uncertified)} alone have nothing certified" if uncertified else ""
+        yield f"Nothing is certified for all tasks together{why}."
     elif certified.candidate.is_reference:
         yield "No depth with frozen layers is certain for all tasks together."
     else:

@@ -40,6 +40,11 @@ class MeasuredRun:
 Runs = Mapping[Candidate, Sequence[MeasuredRun]]
 
 
+def run_count(runs: Sequence[MeasuredRun]) -> int:
+    """Return how many runs these are, those inside a row that is a mean included."""
+    return sum(run.row.runs for run in runs)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateRates:
     """What is known of a depth's learning rates."""
@@ -61,25 +66,34 @@ def candidate_rates(
     chance: float | None,
     policy: Policy,
 ) -> CandidateRates:
-    """Return what the rows of one depth tell of its rates.
+    """Return what is known of a depth's rates from its rows.
 
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
     """
-    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
+    exploring = explored(rows)
     tried = _tried(exploring)
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
-    within = [row for row in exploring if _is_given(row)]
-    quality = max((quality for _, quality in _completed(within)), default=None)
-    at_chosen = [row for row in rows if row.learning_rate == chosen]
-    if chosen is not None and all(map(_is_given, at_chosen)):
+    at_border = None
+    if chosen in tried:
+        at_border = border(tried, chance, policy.noise)
+    within_given = [row for row in exploring if _is_given(row)]
+    quality = max((quality for _, quality in _completed(within_given)), default=None)
+    chosen_rows = [row for row in rows if row.learning_rate == chosen]
+    if chosen is not None and all(_is_given(row) for row in chosen_rows):
         quality = measured.get(chosen)
+    means = sorted(_means(rows).items())
     return CandidateRates(
-        means=tuple(sorted(_means(rows).items())),
-        at_border=border(tried, chance, policy.noise) if chosen in tried else None,
+        means=tuple(means),
+        at_border=at_border,
         quality_within_given=quality,
-        tries_within_given=sum(row.runs for row in within),
+        tries_within_given=sum(row.runs for row in within_given),
     )
+
+
+def explored(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows of exploring trials that have ended."""
+    return [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
 
 
 def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
@@ -94,19 +108,25 @@ def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
 
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
     """Return the mean quality of the completed trials by rate, where that is named."""
-    runs: dict[float, list[tuple[float, int]]] = {}
+    qualities: dict[float, list[float]] = {}
+    runs: dict[float, list[int]] = {}
     for row, quality in _completed(rows):
         if row.learning_rate:
-            runs.setdefault(row.learning_rate, []).append((quality, row.runs))
-    return {rate: statistics.fmean(*zip(*several, strict=True)) for rate, several in runs.items()}
+            qualities.setdefault(row.learning_rate, []).append(quality)
+            runs.setdefault(row.learning_rate, []).append(row.runs)
+    means: dict[float, float] = {}
+    for rate in qualities:
+        means[rate] = statistics.fmean(qualities[rate], weights=runs[rate])
+    return means
 
 
 def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:
     """Return the rows that ran to their end, with their qualities."""
     completed: list[tuple[ResultRow, float]] = []
     for row in rows:
-        has_quality = row.quality is not None and math.isfinite(row.quality)
-        if row.status is TrialStatus.COMPLETED and has_quality and row.quality is not None:
+        if row.status is not TrialStatus.COMPLETED or row.quality is None:
+            continue
+        if math.isfinite(row.quality):
             completed.append((row, row.quality))
     return completed
 
@@ -123,42 +143,53 @@ def failure_text(
     failed: Sequence[MeasuredRun], runs: Sequence[MeasuredRun], chance: float | None
 ) -> str:
     """Write how many of a depth's runs failed, and how."""
-    count = sum(run.row.runs for run in failed)
-    seeds = sum(run.row.runs for run in runs)
-    diverged = sum(run.row.runs for run in failed if run.is_diverged)
-    ways = {
-        f"{diverged} diverged, counted as chance": diverged,
-        f"{count - diverged} no better than guessing": count - diverged,
-    }
-    how = "; ".join(text for text, number in ways.items() if number)
+    count = run_count(failed)
+    seeds = run_count(runs)
+    diverged = run_count([run for run in failed if run.is_diverged])
+    at_chance = count - diverged
+    ways: list[str] = []
+    if diverged:
+        ways.append(f"{diverged} diverged, counted as chance")
+    if at_chance:
+        ways.append(f"{at_chance} no better than guessing")
+    how = "; ".join(ways)
     return f"{count} of {seeds} seeds failed ({how}, {points(chance)}); they count in the mean"
 
 
 def without_copies(
     rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
 ) -> list[ResultRow]:
-    """Drop rows that repeat another exactly; one seed with two outcomes is a contradiction."""
-    kept: dict[tuple[object, ...], ResultRow] = {}
+    """Drop rows that repeat another exactly, with a warning.
+
+    Raises ResultsError where two rows of one seed have different outcomes.
+    """
+    distinct: dict[tuple[object, ...], ResultRow] = {}
     for row in rows:
         # Without a seed, rows with different values are different runs, equal ones are copies.
-        what = row.seed if row.seed is not None else (row.quality, row.runs, row.std)
-        other = kept.setdefault((row.learning_rate, what), row)
-        if (other.quality, other.status, other.runs) != (row.quality, row.status, row.runs):
+        run: object = row.seed
+        if row.seed is None:
+            run = (row.quality, row.runs, row.std)
+        first = distinct.setdefault((row.learning_rate, run), row)
+        outcome = (row.quality, row.status, row.runs)
+        if (first.quality, first.status, first.runs) != outcome:
             raise ResultsError(
                 f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
-                f"seed {row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep "
+                f"seed {row.seed}: two rows disagree ({_outcome(first)} and {_outcome(row)}); keep "
                 "the right one"
             )
-    if dropped := len(rows) - len(kept):
+    dropped = len(rows) - len(distinct)
+    if dropped:
         rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
         text = f"{name}: {dropped} {rows_repeat} exactly and counted once"
         warnings.append(AnswerWarning(WarningCode.REPEATED_ROWS, text))
-    return list(kept.values())
+    return list(distinct.values())
 
 
 def _outcome(row: ResultRow) -> str:
-    number = "no quality" if row.quality is None else f"{row.quality:g}"
-    return number if row.status is TrialStatus.COMPLETED else f"{row.status.value}, {number}"
+    quality = "no quality" if row.quality is None else f"{row.quality:g}"
+    if row.status is TrialStatus.COMPLETED:
+        return quality
+    return f"{row.status.value}, {quality}"
 
 
 def usable_runs(
@@ -167,17 +198,18 @@ def usable_runs(
     """Return the rows that count; a warning says how many do not, and why."""
     usable = [MeasuredRun(row, quality) for row, quality in _completed(measuring)]
     if chance is not None:
-        diverged = [row for row in measuring if row.status is TrialStatus.DIVERGED]
-        usable += [MeasuredRun(row, chance) for row in diverged]
+        for row in measuring:
+            if row.status is TrialStatus.DIVERGED:
+                usable.append(MeasuredRun(row, chance))
     counted = {id(run.row) for run in usable}
-    why: dict[str, int] = {}
+    runs_by_reason: dict[str, int] = {}
     for row in measuring:
         if id(row) not in counted:
-            text = _why_not_counted(row)
-            why[text] = why.get(text, 0) + row.runs
-    if why:
-        total = sum(why.values())
-        reasons = "; ".join(f"{count} {text}" for text, count in why.items())
+            reason = _why_not_counted(row)
+            runs_by_reason[reason] = runs_by_reason.get(reason, 0) + row.runs
+    if runs_by_reason:
+        total = sum(runs_by_reason.values())
+        reasons = "; ".join(f"{runs} {reason}" for reason, runs in runs_by_reason.items())
         trials = "trial is" if total == 1 else "trials are"
         text = f"{name}: {total} measuring {trials} not counted ({reasons})"
         warnings.append(AnswerWarning(WarningCode.NOT_COUNTED, text))

@@ -5,7 +5,15 @@ Everybody who acts on an answer asks here: its first line, and what `export` tra
 
 from collections.abc import Iterator
 
-from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt, Recommendation, reaches
+from elsa_tune.analysis.answer import (
+    Action,
+    Answer,
+    Basis,
+    Certified,
+    Doubt,
+    Recommendation,
+    reaches,
+)
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.adaptation import Candidate
@@ -37,22 +45,29 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     raw = answer.operating_point
     if raw is None:
         return None
-    sure = answer.corrected_certified
-    if sure is not None and not sure.candidate.is_reference:
-        return _measured(answer, sure.candidate), Basis.CORRECTED_CERTIFIED
+    corrected = _certified_below_full(answer.corrected_certified)
+    if corrected is not None:
+        return _measured(answer, corrected), Basis.CORRECTED_CERTIFIED
     measured = answer.corrected_operating_point or raw
     if measured.candidate.is_reference:
         return measured, Basis.FULL_MODEL
-    sure = answer.certified
+    certified = _certified_below_full(answer.certified)
     # Where guessing reaches the target, that a depth does so says nothing.
-    if sure is None or sure.candidate.is_reference or _constant_reaches_target(answer):
+    if certified is None or _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
         return measured, Basis.MEASURED
-    larger = min(measured.candidate, sure.candidate)
-    return _measured(answer, larger), Basis.RAW_CERTIFIED
+    with_more_layers = min(measured.candidate, certified)
+    return _measured(answer, with_more_layers), Basis.RAW_CERTIFIED
+
+
+def _certified_below_full(certified: Certified | None) -> Candidate | None:
+    """Return the depth that is certified; None also where that is the full model."""
+    if certified is None or certified.candidate.is_reference:
+        return None
+    return certified.candidate
 
 
 def _measured(answer: Answer, candidate: Candidate) -> CurvePoint:
-    """Return the point of that depth; in a joint answer none has a quality."""
+    """Return the point of a depth that the answer has; in a joint answer none has a quality."""
     return next(point for point in answer.points if point.candidate == candidate)
 
 
@@ -69,30 +84,34 @@ def _linear_model_is_enough(answer: Answer) -> bool:
 def leaked_rows(answer: Answer) -> RowFinding | None:
     """Return evaluation rows that are also in training with their label, where they are many."""
     for finding in answer.findings:
-        if finding.code is FindingCode.LEAKED_ROWS:
-            easy = finding.count if finding.same_label is None else finding.same_label
-            return finding if easy >= MANY_LEAKED * finding.of else None
+        if finding.code is not FindingCode.LEAKED_ROWS:
+            continue
+        leaked = finding.same_label
+        if leaked is None:
+            leaked = finding.count
+        return finding if leaked >= MANY_LEAKED * finding.of else None
     return None
 
 
-def _constant_reaches_target(answer: Answer) -> bool:
-    """Whether guessing reaches the target; of a joint answer, on some task."""
-    return any(warning.code is WarningCode.CONSTANT_REACHES_TARGET for warning in answer.warnings)
+def _has_warning(answer: Answer, code: WarningCode) -> bool:
+    """Whether an answer warns of this; a joint one, of some task."""
+    return any(warning.code is code for warning in answer.warnings)
 
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
-    full = answer.full
-    probe = answer.probe
-    if any(warning.code is WarningCode.INCOMPLETE for warning in answer.warnings):
+    if _has_warning(answer, WarningCode.INCOMPLETE):
         yield Doubt.INCOMPLETE
     if leaked_rows(answer) is not None:
         yield Doubt.LEAKED_ROWS
-    if _constant_reaches_target(answer):
+    if _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
         yield Doubt.CONSTANT_REACHES_TARGET
+    full = answer.full
+    probe = answer.probe
     if full is None or full.quality is None:
         return
     learnt = full.quality - (answer.chance or 0.0)
-    if action is Action.FINE_TUNE and max(_width(full), _width(point)) >= learnt:
+    widest = max(_width(full), _width(point))
+    if action is Action.FINE_TUNE and widest >= learnt:
         yield Doubt.INTERVAL_TOO_WIDE
     if action is Action.LINEAR_MODEL and probe is not None and probe.quality > full.quality:
         yield Doubt.FULL_MODEL_BELOW_PROBE

@@ -51,17 +51,7 @@ def print_curves(
 
 
 def _answer(console: Console, answer: Answer, *, details: bool) -> None:
-    first = answer.first_lines
-    console.print(first.headline, style="bold" if answer.is_answered else "bold red")
-    if console.is_terminal:
-        grid = Table.grid(padding=(0, 2), pad_edge=True)
-        grid.add_column(no_wrap=True, style="bold")
-        for line in first.lines:
-            grid.add_row(*line)
-        console.print(grid)
-    else:
-        for line_text in str(first).splitlines()[1:]:
-            console.print(line_text)
+    _first_lines(console, answer)
     if details:
         _statement(console, answer)
     if answer.points:
@@ -72,10 +62,33 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
     shown = answer.warnings if details else _gravest(answer.warnings)
     for warning in shown:
         console.print(f"! {warning.text}")
-    if details or not answer.points:
+    if answer.points and not details:
+        _say_more(console, answer, hidden_warnings=len(answer.warnings) - len(shown))
+
+
+def _first_lines(console: Console, answer: Answer) -> None:
+    """Print what to do, and below it the labelled lines; a terminal wraps each beside its label."""
+    first = answer.first_lines
+    console.print(first.headline, style="bold" if answer.is_answered else "bold red")
+    if not console.is_terminal:
+        below_headline = str(first).splitlines()[1:]
+        for line in below_headline:
+            console.print(line)
         return
-    left = len(answer.warnings) - len(shown)
-    more = f" and {left} more {'note' if left == 1 else 'notes'}" if left else ""
+    grid = Table.grid(padding=(0, 2), pad_edge=True)
+    grid.add_column(no_wrap=True, style="bold")
+    for label, text in first.lines:
+        grid.add_row(label, text)
+    console.print(grid)
+
+
+def _say_more(console: Console, answer: Answer, *, hidden_warnings: int) -> None:
+    """Print the command that shows what this table leaves out."""
+    more = ""
+    if hidden_warnings == 1:
+        more = " and 1 more note"
+    elif hidden_warnings > 1:
+        more = f" and {hidden_warnings} more notes"
     name = recorded_search(answer)
     command = "--details" if name is None else f"elsa-tune answer {name} --details"
     console.print(f"{command} prints the answer in full{more}.", style="dim")
@@ -92,10 +105,12 @@ def _gravest(warnings: Sequence[AnswerWarning]) -> list[AnswerWarning]:
 
 def _statement(console: Console, answer: Answer) -> None:
     """Print the operating point raw and corrected, and how sure it is, in full."""
-    sentence = "" if answer.sentence == answer.first_lines.headline else answer.sentence
-    for text in filter(None, (sentence, answer.certainty)):
+    if answer.sentence and answer.sentence != answer.first_lines.headline:
         console.print()
-        console.print(text)
+        console.print(answer.sentence)
+    if answer.certainty:
+        console.print()
+        console.print(answer.certainty)
 
 
 def _curve(console: Console, curve: FreezeCurve) -> None:
@@ -115,12 +130,12 @@ def stdout_console() -> Console:
     if isinstance(stream, io.TextIOWrapper):
         # A terminal that cannot show a sign shows a question mark rather than a traceback.
         stream.reconfigure(errors="replace")
-    how: dict[str, Any] = {"highlight": False, "markup": False}
-    console = SafeConsole(stream, BrokenPipeError, **how)
-    if not console.is_terminal:
-        # Wide enough for any line when nobody's window has to hold it.
-        console = SafeConsole(stream, BrokenPipeError, **how, width=200, soft_wrap=True)
-    return console
+    plain: dict[str, Any] = {"highlight": False, "markup": False}
+    console = SafeConsole(stream, BrokenPipeError, **plain)
+    if console.is_terminal:
+        return console
+    # Wide enough for any line when nobody's window has to hold it.
+    return SafeConsole(stream, BrokenPipeError, **plain, width=200, soft_wrap=True)
 
 
 def _heading(console: Console, curve: FreezeCurve) -> None:
@@ -156,9 +171,9 @@ def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
     if not details:
         return marks
     certified = None if candidate.is_reference else curve.certified
-    named = (curve.operating_point, curve.corrected_operating_point, certified)
-    for mark, point in zip(DETAILED_MARKS, named, strict=True):
-        if point is not None and point.candidate == candidate:
+    decisions = (curve.operating_point, curve.corrected_operating_point, certified)
+    for mark, decision in zip(DETAILED_MARKS, decisions, strict=True):
+        if decision is not None and decision.candidate == candidate:
             marks += mark
     return marks
 
@@ -170,30 +185,37 @@ def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
     shown = {column.header for column in table.columns}
+    legend = "  ".join(_legend(curve, marks, shown))
     console.print(table)
-    console.print("  ".join(_legend(curve, marks, shown)), style="dim")
-    spared = [name for name in SPARED if name not in shown and _has_cells(columns, name)]
-    if spared:
-        console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
+    console.print(legend, style="dim")
+    left_out: list[str] = []
+    for name in SPARED:
+        if name not in shown and _has_cells(columns, name):
+            left_out.append(name)
+    if left_out:
+        text = f"Too narrow for {listed(left_out)}: `--format json` has it all."
+        console.print(text, style="dim")
 
 
 def _columns(curve: FreezeCurve, *, details: bool) -> dict[str, list[str]]:
     """Return the cells of each column by its heading."""
     is_joint = curve.task == ALL_TASKS
+    hidden: list[str] = []
+    if not details:
+        hidden += DETAILED
+        if is_joint:
+            hidden.append("failed")
     columns: dict[str, list[str]] = {}
     for point in curve.points:
         cells = point_cells(point)
         if isinstance(curve, Answer):
             cells = answer_cells(curve, point)
         for name, cell in cells.items():
-            columns.setdefault(name, []).append(cell)
-    if not details:
-        hidden = (*DETAILED, "failed") if is_joint else DETAILED
-        for name in hidden:
-            del columns[name]
-    if not is_joint:
-        return columns
-    return {"least kept" if name == "kept" else name: cells for name, cells in columns.items()}
+            if name in hidden:
+                continue
+            heading = "least kept" if is_joint and name == "kept" else name
+            columns.setdefault(heading, []).append(cell)
+    return columns
 
 
 def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
@@ -203,9 +225,9 @@ def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
 
 def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:
     """Return what the marks and columns that are shown mean."""
-    used = "".join(marks)
+    used_marks = "".join(marks)
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
-    legend = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in used]
+    legend = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in used_marks]
     if "rate" in columns:
         borders = {point.tried.at_border for point in curve.points}
         for border, meaning in BORDER_WORDS.items():

@@ -22,7 +22,7 @@ class Command(TyperCommand):
         for parameter in parameters:
             panel = panels.setdefault(_panel(parameter), [])
             record = parameter.get_help_record(ctx)
-            if record is not None:  # of a hidden one
+            if record is not None:  # a hidden option has none
                 panel.append(record)
         _write(panels, formatter)
 
@@ -31,26 +31,30 @@ class Group(TyperGroup):
     """A program whose commands stand below their `rich_help_panel`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[str]] = {}
+        names_by_panel: dict[str, list[str]] = {}
         for name in self.list_commands(ctx):
             panel = getattr(self.commands[name], "rich_help_panel", None) or "Commands"
-            panels.setdefault(panel, []).append(name)
-        records: dict[str, list[tuple[str, str]]] = {}
-        for panel, names in panels.items():
-            width = formatter.width - 6 - max(map(len, names))
-            records[panel] = []
+            names_by_panel.setdefault(panel, []).append(name)
+        records_by_panel: dict[str, list[tuple[str, str]]] = {}
+        for panel, names in names_by_panel.items():
+            longest = max(len(name) for name in names)
+            width = formatter.width - 6 - longest
+            records: list[tuple[str, str]] = []
             for name in names:
                 short_help = self.commands[name].get_short_help_str(width)
-                records[panel].append((name, short_help))
-        _write(records, formatter)
+                records.append((name, short_help))
+            records_by_panel[panel] = records
+        _write(records_by_panel, formatter)
 
 
 def _panel(parameter: Any) -> str:
     """Return the heading that a parameter stands below."""
     if parameter.name == "help":
         return "Help"
-    usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
-    return getattr(parameter, "rich_help_panel", None) or usual
+    panel: str | None = getattr(parameter, "rich_help_panel", None)
+    if panel:
+        return panel
+    return "Arguments" if parameter.param_type_name == "argument" else "Options"
 
 
 def _write(panels: Mapping[str, Sequence[Any]], formatter: Any) -> None:

@@ -223,12 +223,16 @@ def _parameters(of: Any) -> list[inspect.Parameter]:
 def _fields(group: Any) -> list[inspect.Parameter]:
     """Return the fields of a dataclass as options.
 
-    Those of a search's get what SEARCH_OPTIONS says of them, in its order.
+    Those of a search's get what SEARCH_OPTIONS says of them, in its order. Raises KeyError for one
+    of which it says nothing: it would be an option that no command has.
     """
     fields = _parameters(group)
     if not (isinstance(group, type) and issubclass(group, Places)):
         return fields
     by_name = {field.name: field for field in fields}
+    unknown = by_name.keys() - SEARCH_OPTIONS.keys()
+    if unknown:
+        raise KeyError(f"no entry in SEARCH_OPTIONS: {', '.join(sorted(unknown))}")
     options = []
     for name, option in SEARCH_OPTIONS.items():
         if name in by_name:

@@ -19,13 +19,15 @@ def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> Non
 
     Rows become a table of these columns, by default of all; fields stand line by line.
     """
-    # Made visible here: click would drop some of what is not seen, without a word.
+    # `visible` here: click would drop some of what is not seen, without a word.
     if format == "json":
         typer.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
     elif isinstance(values, Mapping):
-        typer.echo(visible("\n".join(_lines(values))))
+        text = "\n".join(_lines(values))
+        typer.echo(visible(text))
     elif values:
-        typer.echo(visible(_table(values, columns or list(values[0]))))
+        table = _table(values, columns or list(values[0]))
+        typer.echo(visible(table))
 
 
 def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -48,12 +50,16 @@ def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return rows as a table; the first row says which columns hold numbers."""
     header = [name.replace("_", " ") for name in columns]
     lines = [header]
     for row in rows:
         lines.append([_cell(name, row.get(name)) for name in columns])
-    numbers = [place for place, name in enumerate(columns) if _is_number(rows[0][name])]
-    return aligned(lines, right=numbers)
+    number_columns: list[int] = []
+    for column, name in enumerate(columns):
+        if _is_number(rows[0][name]):
+            number_columns.append(column)
+    return aligned(lines, right=number_columns)
 
 
 def _is_number(value: Any) -> bool:
@@ -65,8 +71,9 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        is_share = name == "chance" or name.endswith("share")
-        return points(value) if is_share else f"{value:g}"
+        if name == "chance" or name.endswith("share"):
+            return points(value)
+        return f"{value:g}"
     if isinstance(value, list):
         return ", ".join(_cell(name, item) for item in value) or "-"
     if isinstance(value, int):

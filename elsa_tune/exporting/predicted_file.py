@@ -75,9 +75,10 @@ def _formats(request: PredictRequest) -> str:
     if request.rows != STDIN:
         check_readable(Path(request.rows))
     out = request.out
-    read = input_format(request.rows, request.input_format)
-    by_name = None if out is None else format_of(out)
-    format = request.format or by_name or read
+    format = input_format(request.rows, request.input_format)
+    if out is not None:
+        format = format_of(out) or format
+    format = request.format or format
     if out is not None:
         _check_out(out, request)
     elif format == "parquet":
@@ -103,8 +104,11 @@ def _check_out(out: Path, request: PredictRequest) -> None:
 def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> None:
     if out is None:
         stdout = unfiltered(sys.stdout)
-        # A terminal is told nothing by the data; a pipe gets them as a file would.
-        write(sys.stdout if stdout.isatty() else PipeSafe(stdout, BrokenPipeError))
+        # The data cannot command a terminal; a pipe gets them as a file would.
+        if stdout.isatty():
+            write(sys.stdout)
+        else:
+            write(PipeSafe(stdout, BrokenPipeError))
         return
 
     def to_file(file: BinaryIO) -> None:
@@ -133,12 +137,13 @@ class _Scoring:
         for chunk in self._source:
             if getattr(target, "is_gone", False):
                 return
-            yield chunk.with_columns(self._predictor.predict(chunk, self._source.where))
+            predictions = self._predictor.predict(chunk, self._source.where)
+            yield chunk.with_columns(predictions)
             self.rows += len(chunk.rows)
             where = f"predict: {self.rows:,} rows, {self.rate:,.0f} a second"
             self.progress.at(where, self._source.share)
 
     @property
     def rate(self) -> float:
-        """Return rows a second."""
+        """The rows that go through in a second."""
         return self.rows / max(self.progress.seconds, 1e-9)

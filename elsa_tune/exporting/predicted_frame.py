@@ -22,32 +22,39 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     rows: a DataFrame, a file's path, or a `Split` of texts alone. Raises DataError.
     """
     frame, where = _frame(predictor.columns, rows)
-    added = predictor.added([str(name) for name in frame.columns], str(where))
-    # Missing cells are None, whatever their column holds for them.
-    texts = {
-        name: frame[name].astype(object).where(frame[name].notna(), None).tolist()
-        for name in predictor.columns
-    }
+    names = [str(name) for name in frame.columns]
+    added = predictor.added(names, str(where))
+    texts = {name: _cells(frame[name]) for name in predictor.columns}
     predicted: dict[str, list[Any]] = {name: [] for name in added}
     progress = Progress(say)
     for start in range(0, len(frame), ROWS):
-        part = _chunk({name: cells[start : start + ROWS] for name, cells in texts.items()}, start)
-        for name, cells in predictor.predict(part, where).items():
+        chunk = _chunk(texts, start)
+        for name, cells in predictor.predict(chunk, where).items():
             predicted[name] += cells
-        done = start + len(part.rows)
+        done = start + len(chunk.rows)
         progress.at(f"predict: {done:,} rows", done / len(frame))
     if predictor.empty:
         say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
-    values = {
-        name: pd.Series(cells, index=frame.index, dtype=_DTYPES[added[name]])
-        for name, cells in predicted.items()
-    }
-    return frame.assign(**values)
+    columns = {}
+    for name, cells in predicted.items():
+        columns[name] = pd.Series(cells, index=frame.index, dtype=_DTYPES[added[name]])
+    return frame.assign(**columns)
 
 
-def _chunk(columns: dict[str, list[Any]], start: int) -> Chunk:
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return Chunk(tuple(columns), rows, list(range(start + 1, start + 1 + len(rows))))
+def _cells(column: "pd.Series[Any]") -> list[Any]:
+    """Return a column's cells; missing ones are None, whatever the column holds for them."""
+    is_there = column.notna()
+    cells: list[Any] = column.astype(object).where(is_there, None).tolist()
+    return cells
+
+
+def _chunk(texts: dict[str, list[Any]], start: int) -> Chunk:
+    """Return the next rows from this one on. texts: of all rows, by column."""
+    columns = [cells[start : start + ROWS] for cells in texts.values()]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    first_line = start + 1
+    lines = list(range(first_line, first_line + len(rows)))
+    return Chunk(names=tuple(texts), rows=rows, lines=lines)
 
 
 def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
@@ -55,20 +62,28 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
     if isinstance(rows, pd.DataFrame):
         return rows, Path("the DataFrame")
     if isinstance(rows, str | Path):
-        return _read(Path(rows)), Path(rows)
-    if len(rows) and len(rows.texts) != len(columns):
-        given = "a text" if len(rows.texts) == 1 else "a pair of texts"
+        path = Path(rows)
+        return _read(path), path
+    texts = rows.texts
+    if len(rows) and len(texts) != len(columns):
+        given = "a text" if len(texts) == 1 else "a pair of texts"
         raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
-    texts = dict(zip(columns, rows.texts, strict=False))
-    return pd.DataFrame(texts, columns=list(columns), dtype=object), Path("the texts")
+    by_column = dict(zip(columns, texts, strict=False))
+    frame = pd.DataFrame(by_column, columns=list(columns), dtype=object)
+    return frame, Path("the texts")
 
 
 def _read(path: Path) -> pd.DataFrame:
     """Read all rows of a file, each cell as it stands."""
     file = RowFile(path, input_format(str(path)))
-    records = [
-        {name: cell for name, cell in zip(chunk.names, row, strict=True) if cell is not ABSENT}
-        for chunk in file
-        for row in chunk.rows
-    ]
-    return pd.DataFrame(records, columns=None if records else list(file.names), dtype=object)
+    records = []
+    for chunk in file:
+        for row in chunk.rows:
+            record = {}
+            for name, cell in zip(chunk.names, row, strict=True):
+                if cell is not ABSENT:
+                    record[name] = cell
+            records.append(record)
+    if not records:
+        return pd.DataFrame([], columns=list(file.names), dtype=object)
+    return pd.DataFrame(records, dtype=object)

@@ -13,11 +13,12 @@ class Progress:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._began = self._said = time.monotonic()
+        self._began = time.monotonic()
+        self._said = self._began
 
     @property
     def seconds(self) -> float:
-        """How long ago the work began."""
+        """The seconds since the work began."""
         return time.monotonic() - self._began
 
     def at(self, where: str, share: float | None) -> None:
@@ -29,8 +30,14 @@ class Progress:
         if now - self._said < EVERY:
             return
         self._said = now
-        self._say(where if share is None else f"{where}, {share:.0%}{self._left(share)}")
+        if share is not None:
+            where += f", {share:.0%}{self._left(share)}"
+        self._say(where)
 
     def _left(self, share: float) -> str:
-        seconds = self.seconds * (1 - share) / share if share > 0 else 0.0
-        return f", about {duration(seconds)} left" if seconds >= 1 else ""
+        if share <= 0:
+            return ""
+        seconds = self.seconds * (1 - share) / share
+        if seconds < 1:
+            return ""
+        return f", about {duration(seconds)} left"

@@ -42,16 +42,23 @@ def look(
 
     marker, line: "" for none. size: of the marker, width: of the line, in points.
     """
+    face = colour
+    edge = GROUND
+    edge_width = 0.6
+    if hollow:
+        # What a large hollow mark surrounds is seen through it.
+        face = "none" if size > 10 else GROUND
+        edge = colour
+        edge_width = max(width, 1.0)
     return {
         "color": colour,
         "linewidth": width,
         "linestyle": line,
         "marker": marker,
         "markersize": size,
-        # What a large hollow mark surrounds is seen through it.
-        "markerfacecolor": colour if not hollow else "none" if size > 10 else GROUND,
-        "markeredgecolor": colour if hollow else GROUND,
-        "markeredgewidth": max(width, 1.0) if hollow else 0.6,
+        "markerfacecolor": face,
+        "markeredgecolor": edge,
+        "markeredgewidth": edge_width,
         "clip_on": False,
     }
 
@@ -116,7 +123,8 @@ class Chart:
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
     """Return every figure of a report for which there is something to draw."""
-    return [chart for chart in (freeze_curve(named), learning_rates(named)) if chart.panels]
+    charts = [freeze_curve(named), learning_rates(named)]
+    return [chart for chart in charts if chart.panels]
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
@@ -151,16 +159,15 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
     names = [name for _, name in sorted(lines, reverse=True)]
     panels = []
     for name, answer in named.items():
-        rates = sorted({math.log10(rate) for p in answer.points for rate, _ in p.tried.means})
-        if len(rates) > 1:
-            places = _spaced(rates, MOST_RATE_TICKS)
+        ticks = _rate_ticks(answer)
+        if ticks is not None:
             panels.append(
                 Panel(
                     title=name,
                     x_title="learning rate",
                     y_title=_quality_title(answer),
                     series=tuple(_rate_series(answer, names)),
-                    ticks=tuple((x, rate_text(float(f"{10**x:.2g}"))) for x in places),
+                    ticks=ticks,
                 )
             )
     return Chart(
@@ -171,6 +178,20 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
         "better.",
         panels=tuple(panels),
     )
+
+
+def _rate_ticks(answer: Answer) -> Ticks | None:
+    """Return a tick at each rate that has room for one; None where fewer than two were tried."""
+    logarithms: set[float] = set()
+    for point in answer.points:
+        logarithms.update(math.log10(rate) for rate, _ in point.tried.means)
+    if len(logarithms) < 2:
+        return None
+    ticks: list[tuple[float, str]] = []
+    for logarithm in _spaced(sorted(logarithms), MOST_RATE_TICKS):
+        rate = float(f"{10**logarithm:.2g}")
+        ticks.append((logarithm, rate_text(rate)))
+    return tuple(ticks)
 
 
 def _quality_title(answer: Answer) -> str:
@@ -213,8 +234,9 @@ def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = (
     if not rising:
         return tuple(sorted(names))
     # Counted from the deep end, where the answer lies.
-    spaced = _spaced([-number for number in reversed(rising)], MOST_TICKS)
-    ticks = [(-number, f"{-number:g}") for number in spaced]
+    falling = [-number for number in reversed(rising)]
+    spaced = [-number for number in _spaced(falling, MOST_TICKS)]
+    ticks = [(number, f"{number:g}") for number in spaced]
     if rising[-1] - rising[0] <= MOST_TICKS / 2:
         ticks += names
     return tuple(sorted(ticks))
@@ -234,31 +256,31 @@ def _answer_ticks(answer: Answer) -> Ticks:
 def _spaced(places: Sequence[float], most: int) -> list[float]:
     """Return rising places on an axis that have room; the last is among them."""
     least = (places[-1] - places[0]) / most
-    kept = [places[-1]]
+    falling = [places[-1]]
     for place in reversed(places[:-1]):
-        if kept[-1] - place >= least:
-            kept.append(place)
-    kept.reverse()
-    return kept
+        if falling[-1] - place >= least:
+            falling.append(place)
+    return falling[::-1]
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
     """Yield what is compared with, the single runs, their means, and what was decided."""
     place = places(answer.with_quality)
     points = sorted(answer.with_quality, key=lambda point: place[point.candidate])
-    yield from _levels(answer, place[points[0].candidate], place[points[-1].candidate])
+    points_x = [place[point.candidate] for point in points]
+    yield from _levels(answer, points_x[0], points_x[-1])
     runs_x = []
     runs_y = []
-    for point in points:
+    for x, point in zip(points_x, points, strict=True):
         for quality in point.qualities:
-            runs_x.append(place[point.candidate])
+            runs_x.append(x)
             runs_y.append(100 * quality)
     if runs_x:
         yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
     yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(place[point.candidate] for point in points),
+        x=tuple(points_x),
         y=tuple(_height(point) for point in points),
         low=tuple(_bar_end(point, point.ci_low) for point in points),
         high=tuple(_bar_end(point, point.ci_high) for point in points),
@@ -276,12 +298,12 @@ def _decided_series(
     ]
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    chosen = answer.recommendation.point
-    drawn = {point.candidate: point for point in points if chosen is None or point != chosen}
+    marked = {point.candidate: point for point in points if point != answer.recommendation.point}
     for name, mark, decision in decided:
-        if decision is not None and decision.candidate in drawn:
-            point = drawn[decision.candidate]
-            yield Series(name=name, look=mark, x=(place[point.candidate],), y=(_height(point),))
+        if decision is not None and decision.candidate in marked:
+            x = place[decision.candidate]
+            y = _height(marked[decision.candidate])
+            yield Series(name=name, look=mark, x=(x,), y=(y,))
 
 
 def _height(point: CurvePoint) -> float:
@@ -299,17 +321,21 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     """Yield what a depth is compared with, as lines from the first depth to the last."""
     margin = max(0.3, 0.03 * (last - first))
     ends = (first - margin, last + margin)
-
-    def level(name: str, how: Look, quality: float) -> Series:
-        return Series(name=name, look=how, x=ends, y=(100 * quality, 100 * quality))
-
-    if answer.full is not None and answer.full.quality is not None:
+    full = answer.full
+    if full is not None and full.quality is not None:
         name = f"target: {target_text(answer.target)} of the full model's"
-        yield level(name, TARGET, answer.target * answer.full.quality)
+        target_quality = answer.target * full.quality
+        yield _level(name, TARGET, ends, target_quality)
     if answer.probe is not None:
-        yield level("linear probe, nothing fine-tuned", PROBE, answer.probe.quality)
+        yield _level("linear probe, nothing fine-tuned", PROBE, ends, answer.probe.quality)
     if answer.chance is not None:
-        yield level("constant answer", CHANCE, answer.chance)
+        yield _level("constant answer", CHANCE, ends, answer.chance)
+
+
+def _level(name: str, line: Look, ends: tuple[float, float], quality: float) -> Series:
+    """Return a line across the axes at one quality."""
+    y = 100 * quality
+    return Series(name=name, look=line, x=ends, y=(y, y))
 
 
 def _arrow(answer: Answer) -> Arrow | None:
@@ -321,8 +347,8 @@ def _arrow(answer: Answer) -> Arrow | None:
         # Toward the line's right end, below which no curve lies that rises, and between its depths.
         first = min(place.values())
         last = max(place.values())
-        at = first + 0.8 * (last - first)
-        return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
+        x = first + 0.8 * (last - first)
+        return Arrow(text="answer: fine-tune nothing", x=x, y=100 * probe.quality)
     point = advice.point
     if point is None or point.quality is None:
         return None
@@ -337,7 +363,20 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     number = number_of(point.candidate, answer.layers)
     if number is None:
         return answer.layers - point.candidate.rank, point.candidate.name(answer.layers)
-    return number, f"last {number}" if number else "head alone"
+    if number == 0:
+        return 0, "head alone"
+    return number, f"last {number}"
+
+
+def _line_look(number: int) -> Look:
+    """Return how the line of this number is drawn: 24 differ by more than their colour."""
+    round_of_markers = number // len(MARKERS)
+    return look(
+        SERIES[number % len(SERIES)],
+        marker=MARKERS[number % len(MARKERS)],
+        line=LINES[round_of_markers % len(LINES)],
+        width=1.6,
+    )
 
 
 def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
@@ -348,15 +387,9 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
         _, name = _depth_name(answer, point)
-        number = names.index(name)
         yield Series(
             name=name,
-            look=look(
-                SERIES[number % len(SERIES)],
-                marker=MARKERS[number % len(MARKERS)],
-                line=LINES[number // len(MARKERS) % len(LINES)],
-                width=1.6,
-            ),
+            look=_line_look(names.index(name)),
             x=tuple(math.log10(rate) for rate, _ in point.tried.means),
             y=tuple(100 * mean for _, mean in point.tried.means),
         )

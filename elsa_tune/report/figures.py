@@ -7,7 +7,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
-from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Panel
+from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Look, Panel
 from elsa_tune.visible import visible
 
 GRID = "#e3e5e9"
@@ -59,9 +59,7 @@ _NEEDLESS = re.compile(
 
 
 def draw(chart: Chart) -> dict[str, bytes]:
-    """Return the chart as `{"png": ..., "svg": ...}`, all panels under one legend.
-
-    It must have a panel.
+    """Return a chart with a panel or more as `{"png": ..., "svg": ...}`, under one legend.
 
     Signs that DejaVu Sans and the machine's CJK fonts lack are boxes in the PNG.
     """
@@ -80,26 +78,25 @@ def page_svgs(chart: Chart) -> list[str]:
             text = _saved(figure, "svg", facecolor="none").decode()
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, variable)
-        text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text))
-        svgs.append(text.replace("> <", "><").strip())
+        text = _NEEDLESS.sub("", text)
+        in_one_line = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
+        svgs.append(in_one_line.strip())
     return svgs
 
 
 @contextmanager
 def _drawing(salt: str) -> Iterator[None]:
     for_other_scripts = sorted(name for name in font_manager.get_font_names() if "CJK" in name)
-    families = ["DejaVu Sans", *for_other_scripts]
-    with (
-        style.context([STYLE, {"font.family": families, "svg.hashsalt": salt}]),
-        warnings.catch_warnings(),
-    ):
+    settings = {"font.family": ["DejaVu Sans", *for_other_scripts], "svg.hashsalt": salt}
+    with style.context([STYLE, settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
     target = io.BytesIO()
-    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    left_out = ["Software"] if kind == "png" else ["Date", "Creator"]
+    metadata = dict.fromkeys(left_out)
     figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
 
@@ -107,38 +104,55 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
 def _figure(chart: Chart) -> Figure:
     """Set panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
-    of_axes, height_of_axes = ALONE if count == 1 else BESIDE
+    axes_width, axes_height = ALONE if count == 1 else BESIDE
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
-    series = [one for panel in chart.panels for one in panel.series]
-    legend = {_name(one.name): one.look for one in series}
-    width = columns * (LEFT + of_axes + RIGHT)
-    in_a_row = int(width / (HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend))))
-    in_a_row = max(1, min(len(legend), in_a_row))
-    panels_height = rows * (TOP + height_of_axes + BOTTOM)
-    height = panels_height + LEGEND_HEIGHT * math.ceil(len(legend) / in_a_row)
+    width = columns * (LEFT + axes_width + RIGHT)
+    legend = _legend(chart)
+    names_in_a_row = _names_in_a_row(legend, width)
+    legend_rows = math.ceil(len(legend) / names_in_a_row)
+    panels_height = rows * (TOP + axes_height + BOTTOM)
+    height = panels_height + LEGEND_HEIGHT * legend_rows
     figure = Figure((width / 72, height / 72))
-    axes = figure.subplots(rows, columns, squeeze=False).flat
+    all_axes = figure.subplots(rows, columns, squeeze=False).flat
     figure.subplots_adjust(
         left=LEFT / width,
         right=1 - RIGHT / width,
         bottom=BOTTOM / height,
         top=(panels_height - TOP) / height,
-        wspace=(LEFT + RIGHT) / of_axes,
-        hspace=(BOTTOM + TOP) / height_of_axes,
+        wspace=(LEFT + RIGHT) / axes_width,
+        hspace=(BOTTOM + TOP) / axes_height,
     )
-    for panel, of in zip(chart.panels, axes, strict=False):
-        _draw(of, panel)
-    for of in axes[count:]:
-        of.remove()
+    for number, axes in enumerate(all_axes):
+        if number < count:
+            _draw(axes, chart.panels[number])
+        else:
+            axes.remove()
     figure.legend(
         handles=[Line2D([], [], label=name, **look) for name, look in legend.items()],
         loc="upper center",
-        ncols=in_a_row,
+        ncols=names_in_a_row,
         frameon=False,
         handlelength=2.6,
     )
     return figure
+
+
+def _legend(chart: Chart) -> dict[str, Look]:
+    """Return how each series of a chart is drawn, by its name."""
+    legend: dict[str, Look] = {}
+    for panel in chart.panels:
+        for series in panel.series:
+            legend[_name(series.name)] = series.look
+    return legend
+
+
+def _names_in_a_row(names: Collection[str], width: float) -> int:
+    """Return how many names of a legend stand beside one another, at least 1."""
+    longest = max(len(name) for name in names)
+    widest_entry = HANDLE_WIDTH + NAME_WIDTH * longest
+    in_a_row = min(len(names), int(width / widest_entry))
+    return max(1, in_a_row)
 
 
 def _name(text: str) -> str:
@@ -152,19 +166,26 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
     for layer, series in enumerate(panel.series, 2):
+        colour = series.look["color"]
         for x, low, high in zip(series.x, series.low, series.high, strict=False):
             if low is not None and high is not None:
-                how: dict[str, Any] = {"color": series.look["color"], "linewidth": 4}
-                axes.vlines(x, low, high, alpha=0.3, zorder=1, **how)
+                axes.vlines(x, low, high, color=colour, linewidth=4, alpha=0.3, zorder=1)
         axes.plot(series.x, series.y, zorder=layer, **series.look)
-    axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
+    axes.set_xticks([place for place, _ in panel.ticks], [text for _, text in panel.ticks])
+    ys: list[float] = []
+    levels: list[float] = []  # of lines across the axes, which have no marker
+    for series in panel.series:
+        ys += series.y
+        if not series.look["marker"]:
+            levels.append(series.y[0])
     # A wide interval may be most of what there is: it must not squeeze what was measured.
-    ys = [y for series in panel.series for y in series.y]
-    room = WIDEST_BAR * (max(ys) - min(ys) or 1.0)
+    lowest = min(ys)
+    highest = max(ys)
+    room = WIDEST_BAR * (highest - lowest or 1.0)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, min(ys) - room), min(top, max(ys) + room))
+    axes.set_ylim(max(bottom, lowest - room), min(top, highest + room))
     if panel.arrow is not None:
-        _point_to(axes, panel.arrow, [one.y[0] for one in panel.series if not one.look["marker"]])
+        _point_to(axes, panel.arrow, levels)
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
@@ -172,20 +193,23 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
 
     A curve that rises leaves room below. levels: of lines across the axes, which they leave clear.
     """
-    (left, right) = axes.get_xlim()
-    (bottom, top) = axes.get_ylim()
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    width = right - left
     a_point = (top - bottom) / (72 * axes.bbox.height / axes.figure.dpi)
-    is_left = arrow.x - left < 0.6 * (right - left)
-    down = arrow.y - bottom > 90 * a_point
-    offsets = [-size if down else size for size in (50, 35, 65, 80)]
-    heights = [arrow.y + offset * a_point for offset in offsets]
-    distances = [min((abs(y - level) for level in levels), default=math.inf) for y in heights]
-    clear = [far > 11 * a_point for far in distances]
-    height = heights[clear.index(True)] if any(clear) else heights[0]
+    is_left = arrow.x - left < 0.6 * width
+    has_room_below = arrow.y - bottom > 90 * a_point
+    direction = -1 if has_room_below else 1
+    heights = [arrow.y + direction * points * a_point for points in (50, 35, 65, 80)]
+    clear_heights = [
+        height for height in heights if all(abs(height - level) > 11 * a_point for level in levels)
+    ]
+    height = clear_heights[0] if clear_heights else heights[0]
+    text_x = arrow.x + 0.04 * width if is_left else right
     axes.annotate(
         visible(arrow.text),
         xy=(arrow.x, arrow.y),
-        xytext=(arrow.x + 0.04 * (right - left) if is_left else right, height),
+        xytext=(text_x, height),
         horizontalalignment="left" if is_left else "right",
         verticalalignment="center",
         fontweight="bold",

@@ -29,6 +29,7 @@ from elsa_tune.words import listed, number_text, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
+MOST_NAMED = 6  # questions without an answer
 # In the head of every page that was ever written here.
 _GENERATOR = b'<meta name="generator" content="elsa-tune">'
 # What an earlier report may have left among the figures: beside this page it would mislead.
@@ -40,8 +41,8 @@ class Drawing:
     """A figure of one answer, drawn."""
 
     title: str
-    caption: str
-    svg: str
+    caption: str  # how to read it
+    svg: str  # the element, for the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +50,13 @@ class Section:
     """One answer on the page."""
 
     key: str  # what a link to it names
-    name: str
-    card: FirstLines
+    name: str  # of the answer: `minilm on rte`
+    card: FirstLines  # what stands first, in a box
     figures: Mapping[str, Drawing]  # by the key of their chart
-    table: Table
-    costs: Table
-    in_full: str
-    warnings: tuple[str, ...]
+    table: Table  # the curve
+    costs: Table  # what its trials took
+    in_full: str  # the complete text
+    warnings: tuple[str, ...]  # those that may change a decision
     remarks: tuple[str, ...]  # the warnings that change no decision
 
 
@@ -86,10 +87,11 @@ def write_report(
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
-    written: dict[Path, bytes] = {}
+    figures = folder / FIGURES
+    contents: dict[Path, bytes] = {}
     for chart in charts:
         for kind, drawn in draw(chart).items():
-            written[folder / FIGURES / f"{chart.key}.{kind}"] = drawn
+            contents[figures / f"{chart.key}.{kind}"] = drawn
     texts = {
         "curve.csv": curves_csv(named.values()),
         "answers.csv": answers_csv(answers),
@@ -97,20 +99,23 @@ def write_report(
         "trials.csv": write_results(rows),
         PAGE: page_html(answers, rows, charts, command, origins),
     }
-    written |= {folder / name: text.encode() for name, text in texts.items()}
+    for name, text in texts.items():
+        contents[folder / name] = text.encode()
     try:
-        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        for target, content in written.items():
-            write_aside(target, content)
-        for old in list((folder / FIGURES).iterdir()):
-            if _OUR_FIGURES.fullmatch(old.name) and old not in written:
-                old.unlink()
+        figures.mkdir(parents=True, exist_ok=True)
+        for file, content in contents.items():
+            write_aside(file, content)
+        for file in list(figures.iterdir()):
+            is_outdated = file not in contents
+            if is_outdated and _OUR_FIGURES.fullmatch(file.name):
+                file.unlink()
     except OSError as error:
         raise StorageError(
             f"the report cannot be written to {folder}: {error.strerror or error}; "
             "name another folder with `out`"
         ) from error
-    return list(written)[::-1]
+    page_first = reversed(contents)
+    return list(page_first)
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
@@ -119,11 +124,13 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     Joint answers are left out.
     """
     single = [answer for answer in answers if answer.decided_by is None]
-    sizes_differ = len({answer.train_size for answer in single}) > 1
+    train_sizes = {answer.train_size for answer in single}
     named = {}
     for answer in single:
-        size = number_text(answer.train_size, " ({:,} examples)", " (all examples)")
-        named[f"{answer.model} on {answer.task}{size if sizes_differ else ''}"] = answer
+        name = f"{answer.model} on {answer.task}"
+        if len(train_sizes) > 1:
+            name += number_text(answer.train_size, " ({:,} examples)", " (all examples)")
+        named[name] = answer
     return named
 
 
@@ -152,11 +159,12 @@ def page_html(
     sections = _sections(named, _figures(charts))
     keys = {id(named[section.name]): section.key for section in sections}
     target = answers[0].target if answers else DEFAULT_TARGET
-    heading = f"How many layers must be fine-tuned to keep {target_text(target)}: {_about(named)}"
     procedures = [answer.certified.procedure for answer in answers if answer.certified]
     origins = origins or {}
-    return environment.get_template("page.html.jinja").render(
-        heading=heading,
+    template = environment.get_template("page.html.jinja")
+    return template.render(
+        heading=f"How many layers must be fine-tuned to keep {target_text(target)}: "
+        f"{_about(named)}",
         summary=summary(answers),
         facts=facts(rows, origins),
         overview=None if len(answers) == 1 else overview(answers, keys),
@@ -178,9 +186,9 @@ def _about(named: Mapping[str, Answer]) -> str:
     """Return `minilm on rte`, or how many models and tasks there are."""
     models = {answer.model for answer in named.values()}
     tasks = {answer.task for answer in named.values()}
-    model = models.pop() if len(models) == 1 else f"{len(models)} models"
-    task = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return f"{model} on {task}"
+    of_models = models.pop() if len(models) == 1 else f"{len(models)} models"
+    on_tasks = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"{of_models} on {on_tasks}"
 
 
 def _sections(
@@ -223,8 +231,10 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 def _shown(value: object) -> object:
     """Return a value as the page has it, our own drawings as they are."""
-    is_ours = hasattr(value, "__html__")
-    return value if is_ours or not isinstance(value, str) else visible(value)
+    is_our_drawing = hasattr(value, "__html__")
+    if isinstance(value, str) and not is_our_drawing:
+        return visible(value)
+    return value
 
 
 def _figures(charts: Sequence[Chart]) -> dict[str, dict[str, Drawing]]:
@@ -242,19 +252,26 @@ def summary(answers: Sequence[Answer]) -> str:
     named = by_name(answers)
     if len(named) == 1:
         return ""
-    missing = [name for name, answer in named.items() if not answer.is_answered]
-    text = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
-    if missing:
-        names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
+    unanswered = [name for name, answer in named.items() if not answer.is_answered]
+    answered = len(named) - len(unanswered)
+    text = f"{answered} of {len(named)} questions have an answer"
+    if unanswered:
+        names = listed(unanswered)
+        if len(unanswered) > MOST_NAMED:
+            names = f"{len(unanswered)} of them"
         text += f"; there is none for {names}, and the reason stands with each"
     return f"{text}."
 
 
 def in_full(answer: Answer) -> str:
     """Return all that is said of an answer: raw, corrected, what it saves, how sure, the floor."""
-    saves = saves_sentence(answer.operating_point)
-    floor = probe_sentence(answer.probe)
-    return " ".join(filter(None, (answer.sentence, saves, answer.certainty, floor)))
+    sentences = [
+        answer.sentence,
+        saves_sentence(answer.operating_point),
+        answer.certainty,
+        probe_sentence(answer.probe),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
@@ -265,16 +282,20 @@ def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str,
         data.append(_data(row))
         if row.search:
             place = origins.get(row.search, Origin()).place
-            searches.append(", ".join(filter(None, (row.search, place))))
-    known = {"Search": _distinct(searches), "Data": _distinct(data)}
-    return {name: texts for name, texts in known.items() if texts}
+            searches.append(f"{row.search}, {place}" if place else row.search)
+    texts_by_name = {"Search": _distinct(searches), "Data": _distinct(data)}
+    return {name: texts for name, texts in texts_by_name.items() if texts}
 
 
 def _data(row: ResultRow) -> str:
     """Return a task's rows and their fingerprint, as far as known; "" where nothing is."""
-    known = [
-        number_text(row.train_size, "{:,} training rows"),
-        number_text(row.examples, "{:,} evaluation rows"),
-        "" if row.comparison.data is None else f"fingerprint {row.comparison.data}",
-    ]
-    return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
+    details: list[str] = []
+    if row.train_size is not None:
+        details.append(f"{row.train_size:,} training rows")
+    if row.examples is not None:
+        details.append(f"{row.examples:,} evaluation rows")
+    if row.comparison.data is not None:
+        details.append(f"fingerprint {row.comparison.data}")
+    if not details:
+        return ""
+    return ", ".join([row.task, *details])

@@ -1,6 +1,6 @@
 """The tables of a report's page: a row a depth, and a row an answer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
@@ -27,8 +27,10 @@ class Table:
     @property
     def is_number(self) -> tuple[bool, ...]:
         """Whether each column is set to the right."""
-        columns = zip(*self.rows, strict=True)
-        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
+        are_numbers: list[bool] = []
+        for column in zip(*self.rows, strict=True):
+            are_numbers.append(any(cell[:1].isdigit() for cell in column))
+        return tuple(are_numbers)
 
 
 def curve_table(name: str, answer: Answer) -> Table:
@@ -43,20 +45,23 @@ def curve_table(name: str, answer: Answer) -> Table:
 
 def cost_table(name: str, answer: Answer) -> Table:
     """Return a row a depth, what a trial costs and how many were run."""
-    rows = [
-        {
-            "tuned": tuned_cell(point),
-            "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
-            "seconds": number_text(point.train_seconds, "{:,.1f}"),
-            "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
-            "tries": str(point.explored or ""),
-            "stopped": str(point.stopped_early or ""),
-        }
-        for point in answer.points
-    ]
+    rows = [_cost_cells(point) for point in answer.points]
     caption = f"{name}: what a measuring trial took, and how many exploring trials were run."
     table = _table(caption, rows, _chosen(answer))
-    return table if len(table.names) > 1 else replace(table, rows=())
+    if len(table.names) < 2:  # nothing is known beside the depths
+        return replace(table, rows=())
+    return table
+
+
+def _cost_cells(point: CurvePoint) -> dict[str, str]:
+    return {
+        "tuned": tuned_cell(point),
+        "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
+        "seconds": number_text(point.train_seconds, "{:,.1f}"),
+        "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
+        "tries": str(point.explored or ""),
+        "stopped": str(point.stopped_early or ""),
+    }
 
 
 def overview(answers: Sequence[Answer], keys: Mapping[int, str]) -> Table:
@@ -67,29 +72,31 @@ def overview(answers: Sequence[Answer], keys: Mapping[int, str]) -> Table:
 
 def _overview_cells(answer: Answer) -> dict[str, str]:
     point = answer.operating_point
-    plausible = [
-        number_or_name(candidate, answer.layers) for candidate in answer.plausible_candidates or ()
-    ]
+    full = answer.full
+    candidates = answer.plausible_candidates or ()
+    plausible = [number_or_name(candidate, answer.layers) for candidate in candidates]
     return {
         "model": answer.model,
         "task": "all together" if answer.task == ALL_TASKS else answer.task,
         "examples": number_text(answer.train_size, "{:,}"),
-        "layers": f"{answer.layers}",
+        "layers": str(answer.layers),
         "k": _number(answer, point),
-        "kept": percent(None if point is None else point.retention),
-        "kept, corrected": percent(None if point is None else point.corrected_retention),
+        "kept": "-" if point is None else percent(point.retention),
+        "kept, corrected": "-" if point is None else percent(point.corrected_retention),
         "k, corrected": _number(answer, answer.corrected_operating_point),
         "k, certified": _number(answer, answer.certified),
         "k, plausible": ", ".join(plausible),
-        "full model": points(None if answer.full is None else answer.full.quality),
+        "full model": "-" if full is None else points(full.quality),
         "constant answer": points(answer.chance),
-        "remark": (answer.reason or "").replace("_", " "),
+        "remark": "" if answer.reason is None else answer.reason.value.replace("_", " "),
     }
 
 
 def _number(answer: Answer, point: CurvePoint | Certified | None) -> str:
     """Return the number of fine-tuned layers, or the name of what has none; "" for None."""
-    return "" if point is None else number_or_name(point.candidate, answer.layers)
+    if point is None:
+        return ""
+    return number_or_name(point.candidate, answer.layers)
 
 
 def _chosen(answer: Answer) -> int | None:
@@ -101,14 +108,17 @@ def _chosen(answer: Answer) -> int | None:
     return candidates.index(advice.point.candidate)
 
 
-def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None = None) -> Table:
+def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
     """Make a table without the columns in which no cell holds anything."""
-    shown = []
+    filled_names: set[str] = set()
     for row in rows:
-        shown.append({name: "" if cell == "-" else cell for name, cell in row.items()})
-    names = []
-    for name in shown[0] if shown else ():
-        if any(row[name] for row in shown):
-            names.append(name)
-    cells = [tuple(row[name] for name in names) for row in shown]
-    return Table(caption=caption, names=tuple(names), rows=tuple(cells), chosen=chosen)
+        for name, cell in row.items():
+            if cell not in ("", "-"):
+                filled_names.add(name)
+    first_row = rows[0] if rows else {}
+    names = [name for name in first_row if name in filled_names]
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        cells = [row[name] for name in names]
+        lines.append(tuple("" if cell == "-" else cell for cell in cells))
+    return Table(caption=caption, names=tuple(names), rows=tuple(lines), chosen=chosen)

@@ -135,9 +135,12 @@ def _number(name: str, text: str, percent: bool) -> float | str:
         raise ValueError(f"field '{name}' must be a finite number, not {text}{hint}")
     if name not in _SHARES:
         return int(value) if value.is_integer() else value
-    if abs(value) > (100 if percent else 1):
+    if percent:
+        if abs(value) > 100:
+            raise ValueError(f"field '{name}' must be a percentage, at most 100, not {value:g}")
+        # Division, not * .01: 58.3 / 100 is the float .583 itself.
+        return value / 100
+    if abs(value) > 1:
         hint = "; for percentages add `scale` percent" if abs(value) <= 100 else ""
-        limit = "a percentage, at most 100" if percent else "a fraction, at most 1"
-        raise ValueError(f"field '{name}' must be {limit}, not {value:g}{hint}")
-    # Division, not * .01: 58.3 / 100 is the float .583 itself.
-    return value / 100 if percent else value
+        raise ValueError(f"field '{name}' must be a fraction, at most 1, not {value:g}{hint}")
+    return value

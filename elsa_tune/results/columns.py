@@ -113,29 +113,30 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> La
     Raises ResultsError where a needed column is missing or several can be meant, UnknownNameError
     where the user named one that is not there.
     """
-    constants = {}
+    constants: dict[str, str] = {}
     for ours, given in mapping.items():
         if given.startswith("="):
             constants[ours] = given[1:]
-    sources = {}
+    sources: dict[str, str] = {}
     for ours in READ_COLUMNS:
-        if ours not in constants:
-            theirs = _source(path, header, ours, mapping)
-            if theirs is not None:
-                sources[ours] = theirs
+        theirs = None if ours in constants else _source(path, header, ours, mapping)
+        if theirs is not None:
+            sources[ours] = theirs
     _require(path, header, {*sources, *constants})
     understood = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     understood += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
     quality = sources.get("quality", "")
     metric = metric_of(quality)
-    if metric is not None and "metric" not in {*sources, *constants}:
+    if metric is not None and "metric" not in sources and "metric" not in constants:
         constants["metric"] = metric
         understood.append(f"metric <- '{metric}', by the name of {quality}")
-    is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())
+    has_our_names = all(ours == theirs.lower() for ours, theirs in sources.items())
+    if has_our_names and not mapping:
+        understood = []
     return Layout(
         places={ours: header.index(theirs) for ours, theirs in sources.items()},
         constants=constants,
-        understood=() if is_ours and not mapping else tuple(understood),
+        understood=tuple(understood),
     )
 
 
@@ -164,12 +165,12 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 
-def _require(path: Path, header: Sequence[str], found: Collection[str]) -> None:
-    """Raise ResultsError where a needed column is missing."""
-    missing = [name for name in REQUIRED if name not in found]
-    if CANDIDATE in found and "frozen_layers" in missing:
+def _require(path: Path, header: Sequence[str], ours: Collection[str]) -> None:
+    """Raise ResultsError where a needed column is missing. ours: those of our columns it has."""
+    missing = [name for name in REQUIRED if name not in ours]
+    if CANDIDATE in ours and "frozen_layers" in missing:
         missing.remove("frozen_layers")
-    if "seed" not in found and "runs" not in found:
+    if "seed" not in ours and "runs" not in ours:
         missing.append("seed (one row a run) or runs (a row is the mean of that many)")
     if not missing:
         return
@@ -188,8 +189,8 @@ def _require(path: Path, header: Sequence[str], found: Collection[str]) -> None:
 def possible_columns(header: Sequence[str], column: str) -> list[str]:
     """Return the columns of a table that can be meant by one of ours, of equal standing.
 
-    Behind the most trusted prefix that has any; our own name goes before a nested one, and both
-    before another tool's.
+    They stand behind the most trusted prefix that has any; our own name goes before a nested one,
+    and both before another tool's.
     """
     other_names = _OTHER_NAMES.get(column, ())
     for prefix in _PREFIXES.get(column, _SETTING_PREFIXES):
@@ -219,20 +220,25 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
 def metric_of(column: str) -> str | None:
     """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
     match = re.fullmatch(rf"{_METRIC_COLUMN}({_any_metric()})", _words(column))
-    return None if match is None else metric_names()[match[1]]
+    if match is None:
+        return None
+    return metric_names()[match[1]]
 
 
 def metric_names() -> dict[str, str]:
     """Return our name of a metric by each name that tables give it."""
     from elsa_tune.tasks.types.registry import registered_metrics  # numpy, which names do without
 
-    return {metric.value: metric.value for metric in registered_metrics()} | _OTHER_METRIC_NAMES
+    names = {metric.value: metric.value for metric in registered_metrics()}
+    return {**names, **_OTHER_METRIC_NAMES}
 
 
 def _any_metric() -> str:
     """Return a regular expression for the names of metrics."""
-    return "|".join(map(re.escape, metric_names()))
+    return "|".join(re.escape(name) for name in metric_names())
 
 
 def _words(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    """Return a name's words in lower case, with `_` between them."""
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower())
+    return words.strip("_")

@@ -17,7 +17,7 @@ class Study(enum.StrEnum):
 
     @property
     def source(self) -> str:
-        """Whose numbers these are, as the `comparison` of its rows has it."""
+        """Whose numbers these are, as `comparison` has it in each row."""
         if self is Study.ELSA:
             return "Lee, Tang, Lin 2019 (arXiv 1911.03090)"
         return "the low-resource blog study, appendix"

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.results.cells import read_row
-from elsa_tune.results.columns import CANDIDATE, COLUMNS, REQUIRED, lay_out, read_mapping
+from elsa_tune.results.columns import (
+    CANDIDATE,
+    COLUMNS,
+    READ_COLUMNS,
+    REQUIRED,
+    Layout,
+    lay_out,
+    read_mapping,
+)
 from elsa_tune.specs.candidates import candidate_fields, is_depth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -47,22 +55,34 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     layout = lay_out(path, header, given)
     left_out: Counter[str] = Counter()
     rows = []
+    is_foreign = len(layout.understood) > 0
     for number, line in lines:
-        cells = {name: line[place] for name, place in layout.places.items() if line[place]}
-        cells |= layout.constants
-        why = _why_left_out(cells, is_foreign=bool(layout.understood))
+        cells = _cells_of(line, layout)
+        why = _why_left_out(cells, is_foreign=is_foreign)
         if why:
             left_out[why] += 1
         else:
             rows.append(read_row(path, number, cells, percent))
     _check(path, rows, percent=percent)
-    if not layout.understood:
+    if not is_foreign:
         return Imported(rows, ())
-    kept = _without_repeated(rows)
-    left_out["of attempts that were repeated"] = len(rows) - len(kept)
-    told = [f"{path}:", *layout.understood, _counts(kept)]
-    told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
-    return Imported(kept, tuple(told))
+    final_rows = _without_repeated(rows)
+    left_out["of attempts that were repeated"] = len(rows) - len(final_rows)
+    notes = [f"{path}:", *layout.understood, _counts(final_rows)]
+    for why, count in left_out.items():
+        if count:
+            notes.append(f"left out: {count} {why}")
+    return Imported(final_rows, tuple(notes))
+
+
+def _cells_of(line: Sequence[str], layout: Layout) -> dict[str, str]:
+    """Return what a line holds, by the names of our columns; empty cells are left out."""
+    cells: dict[str, str] = {}
+    for name, place in layout.places.items():
+        if line[place]:
+            cells[name] = line[place]
+    cells.update(layout.constants)
+    return cells
 
 
 def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
@@ -78,7 +98,8 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
 
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
     """Return of which kind a line is that holds no result; "" for a result."""
-    if is_foreign and not cells.keys() & {"frozen_layers", CANDIDATE, "quality"}:
+    holds_a_result = any(name in cells for name in ("frozen_layers", CANDIDATE, "quality"))
+    if is_foreign and not holds_a_result:
         return "with neither frozen layers nor quality"  # such as the run of a whole search
     if cells.get("phase") == Phase.PROBE:
         return "linear probes of the frozen model"
@@ -88,18 +109,25 @@ def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
 def _without_repeated(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Drop the runs that broke where others took their place: tools keep both."""
     ended = {_identity(row) for row in rows if row.status.is_final}
-    return [row for row in rows if row.status.is_final or _identity(row) not in ended]
+    final_rows: list[ResultRow] = []
+    for row in rows:
+        was_repeated = not row.status.is_final and _identity(row) in ended
+        if not was_repeated:
+            final_rows.append(row)
+    return final_rows
 
 
 def _counts(rows: Sequence[ResultRow]) -> str:
     """Return `6 rows: 6 completed; 6 measuring, 0 exploring`."""
-    statuses = Counter(row.status.value.replace("_", " ") for row in rows)
+    statuses = Counter(row.status for row in rows)
     phases = Counter(row.phase for row in rows)
-    by_status = ", ".join(f"{count} {name}" for name, count in statuses.items())
-    return (
-        f"{len(rows)} rows: {by_status}; "
-        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
-    )
+    texts: list[str] = []
+    for status, count in statuses.items():
+        name = status.value.replace("_", " ")
+        texts.append(f"{count} {name}")
+    measuring = phases[Phase.MEASURE]
+    exploring = phases[Phase.EXPLORE]
+    return f"{len(rows)} rows: {', '.join(texts)}; {measuring} measuring, {exploring} exploring"
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:
@@ -131,26 +159,33 @@ def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Ro
     counts = [cells[reports] for _, cells in trials]
     most = max(counts, key=lambda text: int(text) if text.isdecimal() else 0, default="")
     for number, cells in trials:
-        is_stopped = done is None or cells[done].lower() == "true"
-        status = TrialStatus.STOPPED_EARLY if is_stopped else TrialStatus.FAILED
         if cells[reports] == most:
             status = TrialStatus.COMPLETED
+        elif done is None or cells[done].lower() == "true":
+            status = TrialStatus.STOPPED_EARLY
+        else:
+            status = TrialStatus.FAILED
         yield number, [*cells, status.value]
 
 
 def _lines(path: Path) -> Iterator[Row]:
     """Yield the lines that hold anything, the header first, stripped; all are as long as it."""
-    fields = 0
+    header_fields = None
     for number, cells in csv_rows(path):
-        stripped = [cell[1:] if _ESCAPE.match(cell) else cell for cell in map(str.strip, cells)]
-        if not any(stripped):
+        plain: list[str] = []
+        for cell in cells:
+            text = cell.strip()
+            plain.append(text[1:] if _ESCAPE.match(text) else text)
+        if not any(plain):
             continue
-        fields = fields or len(stripped)
-        if len(stripped) != fields:
+        fields = len(plain)
+        if header_fields is None:
+            header_fields = fields
+        if fields != header_fields:
             raise ResultsError(
-                f"{path}, line {number}: {len(stripped)} fields where the header has {fields}"
+                f"{path}, line {number}: {fields} fields where the header has {header_fields}"
             )
-        yield number, stripped
+        yield number, plain
 
 
 def plain_cell(value: object) -> object:
@@ -169,7 +204,8 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(map(plain_cell, line) for line in lines)
+    for line in lines:
+        writer.writerow([plain_cell(value) for value in line])
     return text.getvalue()
 
 
@@ -179,12 +215,16 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     It has the column `candidate` only where a row's is no depth.
     """
     rows = list(rows)
-    columns = COLUMNS if all(is_depth(row.candidate) for row in rows) else (*COLUMNS, CANDIDATE)
+    columns: tuple[str, ...] = COLUMNS
+    if not all(is_depth(row.candidate) for row in rows):
+        columns = READ_COLUMNS
     lines = []
     for row in rows:
-        values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+        values: dict[str, object] = {}
+        for name in COLUMNS:
+            values[name] = getattr(row, name, None)
         values["comparison"] = str(row.comparison)
-        values |= candidate_fields(row.candidate)
+        values.update(candidate_fields(row.candidate))
         if is_depth(row.candidate):
             values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
         else:

@@ -18,6 +18,7 @@ from rich.control import Control
 from rich.live import Live
 from rich.padding import Padding
 from rich.segment import ControlType, Segment
+from rich.table import Table
 from rich.text import Text
 
 from elsa_tune.fitted_table import fitted_table
@@ -59,29 +60,36 @@ COUNTED = (*dict.fromkeys(_COUNTED_AS.values()), "waiting")
 
 @dataclass(frozen=True, slots=True)
 class CandidateLine:
-    """One row of the table.
-
-    counts: of a depth's trials, both phases, by the words of COUNTED; together they are those
-    planned so far. best: the completed trial with the best score (held out under `selection:
-    holdout`). measured: the mean over completed measuring trials.
-    """
+    """One row of the table."""
 
     candidate: Candidate
+    # Of its trials, both phases, by the words of COUNTED; together they are those planned so far.
     counts: Counter[str]
+    # The completed trial with the best score (held out under `selection: holdout`).
     best: KnownTrial | None
-    measured: float | None
+    measured: float | None  # the mean quality of the completed measuring trials
 
 
-def candidate_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[CandidateLine]:
+def candidate_lines(spec: SearchSpec, trials: Sequence[KnownTrial]) -> list[CandidateLine]:
     """Return the rows, shallowest depth first."""
     lines = []
     for candidate in spec.candidates:
-        here = [one for one in known if one.trial.candidate == candidate]
-        counts = Counter(_COUNTED_AS[one.status] for one in here if one.status in _COUNTED_AS)
-        counts["waiting"] = max(0, planned_trials(spec, known, candidate) - counts.total())
-        completed = [one for one in here if one.status is TrialStatus.COMPLETED]
-        best = max(completed, default=None, key=lambda one: one.score or 0.0)
-        measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
+        counts: Counter[str] = Counter()
+        completed = []
+        measured = []
+        for trial in trials:
+            if trial.trial.candidate != candidate:
+                continue
+            if trial.status in _COUNTED_AS:
+                counts[_COUNTED_AS[trial.status]] += 1
+            if trial.status is not TrialStatus.COMPLETED:
+                continue
+            completed.append(trial)
+            if trial.trial.phase is Phase.MEASURE:
+                measured.append(trial.quality or 0.0)
+        planned = planned_trials(spec, trials, candidate)
+        counts["waiting"] = max(0, planned - counts.total())
+        best = max(completed, default=None, key=lambda trial: trial.score or 0.0)
         mean = sum(measured) / len(measured) if measured else None
         lines.append(CandidateLine(candidate, counts, best, mean))
     return lines
@@ -97,51 +105,66 @@ def counts_of(
     in_all: how few and how many there may be; where these differ it is `12 of 40 to 60`. running:
     how far those have come that run.
     """
-    counts = sum((line.counts for line in lines), Counter[str]())
-    number = counts.total() - counts["running"] - counts["waiting"]
-    fewest, most = in_all or (counts.total(), counts.total())
-    ended = f"{number}/{counts.total()}" if fewest == most else f"{number} of {fewest} to {most}"
-    words = {word: f"{counts[word]} {word}" for word in COUNTED if counts[word]}
-    if running and "running" in words:
-        words["running"] += f" ({running})"
-    if fewest < counts.total() and "waiting" in words:
-        words["waiting"] = f"up to {words['waiting']}"
-    return ended, f"{ended} trials: {', '.join(words.values())}"
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts += line.counts
+    planned = counts.total()
+    fewest, most = in_all or (planned, planned)
+    number = planned - counts["running"] - counts["waiting"]
+    ended = f"{number} of {fewest} to {most}"
+    if fewest == most:
+        ended = f"{number}/{planned}"
+    parts = []
+    for word in COUNTED:
+        if not counts[word]:
+            continue
+        part = f"{counts[word]} {word}"
+        if word == "running" and running:
+            part += f" ({running})"
+        if word == "waiting" and fewest < planned:
+            part = f"up to {part}"
+        parts.append(part)
+    return ended, f"{ended} trials: {', '.join(parts)}"
 
 
-def running_text(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> str:
-    """Which epoch each running trial is in, and for how long: `epoch 2/3 for 1 min 05 s`.
+def running_text(spec: SearchSpec, trials: Sequence[KnownTrial], now: float) -> str:
+    """Return each running trial's epoch, and for how long it is in it: `epoch 2/3 for 1 min 05 s`.
 
     now: seconds since the epoch. Of many trials the first few, the oldest first.
     """
-    running = [one for one in known if one.status is TrialStatus.RUNNING and one.started]
-    told = []
-    for one in sorted(running, key=lambda one: one.started)[:SHOWN_RUNNING]:
-        heard = one.reported[-1] if one.reported else one.started
-        done = len(one.reported) // spec.recipe.evaluations_per_epoch
-        epoch = min(done + 1, spec.recipe.epochs)
-        told.append(f"epoch {epoch}/{spec.recipe.epochs} for {duration(max(0.0, now - heard))}")
-    more = len(running) - len(told)
-    return ", ".join(told) + (f", and {more} more" if more > 0 else "")
+    recipe = spec.recipe
+    running = [trial for trial in trials if trial.status is TrialStatus.RUNNING and trial.started]
+    running.sort(key=lambda trial: trial.started)
+    parts = []
+    for trial in running[:SHOWN_RUNNING]:
+        last_sign = trial.reported[-1] if trial.reported else trial.started
+        done = len(trial.reported) // recipe.evaluations_per_epoch
+        epoch = min(done + 1, recipe.epochs)
+        spent = duration(max(0.0, now - last_sign))
+        parts.append(f"epoch {epoch}/{recipe.epochs} for {spent}")
+    more = len(running) - len(parts)
+    if more > 0:
+        parts.append(f"and {more} more")
+    return ", ".join(parts)
 
 
 class Board:
     """Shows a search's progress between `with` and its end.
 
     Everything is printed by one thread of its own, so that nobody who says something waits for a
-    terminal or a pipe that takes nothing. known: gives the trials so far. provisional: gives the
-    answer so far in a line, or None. Both are called in that thread.
+    terminal or a pipe that takes nothing. trials: gives those that have begun so far. provisional:
+    gives the answer so far in a line, or None. Both are called in that thread.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Sequence[KnownTrial]],
+        trials: Callable[[], Sequence[KnownTrial]],
         provisional: Callable[[], str | None],
         console: Console | None = None,
     ) -> None:
         self._spec = spec
-        self._known = known
+        self._trials = trials
         self._provisional = provisional
         self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
@@ -177,17 +200,31 @@ class Board:
         self._tasks.put(functools.partial(self._print, message))
 
     def stopping(self, hint: str) -> None:
-        """Return the search is about to end early; to be called in a signal handler too.
+        """Say that the search is about to end early; to be called in a signal handler too.
 
         hint: what more can be done.
         """
         self._tasks.put(functools.partial(self._stop, hint))
 
-    def ended(self, one: KnownTrial) -> None:
-        self._tasks.put(functools.partial(self._end, one))
+    def ended(self, trial: KnownTrial) -> None:
+        self._tasks.put(functools.partial(self._end, trial))
 
     def _show(self) -> None:
-        live: Live | contextlib.nullcontext[None] = contextlib.nullcontext()
+        with self._opened():
+            while self._do_next_task():
+                if time.monotonic() < self._due:
+                    continue
+                if self._put is None:
+                    trials = self._trials()
+                    lines = candidate_lines(self._spec, trials)
+                    self._print(self._progress(trials, lines))
+                else:
+                    self._draw(self._put)
+            if self._put is not None:
+                self._draw(self._put)
+
+    def _opened(self) -> Live | contextlib.nullcontext[None]:
+        """Decide how frames are put up, and return what shows them while inside."""
         if self._console.is_jupyter:
             # rich's own wants ipywidgets, and loses its place when another thread than the cell's
             # draws.
@@ -197,26 +234,22 @@ class Board:
             # A group alone has no form that a notebook knows.
             self._put = lambda frame: cell.update(Padding(frame, 0))
         elif self._console.is_interactive:
-            live = table = Live(console=self._console, auto_refresh=False)
-            self._put = functools.partial(table.update, refresh=True)
-        with live:
-            while True:
-                try:
-                    task = self._tasks.get(timeout=max(0.0, self._due - time.monotonic()))
-                    if task is None:
-                        break
-                    task()
-                except Empty:
-                    pass
-                if time.monotonic() < self._due:
-                    continue
-                if self._put is None:
-                    known = self._known()
-                    self._print(self._progress(known, candidate_lines(self._spec, known)))
-                else:
-                    self._draw(self._put)
-            if self._put is not None:
-                self._draw(self._put)
+            live = Live(console=self._console, auto_refresh=False)
+            self._put = functools.partial(live.update, refresh=True)
+            return live
+        return contextlib.nullcontext()
+
+    def _do_next_task(self) -> bool:
+        """Do what was asked for next, or wait until something is due; False at the end."""
+        patience = max(0.0, self._due - time.monotonic())
+        try:
+            task = self._tasks.get(timeout=patience)
+        except Empty:
+            return True
+        if task is None:
+            return False
+        task()
+        return True
 
     def _announce(self, message: str, ends: bool = False) -> None:
         if ends:
@@ -230,14 +263,16 @@ class Board:
 
     def _stop(self, hint: str) -> None:
         """Say what is kept: the trials that have ended, and nothing of those that run."""
-        done = sum(one.status.is_final for one in self._known())
-        kept = f"{trials_text(done)} saved; what runs" if done else "no trial has ended, so that it"
-        self._announce(f"stopping: {kept} begins anew when resumed ({hint})", ends=True)
+        ended = sum(trial.status.is_final for trial in self._trials())
+        saved = "no trial has ended, so that it"
+        if ended:
+            saved = f"{trials_text(ended)} saved; what runs"
+        self._announce(f"stopping: {saved} begins anew when resumed ({hint})", ends=True)
 
-    def _end(self, one: KnownTrial) -> None:
+    def _end(self, trial: KnownTrial) -> None:
         self._is_answer_old = True
         if self._put is None:
-            self._print(self._line(one))
+            self._print(self._line(trial))
 
     def _print(self, message: str) -> None:
         self._fit()
@@ -245,31 +280,37 @@ class Board:
         if self._put is None:
             self._due = time.monotonic() + HEARTBEAT_SECONDS
 
-    def _line(self, one: KnownTrial) -> str:
-        measures = one.trial.phase is Phase.MEASURE
-        found = one.quality if measures else one.score
-        by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
-        what = " held out" if by_holdout and not measures else ""
-        reached = "" if found is None else f" at {points(found)}{what}"
-        known = self._known()
-        ended, _ = counts_of(candidate_lines(self._spec, known), trial_range(self._spec, known))
-        return (
-            f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')}{reached}"
-            f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
-            f"{self._left(known)}"
-        )
+    def _line(self, trial: KnownTrial) -> str:
+        """Write how a trial ended, and how far the search is."""
+        measures = trial.trial.phase is Phase.MEASURE
+        value = trial.quality if measures else trial.score
+        reached = ""
+        if value is not None:
+            reached = f" at {points(value)}"
+            if self._spec.recipe.selection is Selection.HOLDOUT and not measures:
+                reached += " held out"
+        trials = self._trials()
+        lines = candidate_lines(self._spec, trials)
+        ended, _ = counts_of(lines, trial_range(self._spec, trials))
+        status = trial.status.value.replace("_", " ")
+        evaluations = f"{len(trial.qualities)}/{self._spec.recipe.evaluations} evaluations"
+        left = self._left(trials)
+        return f"[{ended}] {trial.trial.key}: {status}{reached} after {evaluations}{left}"
 
-    def _progress(self, known: Sequence[KnownTrial], lines: Sequence[CandidateLine]) -> str:
+    def _progress(self, trials: Sequence[KnownTrial], lines: Sequence[CandidateLine]) -> str:
         elapsed = duration(time.monotonic() - self._started)
-        running = running_text(self._spec, known, time.time())
-        _, counted = counts_of(lines, trial_range(self._spec, known), running)
-        return f"{counted}; {elapsed} elapsed{self._left(known)}"
+        running = running_text(self._spec, trials, time.time())
+        _, counted = counts_of(lines, trial_range(self._spec, trials), running)
+        return f"{counted}; {elapsed} elapsed{self._left(trials)}"
 
-    def _left(self, known: Sequence[KnownTrial]) -> str:
-        """`, about 12 to 40 min left`; nothing before it can be known, or where nothing is left."""
+    def _left(self, trials: Sequence[KnownTrial]) -> str:
+        """Return `, about 12 to 40 min left`, or nothing.
+
+        Nothing before it can be known, and where nothing is left.
+        """
         now = time.monotonic()
         if now >= self._estimate_due:
-            self._estimate = time_range(self._spec, known, time.time())
+            self._estimate = time_range(self._spec, trials, time.time())
             took = time.monotonic() - now
             self._estimate_due = now + took / _DRAWING_SHARE
         if self._estimate is None or self._stopping:
@@ -277,8 +318,11 @@ class Board:
         low, high = self._estimate
         if self._spec.max_time is not None:
             limit = self._spec.max_time - (now - self._started)
-            low, high = min(low, limit), min(high, limit)
-        return f", about {rough_range(low, high)} left" if high >= 1 else ""
+            low = min(low, limit)
+            high = min(high, limit)
+        if high < 1:
+            return ""
+        return f", about {rough_range(low, high)} left"
 
     def _draw(self, put: Callable[[Group], object]) -> None:
         started = time.monotonic()
@@ -295,29 +339,41 @@ class Board:
 
     def _frame(self) -> Group:
         spec = self._spec
-        known = self._known()
-        lines = candidate_lines(spec, known)
-        best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
-        measured = f"measured {spec.task.metric.value}"
-        columns = {
-            "frozen": [e.candidate.short for e in lines],
-            "tuned": [str(each.candidate.fine_tuned_layers(spec.layers)) for each in lines],
-            **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
-            best: [points(each.best.score) if each.best else "-" for each in lines],
-            "rate": [rate_text(e.best.trial.learning_rate) if e.best else "-" for e in lines],
-            measured: [points(each.measured) for each in lines],
-        }
-        short = {**SHORT, best: "best", measured: "measured"}
-        table = fitted_table(columns, self._console.width, short=short, spared=SPARED)
+        trials = self._trials()
+        lines = candidate_lines(spec, trials)
+        title = visible(f"{spec.name}: {spec.model.name} on {spec.task.name}")
+        state = visible(self._stopping or self._phase)
         texts = [
-            Text(visible(f"{spec.name}: {spec.model.name} on {spec.task.name}"), style="bold"),
-            Text(visible(self._stopping or self._phase), style="bold" if self._stopping else ""),
-            Text(self._progress(known, lines)),
+            Text(title, style="bold"),
+            Text(state, style="bold" if self._stopping else ""),
+            Text(self._progress(trials, lines)),
         ]
         if self._answer is not None:
             texts.append(Text(visible(f"answer so far: {self._answer}"), style="italic"))
         # A terminal that is not high enough shows the first lines.
-        return Group(*texts, table)
+        return Group(*texts, self._table(lines))
+
+    def _table(self, lines: Sequence[CandidateLine]) -> Table:
+        by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
+        best = "best held out" if by_holdout else "best"
+        measured = f"measured {self._spec.task.metric.value}"
+        columns: dict[str, list[str]] = {}
+        for heading in ("frozen", "tuned", *COUNTED, best, "rate", measured):
+            columns[heading] = []
+        for line in lines:
+            columns["frozen"].append(line.candidate.short)
+            columns["tuned"].append(str(line.candidate.fine_tuned_layers(self._spec.layers)))
+            for word in COUNTED:
+                columns[word].append(str(line.counts[word] or "-"))
+            if line.best is None:
+                columns[best].append("-")
+                columns["rate"].append("-")
+            else:
+                columns[best].append(points(line.best.score))
+                columns["rate"].append(rate_text(line.best.trial.learning_rate))
+            columns[measured].append(points(line.measured))
+        short = {**SHORT, best: "best", measured: "measured"}
+        return fitted_table(columns, self._console.width, short=short, spared=SPARED)
 
     def _fit(self) -> None:
         """Take the terminal's size as it is now; the library believes COLUMNS."""
@@ -331,8 +387,13 @@ class Board:
         width = self._console.width
         if width < before.width:  # up over what it wrapped: the library goes by what it drew
             options = self._console.options.update(width=before.width)
-            lines = self._console.render_lines(frame, options, pad=False)[: before.height]
-            rows = sum(math.ceil(Segment.get_line_length(line) / width) or 1 for line in lines)
-            up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
-            self._console.control(Control(*up * (rows - len(lines))))
+            lines = self._console.render_lines(frame, options, pad=False)
+            lines = lines[: before.height]
+            rows = 0
+            for line in lines:
+                length = Segment.get_line_length(line)
+                rows += max(1, math.ceil(length / width))
+            up_one_row = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
+            wrapped = rows - len(lines)
+            self._console.control(Control(*up_one_row * wrapped))
         self._drawn = frame, self._console.size

@@ -27,27 +27,42 @@ UNSEEN = 1.5
 
 
 def time_range(
-    spec: SearchSpec, known: Sequence[KnownTrial], now: float
+    spec: SearchSpec, trials: Sequence[KnownTrial], now: float
 ) -> tuple[float, float] | None:
     """Return the least and the most seconds to the end; None before the trials can tell.
 
-    One evaluation tells nothing: the first one also loads libraries and fills caches. A depth's
-    trials last as long as its shortest or longest one, with a little more; one of which nothing ran
-    may differ from the plan's costs. now: seconds since the epoch.
+    A depth's trials last as long as its shortest or longest one, with a little more; one of which
+    nothing ran may differ from the plan's costs. now: seconds since the epoch.
     """
-    if not any(len(one.reported) > 1 or (one.reported and one.ended) for one in known):
+    if not any(_shows_its_pace(trial) for trial in trials):
         return None
     least: dict[Candidate, float] = {}
     most: dict[Candidate, float] = {}
-    for candidate, seconds in seconds_per_trial(spec, known).items():
-        lasted = _last_seconds(spec, known, candidate)
-        least[candidate] = min(lasted) / SEEN if lasted else seconds / UNSEEN
-        most[candidate] = max(lasted) * SEEN if lasted else seconds * UNSEEN
+    for candidate, seconds in seconds_per_trial(spec, trials).items():
+        lasted = _last_seconds(spec, trials, candidate)
+        if lasted:
+            least[candidate] = min(lasted) / SEEN
+            most[candidate] = max(lasted) * SEEN
+        else:
+            least[candidate] = seconds / UNSEEN
+            most[candidate] = seconds * UNSEEN
     fewest = Expected(further=0.0, looks=0)
-    low = seconds_left(spec, known, now, seconds=least, expected=fewest)
-    high = seconds_left(spec, known, now, seconds=most, expected=Expected(MOST_FURTHER, looks=2))
+    furthest = Expected(further=MOST_FURTHER, looks=2)
+    low = seconds_left(spec, trials, now, seconds=least, expected=fewest)
+    high = seconds_left(spec, trials, now, seconds=most, expected=furthest)
     assert low is not None and high is not None  # something has reported
     return min(low, high), high
+
+
+def _shows_its_pace(trial: KnownTrial) -> bool:
+    """Return whether a trial tells how long such trials last.
+
+    One evaluation of a running trial does not: the first one also loads libraries and fills caches.
+    """
+    if len(trial.reported) > 1:
+        return True
+    has_ended = bool(trial.ended)
+    return has_ended and bool(trial.reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,7 @@ class _Load:
 
 def seconds_left(
     spec: SearchSpec,
-    known: Sequence[KnownTrial],
+    trials: Sequence[KnownTrial],
     now: float,
     *,
     seconds: Mapping[Candidate, float] | None = None,
@@ -86,148 +101,185 @@ def seconds_left(
     long as a candidate's last ones did, and where nothing ran yet, in proportion to the plan's
     costs. A time limit is not counted.
     """
-    each = seconds or seconds_per_trial(spec, known)
-    if not each:
+    seconds = seconds or seconds_per_trial(spec, trials)
+    if not seconds:
         return None
+    expected = expected or Expected()
     strategy = strategy_of(spec)
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
-        _add_left(loads, strategy, known, now, (candidate, each[candidate]), expected or Expected())
-    workers = _workers(known, now)
-    return sum(max(load.total / workers, load.longest) for load in loads.values())
+        pace = (candidate, seconds[candidate])
+        _add_left(loads, strategy, trials, now, pace, expected)
+    if expected.looks:
+        for candidate in strategy.undecided(trials):
+            count = strategy.seeds_at(0, candidate)
+            loads[Phase.MEASURE].add(count * seconds[candidate])
+    workers = _workers(trials, now)
+    left = 0.0
+    for load in loads.values():
+        left += max(load.total / workers, load.longest)
+    return left
 
 
 def _add_left(
     loads: Mapping[Phase, _Load],
     strategy: Strategy,
-    known: Sequence[KnownTrial],
+    trials: Sequence[KnownTrial],
     now: float,
     pace: tuple[Candidate, float],
     expected: Expected,
 ) -> None:
     """Add what is left of a candidate to both phases. pace: it, and the seconds of its trials."""
     candidate, seconds = pace
-    here = [one for one in known if one.trial.candidate == candidate]
-    is_measured = any(one.trial.phase is Phase.MEASURE for one in here)
-    rests = _rests(here, seconds, strategy.spec.recipe.evaluations, now)
-    measuring, exploring = _waiting(strategy, known, candidate, expected.looks)
+    own_trials = _trials_of(candidate, trials)
+    is_measured = any(trial.trial.phase is Phase.MEASURE for trial in own_trials)
+    measuring, exploring = _waiting(strategy, trials, candidate, expected.looks)
+
+    rests = []
+    for trial in own_trials:
+        if trial.status is TrialStatus.RUNNING:
+            rests.append(_rest(trial, seconds, strategy.spec.recipe.evaluations, now))
+    longest_rest = max(rests, default=0.0)
 
     later = 0.0  # each further try waits for the one before it
     planned = strategy.rates.planned(candidate)
-    if strategy.rates.most(candidate) > planned and not is_measured:
-        beyond = max(0, len(tried(here, candidate)) - planned)
+    may_try_further = strategy.rates.most(candidate) > planned
+    if may_try_further and not is_measured:
+        tries = len(tried(own_trials, candidate))
+        beyond = max(0, tries - planned)
         later = max(0.0, expected.further - beyond) * seconds
 
-    runs = loads[Phase.MEASURE if is_measured else Phase.EXPLORE]
-    runs.add(sum(rests))
-    runs.holds_up(max(rests, default=0.0) + later)
+    running_phase = Phase.MEASURE if is_measured else Phase.EXPLORE
+    loads[running_phase].add(sum(rests))
+    loads[running_phase].holds_up(longest_rest + later)
     loads[Phase.EXPLORE].add(exploring * seconds + later)
     loads[Phase.MEASURE].add(measuring * seconds)
     if measuring > 0:
         loads[Phase.MEASURE].holds_up(seconds)
 
 
+def _trials_of(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[KnownTrial]:
+    return [trial for trial in trials if trial.trial.candidate == candidate]
+
+
 def _waiting(
-    strategy: Strategy, known: Sequence[KnownTrial], candidate: Candidate, looks: int
+    strategy: Strategy, trials: Sequence[KnownTrial], candidate: Candidate, looks: int
 ) -> tuple[int, int]:
     """Return the measuring and the exploring trials of a candidate that have not begun."""
     begun = 0
-    for one in known:
-        if one.trial.candidate == candidate and one.status is not TrialStatus.INTERRUPTED:
+    for trial in _trials_of(candidate, trials):
+        if trial.status is not TrialStatus.INTERRUPTED:
             begun += 1
-    waiting = planned_trials(strategy.spec, known, candidate) - begun
-    first = strategy.seeds_at(0, candidate)
-    measuring = min(waiting, first)
+    planned = strategy.planned_seeds(candidate, trials)
+    waiting = planned_trials(strategy.spec, trials, candidate) - begun
+    first_look = strategy.seeds_at(0, candidate)
+    measuring = min(waiting, first_look, planned)
     exploring = waiting - measuring
     if looks == 0 and strategy.may_leave_out(candidate):
         measuring = 0
     if looks == 2 and candidate.is_reference:
-        measuring += strategy.seeds_at(-1, candidate) - first
+        measuring += strategy.seeds_at(-1, candidate) - first_look
     return measuring, exploring
 
 
-def _rests(here: Sequence[KnownTrial], seconds: float, evaluations: int, now: float) -> list[float]:
-    """Return the seconds that each running trial of a candidate still takes."""
-    running = [one for one in here if one.status is TrialStatus.RUNNING]
-    return [_rest(one, seconds, evaluations, now) for one in running]
-
-
-def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
+def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Candidate, float]:
     """Return what a trial of each candidate takes, by trials of it or of a like search.
 
     {} without reports.
     """
-    usual: dict[Candidate, float] = {}
-    for candidate in dict.fromkeys(one.trial.candidate for one in known if one.reported):
-        usual[candidate] = statistics.median(_last_seconds(spec, known, candidate))
+    usual: dict[Candidate, float] = {}  # of the candidates that have reported
+    for trial in trials:
+        candidate = trial.trial.candidate
+        if trial.reported and candidate not in usual:
+            usual[candidate] = statistics.median(_last_seconds(spec, trials, candidate))
     if not usual:
         return {}
-    training = sum(max(0.0, seconds - TRIAL_SECONDS) for seconds in usual.values())
-    full = training / sum(relative_cost(spec, candidate) for candidate in usual)
-    seconds: dict[Candidate, float] = {}
+    training = 0.0
+    cost = 0.0
+    for candidate, seconds in usual.items():
+        training += max(0.0, seconds - TRIAL_SECONDS)
+        cost += relative_cost(spec, candidate)
+    full_training = training / cost  # of the full model
+    expected: dict[Candidate, float] = {}
     for candidate in spec.candidates:
-        unseen = TRIAL_SECONDS + full * relative_cost(spec, candidate)
-        seconds[candidate] = usual.get(candidate, unseen)
-    return seconds
+        unseen = TRIAL_SECONDS + full_training * relative_cost(spec, candidate)
+        expected[candidate] = usual.get(candidate, unseen)
+    return expected
 
 
 def _last_seconds(
-    spec: SearchSpec, known: Sequence[KnownTrial], candidate: Candidate
+    spec: SearchSpec, trials: Sequence[KnownTrial], candidate: Candidate
 ) -> list[float]:
     """Return the seconds of a candidate's last trials, those that ended last at the end."""
-    here = [one for one in known if one.trial.candidate == candidate and one.reported]
-    here.sort(key=lambda one: one.reported[-1])
-    return [_whole(one, spec.recipe.evaluations) for one in here[-RECENT:]]
+    reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
+    reporting.sort(key=lambda trial: trial.reported[-1])
+    return [_whole(trial, spec.recipe.evaluations) for trial in reporting[-RECENT:]]
 
 
 def evaluation_seconds(
-    spec: SearchSpec, known: Sequence[KnownTrial], trial: TrialSpec
+    spec: SearchSpec, trials: Sequence[KnownTrial], asked: TrialSpec
 ) -> float | None:
     """Return the longest that a trial of this candidate has taken to an evaluation so far.
 
     The first one is included. By trials of other candidates where none has reported; None where
     nothing has.
     """
-    here = [one for one in known if one.reported and one.trial.candidate == trial.candidate]
-    cost = relative_cost(spec, trial.candidate)
+    reporting = [trial for trial in _trials_of(asked.candidate, trials) if trial.reported]
+    cost = relative_cost(spec, asked.candidate)
     longest: float | None = None
-    for one in here or known:
-        dearer = max(1.0, cost / relative_cost(spec, one.trial.candidate))
-        for earlier, later in itertools.pairwise((one.started, *one.reported)):
-            seconds = (later - earlier) * dearer
+    for trial in reporting or trials:
+        times_as_much = cost / relative_cost(spec, trial.trial.candidate)
+        scale = max(1.0, times_as_much)
+        moments = (trial.started, *trial.reported)
+        for earlier, later in itertools.pairwise(moments):
+            seconds = (later - earlier) * scale
             longest = seconds if longest is None else max(longest, seconds)
     return longest
 
 
-def _whole(one: KnownTrial, evaluations: int) -> float:
+def _whole(trial: KnownTrial, evaluations: int) -> float:
     """Return the seconds of a trial with all its evaluations, at the pace of those it reported.
 
     The first trials also import libraries and keep the frozen layers' output; that is seen in their
     first evaluation, and not expected of others.
     """
-    until = one.ended if one.ended and one.status.is_final else one.reported[-1]
-    pace = (until - one.started) / len(one.reported)
-    if len(one.reported) > 1:
-        later = (until - one.reported[0]) / (len(one.reported) - 1)
-        pace = min(pace, later + TRIAL_SECONDS / evaluations)
+    until = trial.reported[-1]
+    if trial.ended and trial.status.is_final:
+        until = trial.ended
+    reports = len(trial.reported)
+    pace = (until - trial.started) / reports
+    if reports > 1:
+        later_pace = (until - trial.reported[0]) / (reports - 1)
+        pace = min(pace, later_pace + TRIAL_SECONDS / evaluations)
     return pace * evaluations
 
 
-def _rest(one: KnownTrial, whole: float, evaluations: int, now: float) -> float:
+def _rest(trial: KnownTrial, whole: float, evaluations: int, now: float) -> float:
     """Return the seconds that a running trial still takes. whole: what one like it takes."""
-    count = len(one.reported)
+    reports = len(trial.reported)
     pace = whole / evaluations
-    if count > 1:  # at its own pace, as soon as it has one
-        pace = (one.reported[-1] - one.reported[0]) / (count - 1)
-    last_sign = one.reported[-1] if one.reported else one.started
-    return max(0.0, (evaluations - count) * pace - (now - last_sign))
+    if reports > 1:  # at its own pace, as soon as it has one
+        pace = (trial.reported[-1] - trial.reported[0]) / (reports - 1)
+    last_sign = trial.reported[-1] if trial.reported else trial.started
+    to_come = (evaluations - reports) * pace
+    since_last_sign = now - last_sign
+    return max(0.0, to_come - since_last_sign)
 
 
-def _workers(known: Sequence[KnownTrial], now: float) -> int:
+def _workers(trials: Sequence[KnownTrial], now: float) -> int:
     """Return how many trials run side by side, or ran half-way through the one that ended last."""
-    running = sum(one.status is TrialStatus.RUNNING for one in known)
-    ended = [(one.ended, one.started) for one in known if one.ended and one.status.is_final]
-    last_end, its_start = max(ended, default=(now, now))
+    running = 0
+    spans = []  # (end, start) of each trial that has ended
+    for trial in trials:
+        if trial.status is TrialStatus.RUNNING:
+            running += 1
+        if trial.ended and trial.status.is_final:
+            spans.append((trial.ended, trial.started))
+    last_end, its_start = max(spans, default=(now, now))
     middle = (last_end + its_start) / 2
-    before = sum(one.started <= middle < (one.ended or now) for one in known)
+    before = 0
+    for trial in trials:
+        until = trial.ended or now
+        if trial.started <= middle < until:
+            before += 1
     return max(1, running, before)

@@ -32,16 +32,16 @@ class Inputs:
     """What a search or a trial is asked to do, checked against the model's configuration."""
 
     model: ModelSpec
-    layers: int
+    layers: int  # L of the model
     task: TaskSpec
     space: "Space"
-    space_name: str
+    space_name: str  # as it was asked for: a name, or a file's path
     recipe: Recipe
 
     def trial(
         self, candidate: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
-        """One trial of it; raises SpaceError for a depth that the model does not have."""
+        """Return one trial of it. Raises SpaceError for a depth that the model does not have."""
         return TrialSpec(
             model=self.model,
             task=self.task,
@@ -73,11 +73,11 @@ def read_inputs(
     from elsa_tune.training.model.pooling import check_pooling
     from elsa_tune.training.model.refusals import check_complete
 
-    known = facts(model_spec)
+    model_facts = facts(model_spec)
     check_complete(model_spec)
-    recipe = wanted.recipe(default_epochs(known.model_type))
-    check_pooling(recipe.pooling, known.model_type, model)
-    positions = known.max_positions
+    recipe = wanted.recipe(default_epochs(model_facts.model_type))
+    check_pooling(recipe.pooling, model_facts.model_type, model)
+    positions = model_facts.max_positions
     if positions is not None and recipe.max_length > positions:
         raise SpaceError(
             f"max_length is {recipe.max_length}, but {model} has {positions} positions; "
@@ -85,7 +85,7 @@ def read_inputs(
         )
     return Inputs(
         model=model_spec,
-        layers=known.layers,
+        layers=model_facts.layers,
         task=task_spec,
         space=wanted,
         space_name=space,
@@ -97,36 +97,32 @@ def read_inputs(
 class Places:
     """Where data, records and Ray are, and what a trial takes, as typed."""
 
-    data_dir: str | None = None
-    tracking_uri: str | None = None
-    storage_path: str | None = None
-    address: str | None = None
-    gpus_per_trial: float | None = None
-    cpus_per_trial: float | None = None
+    data_dir: str | None = None  # of GLUE's tasks; None takes them from the hub
+    tracking_uri: str | None = None  # of the MLflow store
+    storage_path: str | None = None  # the folder that holds the searches
+    address: str | None = None  # of a running Ray cluster; None for this machine
+    gpus_per_trial: float | None = None  # None lets the machine decide
+    cpus_per_trial: float | None = None  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions(Places):
-    """A search's options as they are typed.
-
-    task: of several, each is a search of its own. label, text: columns of a task that is a
-    table. settings: fields of the space, as `epochs=6`.
-    """
+    """A search's options as they are typed."""
 
     model: str
-    task: list[str]
-    label: str | None = None
-    text: list[str] | None = None
+    task: list[str]  # of several, each is a search of its own
+    label: str | None = None  # the column with the labels, where the task is a table
+    text: list[str] | None = None  # likewise the columns with the texts
     space: str = DEFAULT_SPACE
-    name: str | None = None
-    trials: int | None = None
-    seeds: int | None = None
-    train_size: int | None = None
-    max_time: str | None = None
-    gpu_hours: float | None = None
-    until: Literal["certified"] | None = None
-    metric: str | None = None
-    settings: list[str] | None = None
+    name: str | None = None  # of the search; None makes one
+    trials: int | None = None  # most exploring trials
+    seeds: int | None = None  # measuring seeds; None takes the space's
+    train_size: int | None = None  # labelled examples in use; None for all
+    max_time: str | None = None  # as `read_duration` takes it
+    gpu_hours: float | None = None  # most hours of a GPU, in all
+    until: Literal["certified"] | None = None  # whether a hunt takes every look it planned
+    metric: str | None = None  # the headline metric; None takes the task's
+    settings: list[str] | None = None  # fields of the space, as `epochs=6`
 
 
 def search_command(options: SearchOptions) -> str:
@@ -135,15 +131,19 @@ def search_command(options: SearchOptions) -> str:
     Left out is what only says where records and Ray are.
     """
     words = ["elsa-tune", "search"]
-    inherited = {one.name for one in fields(Places)}
-    for one in sorted(fields(SearchOptions), key=lambda one: one.name in inherited):
-        value = getattr(options, one.name)
-        if one.name in _NOT_REPEATED or value in (None, one.default):
+    places = {field.name for field in fields(Places)}
+    search_first = sorted(fields(SearchOptions), key=lambda field: field.name in places)
+    for field in search_first:
+        given = getattr(options, field.name)
+        if field.name in _NOT_REPEATED or given in (None, field.default):
             continue
-        option = "--set" if one.name == "settings" else f"--{one.name.replace('_', '-')}"
-        values = value if isinstance(value, list) else [value]
-        for each in values:
-            words += [option, f"{each:g}" if isinstance(each, float) else str(each)]
+        option = field.name.replace("_", "-")
+        if field.name == "settings":
+            option = "set"
+        values = given if isinstance(given, list) else [given]
+        for value in values:
+            words.append(f"--{option}")
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
     return shlex.join(map(shown_uri, words))
 
 
@@ -165,14 +165,14 @@ def asked_inputs(options: SearchOptions, task: str) -> Inputs:
 
 
 def read_until(text: str | None) -> bool:
-    """Whether a hunt is to take every look it planned: `certified`, the only word there is."""
+    """Return whether a hunt is to take every look it planned: `certified`, the only word."""
     if text not in (None, "certified"):
         raise UsageError(f"`until` {text}: the only choice is certified")
     return text is not None
 
 
 def read_duration(text: str) -> float:
-    """`90`, `90s`, `30m`, `2h`, `1d` in seconds, above 0."""
+    """Return a time such as `90`, `90s`, `30m`, `2h` or `1d` in seconds, above 0."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or float(match[1]) == 0:
         raise UsageError(f"`max_time` {text}: write a time above 0 such as 90s, 30m, 2h or 1d")

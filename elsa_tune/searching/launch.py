@@ -73,10 +73,10 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
 
 
 def sizes(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> tuple[int, int]:
-    """Training examples in use, a holdout included, and evaluation examples; nothing is written.
+    """Return the training examples in use, a holdout included, and the evaluation examples.
 
-    GLUE on the hub is not downloaded for a plan: its sizes are published. say: what is odd about
-    the rows.
+    Nothing is written. GLUE on the hub is not downloaded for a plan: its sizes are published.
+    say: called with what is odd about the rows.
     """
     from elsa_tune.training.data.preparation import read_splits, size_in_use
     from elsa_tune.training.data.row_checks import row_findings
@@ -154,7 +154,7 @@ def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
     spec = dataclasses.replace(spec, model=pinned(spec.model))
     data, fingerprints = inputs_of(spec)
     evaluation_steps(spec.recipe, len(data.train))
-    known = dataclasses.replace(
+    described = dataclasses.replace(
         spec,
         chance=data.chance,
         train_examples=len(data.train),
@@ -164,7 +164,7 @@ def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
         versions=versions_here(),
         findings=data.findings,
     )
-    return known, data
+    return described, data
 
 
 def resume(
@@ -190,9 +190,11 @@ def resume(
     if is_held(paths.lock):
         raise running(paths.journal)
     state = _recorded_state(spec, paths, say)
-    if more is not None and (changed := more(spec)) != spec:
-        # At once: whatever ends this session, the next one knows what was wanted.
-        spec = replace_specification(changed, paths)
+    if more is not None:
+        changed = more(spec)
+        if changed != spec:
+            # At once: whatever ends this session, the next one knows what was wanted.
+            spec = replace_specification(changed, paths)
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     if is_complete and not is_moved:
@@ -259,21 +261,25 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
     comes next, and what is certified, is decided by the recorded policy.
     """
     here = versions_here()
-    names = [name for name, version in here.items() if spec.versions.get(name, version) != version]
-    if names:
-        before, now = (
-            ", ".join(f"{name.removeprefix('version.')} {versions[name][:12]}" for name in names)
-            for versions in (spec.versions, here)
-        )
+    before = []
+    now = []
+    for tag, version in here.items():
+        recorded = spec.versions.get(tag, version)
+        if recorded != version:
+            name = tag.removeprefix("version.")
+            before.append(f"{name} {recorded[:12]}")
+            now.append(f"{name} {version[:12]}")
+    if before:
         say(
-            f"note: search '{spec.name}' was started with {before}; this session trains with "
-            f"{now}, and chooses and certifies by the policy that the search was started with"
+            f"note: search '{spec.name}' was started with {', '.join(before)}; this session trains "
+            f"with {', '.join(now)}, and chooses and certifies by the policy that the search was "
+            "started with"
         )
     return dataclasses.replace(spec, versions=here)
 
 
 def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity":
-    """With what torch finds of the GPUs, unless trials are to train on CPUs. Raises UsageError."""
+    """Add what torch finds of the GPUs, unless trials are to train on CPUs. Raises UsageError."""
     from elsa_tune.searching.tune.cluster import ask_gpus
 
     if not capacity.gpus or gpus_per_trial == 0:
@@ -282,7 +288,7 @@ def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity"
 
 
 def time_limit(request: Request, resources: Resources, capacity: "Capacity") -> float | None:
-    """Seconds, of both limits the nearer: GPU-hours pass on every GPU that trials may take.
+    """Return the seconds of the nearer limit: GPU-hours pass on every GPU that trials may take.
 
     Raises UsageError for GPU-hours where trials train on CPUs.
     """
@@ -293,7 +299,8 @@ def time_limit(request: Request, resources: Resources, capacity: "Capacity") -> 
         raise UsageError(
             f"`gpu_hours` is {request.gpu_hours:g}, but trials train on CPUs here; give `max_time`"
         )
-    return min(request.spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
+    by_gpus = 3600 * request.gpu_hours / gpus
+    return min(request.spec.max_time or math.inf, by_gpus)
 
 
 def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
@@ -353,7 +360,7 @@ def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
 
 
 def versions_here() -> dict[str, str]:
-    """Of Python, the packages that decide results, and this repository, as tags."""
+    """Return the versions of Python, the packages that decide results, and this repository."""
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
     versions |= {package: metadata.version(package) for package in _PACKAGES}
     with_git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]

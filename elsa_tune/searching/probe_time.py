@@ -3,6 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import ElsaTuneError
@@ -30,36 +31,47 @@ PROBE_SECONDS = 2.0
 SEARCH_SECONDS = 15.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EndedSearch:
+    """A search that is recorded, and by whose pace another one can be judged."""
+
+    spec: SearchSpec
+    trials: list[KnownTrial]
+    ended: float  # when the last of its trials that reported ended, in seconds since the epoch
+
+
 def recorded_seconds(
     request: Request, trials: Counter[Candidate]
 ) -> tuple[SearchSpec, float] | None:
     """Return the latest like search in the same place, and the request's seconds at its pace."""
     planned = request.spec
-    latest: tuple[float, SearchSpec, list[KnownTrial]] | None = None
+    latest: _EndedSearch | None = None
     for name in search_names(request.storage):
+        paths = SearchPaths(request.storage, name)
         with contextlib.suppress(ElsaTuneError):
-            search = _ended_search(SearchPaths(request.storage, name), planned)
-            if search is not None and (latest is None or search[0] > latest[0]):
+            search = _ended_search(paths, planned)
+            if search is None:
+                continue
+            if latest is None or search.ended > latest.ended:
                 latest = search
     if latest is None:
         return None
-    _, spec, known = latest
-    each = seconds_per_trial(planned, known)
-    total = sum(count * each[candidate] for candidate, count in trials.items())
-    return spec, total / _side_by_side(known)
+    seconds = seconds_per_trial(planned, latest.trials)
+    total = sum(count * seconds[candidate] for candidate, count in trials.items())
+    return latest.spec, total / _side_by_side(latest.trials)
 
 
-def _ended_search(
-    paths: SearchPaths, planned: SearchSpec
-) -> tuple[float, SearchSpec, list[KnownTrial]] | None:
-    """Return when a recorded search's last trial ended, if it is like the planned one."""
+def _ended_search(paths: SearchPaths, planned: SearchSpec) -> _EndedSearch | None:
+    """Return a recorded search of which trials have ended, if it is like the planned one."""
     spec = load_specification(paths)
     if spec.address is not None or _kind(spec) != _kind(planned):
         return None
     state = SearchState.replay(read_journal(paths.journal), alive=False)
-    known = [known_trial(spec, trial) for trial in state.planned_trials]
-    ends = [one.ended for one in known if one.ended and one.reported]
-    return (max(ends), spec, known) if ends else None
+    trials = [known_trial(spec, recorded) for recorded in state.planned_trials]
+    ends = [trial.ended for trial in trials if trial.ended and trial.reported]
+    if not ends:
+        return None
+    return _EndedSearch(spec=spec, trials=trials, ended=max(ends))
 
 
 def _kind(spec: SearchSpec) -> tuple[object, ...]:
@@ -68,15 +80,17 @@ def _kind(spec: SearchSpec) -> tuple[object, ...]:
     return spec.model.location, spec.task.name, recipe
 
 
-def _side_by_side(known: Sequence[KnownTrial]) -> float:
+def _side_by_side(trials: Sequence[KnownTrial]) -> float:
     """Return how many trials ran at once, on average, pauses between two sessions left out."""
-    spans = sorted((one.started, one.ended) for one in known if one.ended)
+    spans = sorted((trial.started, trial.ended) for trial in trials if trial.ended)
     elapsed = 0.0
+    in_all = 0.0
     until = 0.0
     for first, last in spans:
+        in_all += last - first
         elapsed += max(0.0, last - max(first, until))
         until = max(until, last)
-    return sum(last - first for first, last in spans) / elapsed
+    return in_all / elapsed
 
 
 # Requests with the trials that are left of each, by candidate.
@@ -86,29 +100,38 @@ Unfinished = Sequence[tuple[Request, Counter[Candidate]]]
 def probed_time(unfinished: Unfinished) -> str:
     """Write how long these trials take here, by a few seconds of training; or why not known."""
     try:
-        return f"about {duration(_probed_seconds(unfinished))} on this machine, from a short probe"
+        seconds = _probed_seconds(unfinished)
     except (ElsaTuneError, OSError) as error:
         return f"not known, {error}"
+    return f"about {duration(seconds)} on this machine, from a short probe"
 
 
 def _probed_seconds(unfinished: Unfinished) -> float:
     from elsa_tune.training.data.preparation import prepare
 
-    specs = [request.spec for request, _ in unfinished]
-    data = {spec.name: prepare(spec.model, spec.task, spec.recipe) for spec in specs}
+    data = {}
+    requests_by_model: dict[str, list[Request]] = {}
+    for request, _ in unfinished:
+        spec = request.spec
+        data[spec.name] = prepare(spec.model, spec.task, spec.recipe)
+        requests_by_model.setdefault(spec.model.location, []).append(request)
     capacity = Capacity.of_this_machine()
     seconds = 0.0
-    for location in {spec.model.location for spec in specs}:
-        here = [request for request, _ in unfinished if request.spec.model.location == location]
-        rates, at_once = _tokens_per_second(here, data, capacity)
+    for location, requests in requests_by_model.items():
+        rates, at_once = _tokens_per_second(requests, data, capacity)
         for request, left in unfinished:
             if request.spec.model.location != location:
                 continue
-            train, *evaluated = (
-                int(rows.lengths.sum()) for rows in data[request.name].splits().values()
-            )
+            train = 0
+            evaluation = 0
+            for split, rows in data[request.name].splits().items():
+                tokens = int(rows.lengths.sum())
+                if split == "train":
+                    train = tokens
+                else:
+                    evaluation += tokens
             rate = rates[request.spec.task.name]
-            seconds += training_seconds(request.spec, left, train, sum(evaluated), rate)
+            seconds += training_seconds(request.spec, left, train, evaluation, rate)
             seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
     return seconds
 
@@ -123,19 +146,21 @@ def _tokens_per_second(
     """
     from elsa_tune.training.throughput import Division, measure
 
-    tasks = {request.spec.task.name: request.spec for request in requests}
-    each = share(requests[0], capacity)
-    at_once = capacity.at_once(each)
-    # What is measured on one GPU goes for all of them.
-    beside = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
-    measured = measure(
-        [(_full_trial(spec), data[spec.name]) for spec in tasks.values()],
-        Division(trials=beside, threads=max(1, int(each.cpus))),
-        "cuda" if each.gpus else "cpu",
-        PROBE_SECONDS,
-    )
+    specs = {request.spec.task.name: request.spec for request in requests}
+    trainings = [(_full_trial(spec), data[spec.name]) for spec in specs.values()]
+    resources = share(requests[0], capacity)
+    at_once = capacity.at_once(resources)
+    beside = at_once
+    device = "cpu"
+    if resources.gpus:
+        device = "cuda"
+        # What is measured on one GPU goes for all of them.
+        on_one_gpu = int(1 / resources.gpus) or 1
+        beside = min(at_once, on_one_gpu)
+    division = Division(trials=beside, threads=max(1, int(resources.cpus)))
+    measured = measure(trainings, division, device, PROBE_SECONDS)
     rates: dict[str, float] = {}
-    for task, throughput in zip(tasks, measured, strict=True):
+    for task, throughput in zip(specs, measured, strict=True):
         rates[task] = throughput.tokens_per_second * at_once / beside
     return rates, at_once
 

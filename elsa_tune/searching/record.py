@@ -133,16 +133,16 @@ class SearchRecord:
         count, place = self._journal.missing
         if not count:
             return ""
-        kept = f"are in {place}, from where `{self.paths.resume}` takes them"
+        fate = f"are in {place}, from where `{self.paths.resume}` takes them"
         if place is None:
-            kept = f"found no room anywhere; `{self.paths.resume}` trains again what they tell of"
+            fate = f"found no room anywhere; `{self.paths.resume}` trains again what they tell of"
         return (
-            f"the disk of {self.paths.journal} stayed full: its last {count} records {kept}; make "
+            f"the disk of {self.paths.journal} stayed full: its last {count} records {fate}; make "
             "room first"
         )
 
     def state(self) -> SearchState:
-        """Everything so far, earlier sessions included."""
+        """Return everything so far, earlier sessions included."""
         with self._lock:
             return self._state.copy()
 
@@ -155,7 +155,8 @@ class SearchRecord:
 
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
         """Record that a trial begins, or begins again. spec: the search as this trial trains it."""
-        spec, before = spec or self.spec, self.trial(trial.key)
+        spec = spec or self.spec
+        before = self.trial(trial.key)
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,
@@ -165,7 +166,10 @@ class SearchRecord:
         self.write(start)
 
     def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        """One evaluation of a trial. result: an EvaluationResult's fields. tags: beside its own."""
+        """Record one evaluation of a trial.
+
+        result: an EvaluationResult's fields. tags: beside its own.
+        """
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
         if result[HOLDOUT_QUALITY] is not None:
             metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
@@ -187,9 +191,11 @@ class SearchRecord:
         """Record that a trial has ended; its once-per-trial figures are those of its reports."""
         trial = self._state.trials[key]
         metrics: dict[str, float] = {}
-        if (quality := known_trial(self.spec, trial).quality) is not None:
+        quality = known_trial(self.spec, trial).quality
+        if quality is not None:
             last = trial.reports[-1].metrics
-            metrics = {**{name: last[name] for name in _ONCE}, QUALITY: quality}
+            metrics = {name: last[name] for name in _ONCE}
+            metrics[QUALITY] = quality
         end = TrialEnded(
             trial=key,
             attempt=trial.start.attempt,
@@ -215,7 +221,7 @@ class SearchRecord:
         dtype: np.dtype[Any] = np.dtype(np.float32)
         if classes and labels.dtype.kind in "iu":
             dtype = np.dtype(np.int8 if classes <= 128 else np.int16)
-        kept: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             "predictions": predictions.astype(dtype),
             "labels": labels.astype(dtype),
             "classes": np.int64(classes),
@@ -223,7 +229,7 @@ class SearchRecord:
         }
         file = self.paths.predictions / f"{key}.npz"
         archive = io.BytesIO()
-        np.savez_compressed(archive, **kept)
+        np.savez_compressed(archive, **arrays)
         try:
             write_aside(file, archive.getvalue())
         except OSError as error:

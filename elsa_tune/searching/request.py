@@ -61,25 +61,31 @@ def read_requests(options: SearchOptions) -> list[Request]:
     Of several each is called by the name and its task. Errors as in `read_request`; UsageError
     where two would share a name.
     """
-    tasks = [name for given in options.task for name in _listed(given)]
+    tasks = []
+    for given in options.task:
+        tasks += _listed(given)
     if len(tasks) == 1:
         return [read_request(options, tasks[0])]
-    if (options.max_time, options.gpu_hours) != (None, None):
+    if options.max_time is not None or options.gpu_hours is not None:
         raise UsageError(
             "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
         )
-    asked = [_checked(_options_of(task, options, tasks), task) for task in tasks]
-    inputs = [asked_inputs(own, task) for own, task in zip(asked, tasks, strict=True)]
-    name = options.name or slug(f"{Path(inputs[0].model.name).name}-{time.strftime(_STAMP)}")
-    names = [slug(f"{name}-{one.task.name}") for one in inputs]
+    all_options = [_checked(_options_of(task, options, tasks), task) for task in tasks]
+    all_inputs = []
+    for task, task_options in zip(tasks, all_options, strict=True):
+        all_inputs.append(asked_inputs(task_options, task))
+    model = Path(all_inputs[0].model.name).name
+    name = options.name or slug(f"{model}-{time.strftime(_STAMP)}")
+    names = [slug(f"{name}-{inputs.task.name}") for inputs in all_inputs]
     for shared, count in Counter(names).items():
         if count > 1:
             raise UsageError(f"{count} of the tasks would share the search name '{shared}'")
     command = search_command(options)
-    return [
-        request_of(replace(own, name=own_name), own_inputs, is_one_of_several=True, command=command)
-        for own, own_inputs, own_name in zip(asked, inputs, names, strict=True)
-    ]
+    requests = []
+    for task_options, inputs, task_name in zip(all_options, all_inputs, names, strict=True):
+        named = replace(task_options, name=task_name)
+        requests.append(request_of(named, inputs, is_one_of_several=True, command=command))
+    return requests
 
 
 def read_request(options: SearchOptions, task: str) -> Request:
@@ -118,7 +124,7 @@ def request_of(
         replace(options, name=name, tracking_uri=uri),
         inputs,
         policy=_recorded_policy(SearchPaths(storage, name)),
-        whole_ladder=is_one_of_several,
+        joined=is_one_of_several,
         command=command,
     )
     return Request(
@@ -162,9 +168,11 @@ def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> Sear
 
     A folder of GLUE tasks and a table's columns are not for tasks of other kinds beside such ones.
     """
-    if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
+    some_are_glue = any(name in GLUE_TASKS for name in tasks)
+    if some_are_glue and task not in GLUE_TASKS:
         options = replace(options, data_dir=None)
-    if not has_columns(task) and any(map(has_columns, tasks)):
+    some_are_tables = any(has_columns(name) for name in tasks)
+    if some_are_tables and not has_columns(task):
         options = replace(options, label=None, text=None)
     return options
 
@@ -177,6 +185,7 @@ def _listed(given: str) -> list[str]:
         lines = Path(given).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"`task` {given} cannot be read as a list of tasks: {error}") from error
-    if not (names := list(filter(None, map(str.strip, lines)))):
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
         raise UsageError(f"`task` {given} lists no task; write one on each line")
     return names

@@ -147,7 +147,8 @@ class SearchRun:
         self._interruption = interruption
         self._limit = TimeLimit(record.spec.max_time)
         # A depth that an earlier session began to measure keeps its rate.
-        self._rates = self._kept = measured_rates(plan.known)
+        self._measured_rates = measured_rates(plan.known)
+        self._rates = self._measured_rates
         self._is_measuring = False
         self._said = ""  # what the last step was for
         self._watch: Watch  # while Ray Tune runs
@@ -175,16 +176,17 @@ class SearchRun:
     def _announce(self) -> None:
         """Say what is explored first."""
         spec = self._spec
-        known = self._plan.known
-        slots = self._plan.strategy.slots_left(known, self._rates)
-        if failed := failed_slots(known):
+        trials = self._plan.known
+        slots = self._plan.strategy.slots_left(trials, self._rates)
+        failed = failed_slots(trials)
+        if failed:
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and set(spec.candidates) - self._rates.keys():
             further = self._plan.strategy.rates.further_words
-            candidates = (
-                "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
-            )
+            candidates = f"{len(spec.explored)} depths"
+            if len(spec.explored) == 1:
+                candidates = "the full model"
             self._board.phase(f"exploring: {len(slots)} trials over {candidates}{further}")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
@@ -198,10 +200,10 @@ class SearchRun:
         self._record.write(Decision(what="learning_rates", value=value))
 
     def _measuring(
-        self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]
+        self, rates: Mapping[Candidate, float], trials: Sequence[KnownTrial]
     ) -> Sequence[TrialSpec]:
         """Return what is measured now; record what that decides, and say what it is for."""
-        step = self._plan.step(rates, known)
+        step = self._plan.step(rates, trials)
         if step.decision is not None:
             self._record.write(step.decision)
             if step.note:
@@ -276,18 +278,21 @@ class SearchRun:
         )
 
     def _scheduler(self) -> PerCandidateAsha:
-        """With what earlier sessions' trials reported in its rungs."""
+        """Return the scheduler, with what earlier sessions' trials reported in its rungs."""
         spec = self._spec
         exempt = [candidate for candidate in spec.explored if is_cheap(spec, candidate)]
         score = spec.recipe.selection.score
-        # A cluster's GPUs are for others while they wait.
-        here = spec.address is None
         scheduler = PerCandidateAsha(
-            spec.early_stopping, spec.recipe.evaluations, score, exempt, here
+            spec.early_stopping,
+            spec.recipe.evaluations,
+            score,
+            exempt,
+            # A cluster's GPUs are for others while they wait.
+            keeps_workers=spec.address is None,
         )
-        for one in self._plan.known:
-            if one.trial.phase is Phase.EXPLORE and one.status.is_final:
-                scheduler.replay(one.trial, one.scores)
+        for trial in self._plan.known:
+            if trial.trial.phase is Phase.EXPLORE and trial.status.is_final:
+                scheduler.replay(trial.trial, trial.scores)
         return scheduler
 
     def _is_over(self) -> bool:
@@ -302,7 +307,8 @@ class SearchRun:
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
         self._say_better_rates()
-        self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
+        patience = PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE
+        self._probing.collect(patience)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
         missing = self._plan.missing(self._rates, explores=self._limit.ran_out)
@@ -320,7 +326,7 @@ class SearchRun:
     def _say_better_rates(self) -> None:
         """Say where trying again prefers another rate than the one a depth was measured at."""
         best = self._plan.strategy.best_rates(self._plan.known)
-        for candidate, rate in self._kept.items():
+        for candidate, rate in self._measured_rates.items():
             if candidate in self._spec.explored and best.get(candidate, rate) != rate:
                 which = candidates_text([candidate], self._spec.layers)
                 self._board.say(

@@ -46,14 +46,16 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     try:
         unfinished = [search for search in searches if not _is_complete(search)]
         _check_inputs(unfinished)
-        return _carry_out(searches, unfinished, say) if unfinished else {}
+        if not unfinished:
+            return {}
+        return _carry_out(searches, unfinished, say)
     except (InterruptedSearchError, KeyboardInterrupt) as error:
         # The latter between two searches, or before one of them takes signals itself.
         raise InterruptedSearchError("interrupted; the same command goes on") from error
 
 
 def _is_complete(search: Request) -> bool:
-    """Return whether nothing is left to do; no where that cannot be read: its turn says why."""
+    """Return whether nothing is left to do; False if that cannot be read: its turn says why."""
     try:
         return standing(search).is_complete
     except ElsaTuneError:

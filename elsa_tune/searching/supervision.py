@@ -92,7 +92,10 @@ def _exit_at_once(command: Callable[[], None]) -> NoReturn:
         command()
     except SystemExit as end:
         # As Python does: None is 0, and a message is 1.
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, int):
+            status = end.code
+        elif end.code is not None:
+            status = 1
     except BaseException:
         traceback.print_exc()
         status = RunError.exit_status
@@ -171,9 +174,11 @@ def _end_of(signals: set[int], status: int) -> tuple[SearchStatus, str]:
         # Whoever ended it may have ended Ray's processes too, and these took it with them.
         return SearchStatus.INTERRUPTED, "interrupted"
     if status < 0:
-        name = signal.Signals(-status).name
-        why = ", as by a system without memory left" if -status == signal.SIGKILL else ""
-        return SearchStatus.KILLED, f"the search's process was killed ({name}{why})"
+        killer = signal.Signals(-status)
+        why = killer.name
+        if killer is signal.SIGKILL:
+            why += ", as by a system without memory left"
+        return SearchStatus.KILLED, f"the search's process was killed ({why})"
     if status == _HANGING:
         return SearchStatus.FAILED, "Ray (its gcs_server) does not answer any more"
     cause = "Ray's raylet or gcs_server died, and Ray ended the search's process with it"

@@ -19,7 +19,7 @@ class TimeLimit:
         self.ran_out = False
 
     def has_passed(self, share: float = 1.0) -> bool:
-        """Whether this share of the time is over."""
+        """Return whether this share of the time is over."""
         is_over = self._clock() - self._began >= share * self._seconds
         self.ran_out = self.ran_out or is_over
         return is_over

@@ -75,7 +75,7 @@ class Candidate(ABC):
         """Return what is trained in words that a sentence can begin with: `the last 2 layers`."""
 
     def is_plural(self, layers: int) -> bool:
-        """Whether `describe` takes its verb in the plural: `the biases alone keep ...`."""
+        """Return whether `describe` takes its verb in the plural: `the biases alone keep`."""
         return True
 
     def name(self, layers: int) -> str:

@@ -28,17 +28,18 @@ def checked(*leave: str) -> Callable[[Function], Function]:
 
     def decorated(function: Function) -> Function:
         signature = inspect.signature(function)
+        unchecked = {"self", *leave}
+        for parameter in signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                unchecked.add(parameter.name)
         hints_of = functools.cache(get_type_hints)  # what they name is imported by the first call
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             hints = hints_of(function)
-            given = signature.bind(*args, **kwargs).arguments
-            for name, value in given.items():
-                is_settings = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-                if name in leave or name == "self" or is_settings:
-                    continue
-                if not _fits(value, hints[name]):
+            arguments = signature.bind(*args, **kwargs).arguments
+            for name, value in arguments.items():
+                if name not in unchecked and not _fits(value, hints[name]):
                     raise UsageError(f"`{name}` is {_what(value)}; give {_wanted(hints[name])}")
             return function(*args, **kwargs)
 
@@ -51,12 +52,14 @@ def _fits(value: Any, hint: Any) -> bool:
     """Return whether a value is of the kind that an annotation says."""
     if hint is Any:
         return True
-    if get_origin(hint) is not None:
-        return _fits_generic(value, get_origin(hint), get_args(hint))
+    origin = get_origin(hint)
+    if origin is not None:
+        return _fits_generic(value, origin, get_args(hint))
+    is_bool = isinstance(value, bool)  # which Python counts among the whole numbers
     if hint is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return isinstance(value, numbers.Integral) and not is_bool
     if hint is float:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return isinstance(value, numbers.Real) and not is_bool
     return isinstance(value, hint)
 
 
@@ -67,20 +70,24 @@ def _fits_generic(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
     if origin is Literal:
         return isinstance(value, str) and value in parts
     if origin is tuple:
-        is_as_long = isinstance(value, tuple) and len(value) == len(parts)
-        return is_as_long and all(map(_fits, value, parts))
+        if not isinstance(value, tuple) or len(value) != len(parts):
+            return False
+        return all(_fits(item, part) for item, part in zip(value, parts, strict=True))
     if origin is Mapping:
         return isinstance(value, Mapping)
     if origin is Sequence:
-        is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and all(_fits(item, parts[0]) for item in value)
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            return False
+        return all(_fits(item, parts[0]) for item in value)
     return isinstance(value, origin)
 
 
 def _wanted(hint: Any) -> str:
     """Write what an annotation allows: `a text, a path or True or False`."""
     *others, last = dict.fromkeys(_kinds(hint))
-    return f"{', '.join(others)} or {last}" if others else last
+    if not others:
+        return last
+    return f"{', '.join(others)} or {last}"
 
 
 def _kinds(hint: Any) -> list[str]:
@@ -88,16 +95,18 @@ def _kinds(hint: Any) -> list[str]:
     origin = get_origin(hint)
     parts = get_args(hint)
     if origin in (Union, UnionType):
-        words: list[str] = []
+        kinds: list[str] = []
         for part in parts:
             if part is not NoneType:
-                words += _kinds(part)
-        return words
+                kinds += _kinds(part)
+        return kinds
     if origin is Literal:
         return [f"'{part}'" for part in parts]
     if origin is Sequence:
-        inner = [f"{word.removeprefix('a ')}s" for word in dict.fromkeys(_kinds(parts[0]))]
-        return [f"a list of {' or '.join(inner)}"]
+        plurals = []
+        for kind in dict.fromkeys(_kinds(parts[0])):
+            plurals.append(f"{kind.removeprefix('a ')}s")
+        return [f"a list of {' or '.join(plurals)}"]
     if origin is tuple:
         return [f"a tuple of {len(parts)} values"]
     if origin is Mapping:
@@ -110,4 +119,5 @@ def _what(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | bool):
         return quoted(value)
     kind = type(value).__name__
-    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    return f"{article} {kind}"

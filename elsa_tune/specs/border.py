@@ -17,20 +17,20 @@ def plateau(scores: Mapping[float, float], noise: float) -> tuple[float, float]:
     scores: of the rates that ran to their end, one or more. noise: as in `Policy`, what
     one run scores above another by chance alone.
     """
-    best = max(scores.values())
-    alike = [rate for rate, score in scores.items() if score >= best - noise]
+    least = max(scores.values()) - noise
+    alike = [rate for rate, score in scores.items() if score >= least]
     return min(alike), max(alike)
 
 
 def has_learnt(scores: Mapping[float, float], chance: float, noise: float) -> bool:
-    """Whether any rate is better than a constant answer by more than noise."""
+    """Return whether any rate is better than a constant answer by more than noise."""
     return max(scores.values(), default=chance) > chance + noise
 
 
 def border(
     tried: Mapping[float, float | None], chance: float | None, noise: float
 ) -> Border | None:
-    """Where the best rate lies; None where rates on either side were tried and gained nothing.
+    """Return where the best rate lies; None if rates on either side were tried and gained nothing.
 
     tried: the score of each rate, None where its trial diverged or was stopped early. chance: of a
     constant answer, None where it is not known.
@@ -43,4 +43,6 @@ def border(
     low, high = plateau(scores, noise)
     if low == max(tried):
         return Border.HIGH
-    return Border.LOW if high == min(tried) else None
+    if high == min(tried):
+        return Border.LOW
+    return None

@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """A number's least and greatest value, with (ge, le) or without (gt, lt) the bound itself.
+    """A number's least and greatest value; None leaves that side open.
 
     pydantic checks it where a file is read, by the protocol for grouped metadata of the package
     annotated_types (its README, `GroupedMetadata`). A machine that only trains need not have that
     package: it is imported when the bounds are read.
     """
 
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
+    ge: float | None = None  # the least value
+    gt: float | None = None  # what every value is above
+    le: float | None = None  # the greatest value
+    lt: float | None = None  # what every value is below
 
     __is_annotated_types_grouped_metadata__: ClassVar = True
 

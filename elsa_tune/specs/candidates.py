@@ -37,10 +37,13 @@ def read_candidate(given: int | str) -> Candidate:
         candidate = method.read(text)
         if candidate is not None:
             return candidate
-    others = [f", '{name}'" for name in _METHODS if name != FreezeDepth.method]
+    words = [EMBEDDINGS]
+    for name in _METHODS:
+        if name != FreezeDepth.method:
+            words.append(name)
+    allowed = ", ".join(f"'{word}'" for word in words)
     raise SpaceError(
-        f"frozen_layers is {quoted(str(given))}; it must be a whole number or "
-        f"'{EMBEDDINGS}'{''.join(others)}"
+        f"frozen_layers is {quoted(str(given))}; it must be a whole number or {allowed}"
     )
 
 
@@ -70,5 +73,5 @@ def candidate_fields(candidate: Candidate) -> dict[str, Any]:
 
 
 def is_depth(candidate: Candidate) -> bool:
-    """Whether DEPTH_FIELDS tell all of it."""
+    """Return whether DEPTH_FIELDS tell all of it."""
     return candidate.record().keys() <= set(DEPTH_FIELDS)

@@ -46,7 +46,7 @@ _KINDS = {
 
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
-    """Return the value of one YAML document; ValueError, in one line, where there is none.
+    """Return the value of one YAML document. Raises ValueError, in one line, where there is none.
 
     A date is the text it is, and so are numbers in base 60 (`1:30`) or of too many digits.
     """
@@ -80,29 +80,40 @@ def read_yaml_file(file: Path, loader: type[yaml.SafeLoader | yaml.BaseLoader]) 
         return read_yaml(opened.read(MOST_CHARACTERS + 1), loader)
 
 
-def _check(node: yaml.Node, counted: dict[int, int]) -> int:
-    """Return what a node comes to with its aliases written out. counted: by a node's id.
+def _check(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return the size of a node with its aliases written out. sizes: by the nodes' ids.
 
     Raises ValueError for too much, and for a field that is written twice: YAML takes the last.
     """
-    if id(node) not in counted:
-        counted[id(node)] = MOST_CHARACTERS + 1  # met again below itself, it has no end
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        own = 0
-        if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
-            children = [one for pair in node.value for one in pair]
+    if id(node) not in sizes:
+        sizes[id(node)] = MOST_CHARACTERS + 1  # met again below itself, it has no end
+        size = 1
         if isinstance(node, yaml.ScalarNode):
-            own = len(node.value)
-            is_number = node.tag in _NUMBERS
-            if node.tag == _DATE or (is_number and (":" in node.value or own > MOST_DIGITS)):
-                node.tag = _TEXT
-        counted[id(node)] = 1 + own + sum(_check(child, counted) for child in children)
-    if counted[id(node)] > MOST_CHARACTERS:
+            _keep_as_text(node)
+            size += len(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            for key, value in node.value:
+                size += _check(key, sizes)
+                size += _check(value, sizes)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                size += _check(item, sizes)
+        sizes[id(node)] = size
+    if sizes[id(node)] > MOST_CHARACTERS:
         raise ValueError(
             f"with its aliases written out it is longer than {MOST_CHARACTERS:,} characters"
         )
-    return counted[id(node)]
+    return sizes[id(node)]
+
+
+def _keep_as_text(node: yaml.ScalarNode) -> None:
+    """Let a date, and a number in base 60 or of too many digits, be the text that it is."""
+    is_odd_number = False
+    if node.tag in _NUMBERS:
+        is_odd_number = ":" in node.value or len(node.value) > MOST_DIGITS
+    if node.tag == _DATE or is_odd_number:
+        node.tag = _TEXT
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
@@ -110,27 +121,28 @@ def _check_keys(node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             continue
-        if not key.value.strip():
-            raise ValueError(f"line {key.start_mark.line + 1}: a field has no name")
-        if key.value in seen:
-            where = f"line {key.start_mark.line + 1}"
-            raise ValueError(f"{where}: field '{shortened(key.value)}' is written twice")
-        seen.add(key.value)
+        name = key.value
+        where = f"line {key.start_mark.line + 1}"
+        if not name.strip():
+            raise ValueError(f"{where}: a field has no name")
+        if name in seen:
+            raise ValueError(f"{where}: field '{shortened(name)}' is written twice")
+        seen.add(name)
 
 
 def problems(
-    error: Exception, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
+    error: Exception, fields: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
 ) -> str:
     """Write everything that is wrong in one sentence: each field, what came and what is allowed.
 
-    An error that is not pydantic's says it itself. known: the names of the fields there are, by the
-    field that holds them ("" for the outermost). inlined: a field that is written as its own
+    An error that is not pydantic's says it itself. fields: the names of the fields there are, by
+    the field that holds them ("" for the outermost). inlined: a field that is written as its own
     fields, beside the others.
     """
     if not isinstance(error, ValidationError):
         return str(error)
-    said: list[str] = []
-    # Fields that a misspelt one probably stands for: that they are missing need not be said.
+    texts: list[str] = []
+    # That a field is missing need not be said where a misspelt one probably stands for it.
     meant: list[str] = []
     details = error.errors(include_url=False)
     for problem in details[:LOOKED_AT]:
@@ -138,16 +150,19 @@ def problems(
         if location[:1] == (inlined,):
             location = location[1:]
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            text, near = _unknown_field(location, known or {}, said)
-            said.append(text)
-            meant.append(near)
+            text, near = _unknown_field(location, fields or {}, texts)
+            texts.append(text)
+            meant.append(f"field '{near}' is missing")
         else:
-            said.append(_problem(_path(location), problem))
-    lacking = [f"field '{field}' is missing" for field in meant]
-    texts = [text for text in dict.fromkeys(said) if text not in lacking]
-    unsaid = max(0, len(texts) - MOST_SAID) + max(0, len(details) - LOOKED_AT)
-    more = f"; and {unsaid:,} more" if unsaid else ""
-    return "; ".join(texts[:MOST_SAID]) + more
+            texts.append(_problem(_path(location), problem))
+    different = [text for text in dict.fromkeys(texts) if text not in meant]
+    too_many = max(0, len(different) - MOST_SAID)
+    not_looked_at = max(0, len(details) - LOOKED_AT)
+    parts = different[:MOST_SAID]
+    unsaid = too_many + not_looked_at
+    if unsaid:
+        parts.append(f"and {unsaid:,} more")
+    return "; ".join(parts)
 
 
 def _problem(field: str, problem: Mapping[str, Any]) -> str:
@@ -166,23 +181,24 @@ def _problem(field: str, problem: Mapping[str, Any]) -> str:
 
 
 def _unknown_field(
-    location: Sequence[int | str], known: Mapping[str, Iterable[str]], said: Sequence[str]
+    location: Sequence[int | str], fields: Mapping[str, Iterable[str]], texts: Sequence[str]
 ) -> tuple[str, str]:
     """Write that a field is unknown, and return the one that was probably meant.
 
-    said: what was written before; a list of the known fields is written once.
+    texts: what was written before; a list of the known fields is written once.
     """
     holder = _path(location[:-1])
+    unknown = str(location[-1])
     prefix = f"{holder}." if holder else ""
-    names = sorted(known.get(holder, ()))
-    near = nearest(str(location[-1]), names)
+    names = sorted(fields.get(holder, ()))
+    near = nearest(unknown, names)
     if near:
         hint = f": did you mean '{prefix}{near}'?"
     else:
         hint = f": known: {', '.join(names)}"
-        if any(text.endswith(hint) for text in said):
+        if any(text.endswith(hint) for text in texts):
             hint = ""
-    return f"unknown field '{prefix}{location[-1]}'{hint}", f"{prefix}{near}"
+    return f"unknown field '{prefix}{unknown}'{hint}", f"{prefix}{near}"
 
 
 def _path(location: Sequence[int | str]) -> str:
@@ -200,12 +216,15 @@ def _allowed(problem: Mapping[str, Any]) -> str:
     value = problem["input"]
     limits = problem.get("ctx", {})
     hint = ""
-    if expected := re.findall(r"'([^']*)'", str(limits.get("expected", ""))):
-        allowed = f"one of {', '.join(expected)}"
-        near = nearest(value, expected) if isinstance(value, str) else None
-        hint = f": did you mean '{near}'?" if near else ""
+    choices = re.findall(r"'([^']*)'", str(limits.get("expected", "")))
+    if choices:
+        allowed = f"one of {', '.join(choices)}"
+        near = nearest(value, choices) if isinstance(value, str) else None
+        if near:
+            hint = f": did you mean '{near}'?"
     elif kind in _LIMITS:
         allowed = _LIMITS[kind].format(*limits.values())
     else:
-        allowed = _KINDS.get(kind.split("_")[0], "something else")
+        beginning = kind.split("_")[0]
+        allowed = _KINDS.get(beginning, "something else")
     return f"{allowed}, not {quoted(value)}{hint}"

@@ -21,17 +21,23 @@ class Comparison:
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
         """Return the comparison by these values; None says nothing."""
-        return cls(tuple((name, value) for name, value in values.items() if value is not None))
+        stated = [(name, value) for name, value in values.items() if value is not None]
+        return cls(tuple(stated))
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the inverse of `str`, of texts in other words too."""
+        """Return the comparison that `str` wrote, or one of a text in other words."""
         values = []
-        for part in filter(None, text.split(", ")):
+        for part in text.split(", "):
             name, equals, value = part.partition("=")
-            values.append((name, value) if name and equals else ("", part))
+            if name and equals:
+                values.append((name, value))
+            elif part:
+                values.append(("", part))
         comparison = cls(tuple(values))
-        return comparison if str(comparison) == text else cls((("", text),))
+        if str(comparison) != text:
+            return cls((("", text),))
+        return comparison
 
     def record(self) -> dict[str, object] | str:
         """Return what a journal keeps: an object, or a text in other words as it is."""
@@ -49,7 +55,10 @@ class Comparison:
         return None
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" if name else f"{value}" for name, value in self.values)
+        parts = []
+        for name, value in self.values:
+            parts.append(f"{name}={value}" if name else str(value))
+        return ", ".join(parts)
 
     def __repr__(self) -> str:
         return f"Comparison({str(self)!r})"

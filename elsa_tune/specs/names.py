@@ -31,13 +31,13 @@ class OpenName(str, metaclass=_Listed):
 
     def __new__(cls, name: str) -> Self:
         """Return the known name. Raises ValueError for any other."""
-        found = cls.known.get(name)
-        if found is None:
+        member = cls.known.get(name)
+        if member is None:
             cls.load_shipped()
-            found = cls.known.get(name)
-        if found is None:
+            member = cls.known.get(name)
+        if member is None:
             raise ValueError(f"'{name}' is not a valid {cls.__name__}")
-        return found  # type: ignore[no-any-return]  # of this class
+        return member  # type: ignore[no-any-return]  # of this class
 
     @classmethod
     def load_shipped(cls) -> None:
@@ -75,8 +75,8 @@ class OpenName(str, metaclass=_Listed):
             if isinstance(value, str):
                 with contextlib.suppress(ValueError):
                     return cls(value)
-            names = [f"'{name}'" for name in cls.known]
-            expected = " or ".join([", ".join(names[:-1]), names[-1]])
+            *others, last = [f"'{name}'" for name in cls.known]
+            expected = f"{', '.join(others)} or {last}"
             raise PydanticCustomError("enum", "Input should be {expected}", {"expected": expected})
 
         return core_schema.no_info_plain_validator_function(

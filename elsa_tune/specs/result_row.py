@@ -29,7 +29,7 @@ class ResultRow:
     quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
     status: TrialStatus
     phase: Phase
-    metric: str | None = None
+    metric: str | None = None  # the headline metric's name
     selection: str | None = None  # which evaluation's quality counts
     chance: float | None = None  # the quality of the best constant answer
     learning_rate: float | None = None
@@ -39,7 +39,7 @@ class ResultRow:
     train_size: Count | None = None  # labelled examples in use
     epochs: Count | None = None  # planned ones
     epochs_run: int | None = None  # evaluations done
-    search: str | None = None
+    search: str | None = None  # its name
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)

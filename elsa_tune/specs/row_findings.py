@@ -45,7 +45,9 @@ class RowFinding:
     @property
     def share(self) -> float:
         """The share of what was looked at, 0..1."""
-        return self.count / self.of if self.of else 0.0
+        if not self.of:
+            return 0.0
+        return self.count / self.of
 
     @property
     def concerns_answers(self) -> bool:
@@ -58,7 +60,8 @@ class RowFinding:
     def fact(self) -> str:
         """What was counted, a clause without a full stop."""
         some = f"{self.count:,} of {self.of:,}"
-        counted = f"{some} {self.where} rows ({share_text(self.share)})"
+        share = share_text(self.share)
+        counted = f"{some} {self.where} rows ({share})"
         match self.code:
             case FindingCode.LEAKED_ROWS:
                 return f"{counted} are also in training{self._alike}"
@@ -71,8 +74,7 @@ class RowFinding:
             case FindingCode.LABEL_LOOKS_MISSING:
                 return f"a class looks like a missing label ({self._listed}), in {counted}"
             case FindingCode.ROWS_LOST:
-                lost = f"{some} rows of {self.where} are left out ({share_text(self.share)})"
-                return f"{lost}: {self._listed}"
+                return f"{some} rows of {self.where} are left out ({share}): {self._listed}"
             case FindingCode.DUPLICATE_ROWS:
                 return f"{counted} repeat the text and label of an earlier one"
             case FindingCode.EMPTY_TEXTS:
@@ -119,17 +121,23 @@ class RowFinding:
             parts.append(f"{self.exact:,} letter for letter")
         if self.same_label is not None:
             parts.append(f"{self.same_label:,} with the same label")
-        return f" ({', '.join(parts)})" if parts else ""
+        if not parts:
+            return ""
+        return f" ({', '.join(parts)})"
 
     @property
     def _texts(self) -> str:
-        return "1 text has" if self.texts == 1 else f"{self.texts or 0:,} texts have"
+        if self.texts == 1:
+            return "1 text has"
+        return f"{self.texts or 0:,} texts have"
 
     @property
     def _listed(self) -> str:
         names = ", ".join(self.names)
         more = self.named - len(self.names)
-        return f"{names} and {more:,} more" if more > 0 else names
+        if more > 0:
+            names += f" and {more:,} more"
+        return names
 
 
 # What a finding does to an answer.
@@ -162,12 +170,20 @@ def finding_lines(findings: Sequence[RowFinding], is_published: bool = False) ->
     is_published: the rows are what others compare on too, so that nothing is to be mended, and one
     line is enough.
     """
+    if not findings:
+        return []
     if is_published:
         facts = "; ".join(finding.brief for finding in findings)
-        return [f"! in the published rows, kept as they are: {facts}"] if findings else []
-    lost = [finding for finding in findings if finding.code is FindingCode.ROWS_LOST]
-    others = [finding for finding in findings if finding.code is not FindingCode.ROWS_LOST]
-    return [f"! {finding.text}; {finding.remedy}" for finding in lost + others]
+        return [f"! in the published rows, kept as they are: {facts}"]
+    lost = []
+    others = []
+    for finding in findings:
+        line = f"! {finding.text}; {finding.remedy}"
+        if finding.code is FindingCode.ROWS_LOST:
+            lost.append(line)
+        else:
+            others.append(line)
+    return lost + others
 
 
 def named(names: Sequence[str]) -> dict[str, Any]:
@@ -178,8 +194,10 @@ def named(names: Sequence[str]) -> dict[str, Any]:
 
 def share_text(share: float) -> str:
     """Write a share as `8.5 %`, below a tenth of a percent as `under 0.1 %`."""
-    return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    return f"{100 * share:.1f} %"
 
 
-def _has(count: int | None) -> str:
+def _has(count: int) -> str:
     return "has" if count == 1 else "have"

@@ -5,7 +5,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import ConfigDict, Field
 
@@ -98,13 +98,17 @@ class Looks:
     # The key of the candidate that is tested before it; early versions recorded frozen layers.
     after: int | str
     first_seed: int  # of the measuring seeds, which count upwards
-    counts: Counts  # of each look, both growing
+    counts: Counts  # of each look, both growing; of NO_LOOKS none
     # With which any look may reject falsely: family-wise, of a search that tests in its order.
     error: float = 0.05
 
     def __post_init__(self) -> None:
         if isinstance(self.after, int):
             object.__setattr__(self, "after", read_candidate(self.after).key)
+
+
+# Of a candidate whose search tests none: it was planned without a certificate.
+NO_LOOKS: Final = Looks(after="", first_seed=0, counts=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,8 @@ class Space(BaseModel):
             return default_candidates(layers)
         if self.depths == "all":
             return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
-        return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))
+        different = {_depth(depth, layers).check(layers) for depth in self.depths}
+        return tuple(sorted(different))
 
     @property
     def follows_full_model(self) -> bool:

@@ -35,7 +35,7 @@ class TrialStatus(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """`resume` does not run it again; a failed trial is given another try."""
+        """Whether `resume` does not run it again; a failed trial is given another try."""
         return self in (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
 
 
@@ -87,7 +87,7 @@ def trial_quality(
 
 
 def trial_score(selection: Selection, scores: Sequence[float]) -> float:
-    """Return what an exploring trial is compared by.
+    """Return the score by which an exploring trial is compared.
 
     That is its quality, or the held-out score that chose its evaluation. scores: one or more, those
     of `selection.score`.
@@ -142,44 +142,39 @@ Rate = Annotated[float, Bounds(gt=0, le=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How every trial of a search trains; two results are comparable when their recipes are equal.
+    """How every trial of a search trains; results are comparable when their recipes are equal."""
 
-    epochs: full passes over the training set. batch_size: examples per optimiser step.
-    max_length: tokens per example, truncated above; at most the model's positions.
-    train_size: labelled examples in use, those held out among them, a nested, stratified subset;
-    None for the whole training set. subset_seed: of that subset and of any held-out split.
-    selection: which evaluation's quality is the trial's. holdout: share of the training examples
-    that is not trained on but chooses learning rate and evaluation, by `selection: holdout`.
-    warmup_ratio: share of all optimiser steps spent in linear warm-up before the linear decay to 0.
-    weight_decay: AdamW's, applied to matrices, not to biases and norms. max_grad_norm: the global
-    norm to which gradients are clipped.
-    frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it; off,
-    quality is a little better and the prefix's output can be kept (docs/decisions.md).
-    prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
-    off and reading them is faster than computing them.
-    pooling: what the task's head reads of the last layer's output.
-    standardize_targets: a regression learns its labels in units of their standard deviation, from
-    their mean, both of the rows that are trained on; False in what was recorded before it existed.
-    eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
-    """
-
-    epochs: FewCount = 3
-    batch_size: Count = 16
+    epochs: FewCount = 3  # full passes over the training set
+    batch_size: Count = 16  # examples per optimiser step
+    # Tokens per example, truncated above; at most the model's positions.
     max_length: Annotated[int, Bounds(ge=8)] = 128
+    # Labelled examples in use, those held out among them: a nested, stratified subset; None for the
+    # whole training set.
     train_size: Count | None = None
-    subset_seed: Seed = 0
+    subset_seed: Seed = 0  # of that subset and of any held-out split
+    # The share of all optimiser steps spent in linear warm-up, before the linear decay to 0.
     warmup_ratio: Annotated[float, Bounds(ge=0, le=1)] = 0.1
+    # AdamW's, applied to matrices, not to biases and norms.
     weight_decay: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
+    # The global norm to which gradients are clipped.
     max_grad_norm: Annotated[float, Bounds(gt=0)] = 1.0
     evaluations_per_epoch: FewCount = 1
+    # Whether dropout stays on inside the frozen prefix, as Transformers' Trainer has it; off,
+    # quality is a little better and the prefix's output can be kept (docs/decisions.md).
     frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
+    # How hidden states behind the frozen layers are kept on disk, where frozen_dropout is off and
+    # reading them is faster than computing them.
     prefix_cache: PrefixCache = PrefixCache.FP32
-    selection: Selection = Selection.LAST
+    selection: Selection = Selection.LAST  # which evaluation's quality is the trial's
+    # The share of the training examples that is not trained on but chooses learning rate and
+    # evaluation, by `selection: holdout`.
     holdout: Annotated[float, Bounds(gt=0, le=0.5)] | None = None
-    pooling: Pooling = Pooling.HEAD
+    pooling: Pooling = Pooling.HEAD  # what the task's head reads of the last layer's output
+    # Whether a regression learns its labels in units of their standard deviation, from their mean,
+    # both of the rows that are trained on; False in what was recorded before it existed.
     standardize_targets: bool = False
-    eval_batch_size: Count = 64
+    eval_batch_size: Count = 64  # examples; does not change results beyond rounding
 
     def __post_init__(self) -> None:
         if self.selection is Selection.HOLDOUT and self.holdout is None:
@@ -211,13 +206,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """One (learning_rate, depth, seed) fine-tuning of one model on one task."""
+    """A fine-tuning of one model on one task: one candidate, learning rate and seed."""
 
     model: ModelSpec
     task: TaskSpec
     recipe: Recipe
-    candidate: Candidate
-    learning_rate: float
+    candidate: Candidate  # how the model is adapted
+    learning_rate: float  # with five significant digits
     seed: int
     phase: Phase = Phase.EXPLORE
 
@@ -228,47 +223,44 @@ class TrialSpec:
     def key(self) -> str:
         """Its one name within the search, e.g. `measure-N3-lr3e-05-s2`."""
         mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
-        rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
+        digits = mantissa.rstrip("0").rstrip(".")
+        rate = f"{digits}e{exponent}"
         return f"{self.phase.value}-{self.candidate.key}-lr{rate}-s{self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationResult:
-    """What one evaluation of a running trial found.
+    """What one evaluation of a running trial gave.
 
-    evaluation: 1-based, of `evaluations` planned. step: optimiser steps done, of `steps` planned.
-    epoch: passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
-    holdout_quality: the same on what is held out of the training set, None without such. metrics:
-    every metric of the task by its own name. Losses are means per example, of a regression in the
-    square of the unit it learns in: its labels', or their standard deviation under
-    `standardize_targets`. train_seconds: since the trial began, evaluation left out.
-    peak_memory_mb: of this process's tensors on a GPU, else of the process, in MiB.
-    micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
-    `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
-    `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches
-    were halved. predictions: on the last evaluation alone, those of the `chosen_evaluation`:
-    as its type of task has them, nested where a row's is a list: class ids (int) or values (float),
-    one per evaluation example.
+    Losses are means per example, of a regression in the square of the unit it learns in: its
+    labels', or their standard deviation under `standardize_targets`.
     """
 
-    evaluation: int
-    evaluations: int
-    epoch: float
-    step: int
-    steps: int
-    quality: float
-    metrics: dict[str, float]
-    train_loss: float
+    evaluation: int  # counted from 1
+    evaluations: int  # planned ones
+    epoch: float  # passes over the training set done (0.5, 1, ...)
+    step: int  # optimiser steps done
+    steps: int  # planned ones
+    quality: float  # the headline metric in [-1, 1]
+    metrics: dict[str, float]  # every metric of the task, by its own name
+    train_loss: float  # since the evaluation before
     eval_loss: float
-    train_seconds: float
-    examples_per_second: float
+    train_seconds: float  # since the trial began, evaluation left out
+    examples_per_second: float  # trained on, by the same clock
+    # In MiB: of this process's tensors on a GPU, else of the process.
     peak_memory_mb: float
     trainable_parameters: int
-    micro_batch_size: int
-    precision: str
-    chance: float
-    batches: str = "padded"
+    micro_batch_size: int  # examples per forward pass; below the batch when memory ran out
+    precision: str  # a `Precision`, never `auto`
+    chance: float  # the quality of the best constant answer
+    batches: str = "padded"  # or `packed`
+    # How the frozen layers' output came: `cached` or `recomputed`; `none` where none is frozen.
     prefix: str = "none"
+    # The headline metric on what is held out of the training set; None without such.
     holdout_quality: float | None = None
+    # What the reader should know, for example that micro-batches were halved.
     notes: tuple[str, ...] = ()
+    # With the last evaluation alone, those of the `chosen_evaluation`, one for each evaluation
+    # example as its type of task has them: class ids (int) or values (float), nested where a row's
+    # is a list.
     predictions: tuple[Any, ...] | None = field(default=None, repr=False)

@@ -22,12 +22,12 @@ class TrialFacts:
 
     phase: Phase
     candidate: Candidate
-    model: str | None = None
-    task: str | None = None
+    model: str | None = None  # its name
+    task: str | None = None  # its name
     layers: Count | None = None  # L of the model
     learning_rate: float | None = None  # None for a linear probe
     seed: Annotated[int, Bounds(ge=0)] | None = None  # likewise
-    metric: str | None = None
+    metric: str | None = None  # the headline metric's name
     chance: float | None = None  # the quality of the best constant answer
     evaluation_examples: Count | None = None
     given_rates: tuple[float, float] | None = None  # the lowest and highest the search was given
@@ -38,6 +38,7 @@ class TrialFacts:
     train_size: Count | None = None  # labelled examples in use
     # The rest of the recipe, and what later versions record: shown, and read by nobody.
     others: Mapping[str, Any] = field(default_factory=dict)
+    # What must agree before results are pooled.
     comparison: Comparison = field(default_factory=Comparison)
 
     def __post_init__(self) -> None:

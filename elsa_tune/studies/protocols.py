@@ -74,12 +74,16 @@ def asked(
     sizes: Iterable[int | None],
 ) -> str:
     """Return what is carried out, in one line; any value may come several times."""
+    seeds_text = " or ".join(str(count) for count in sorted(set(seeds)))
+    models_text = ", ".join(dict.fromkeys(models))
+    tasks_text = ", ".join(dict.fromkeys(tasks))
     counts = [f"{size:,}" for size in dict.fromkeys(sizes) if size is not None]
-    of = "at most " if study is Study.ELSA else ""
+    examples = ", ".join(counts) or "all"
+    if counts and study is Study.ELSA:
+        examples = f"at most {examples}"
     return (
-        f"{' or '.join(map(str, sorted(set(seeds))))} seeds at each depth; models "
-        f"{', '.join(dict.fromkeys(models))}; tasks {', '.join(dict.fromkeys(tasks))}; "
-        f"{of + ', '.join(counts) if counts else 'all'} training examples"
+        f"{seeds_text} seeds at each depth; models {models_text}; tasks {tasks_text}; "
+        f"{examples} training examples"
     )
 
 

@@ -190,14 +190,16 @@ class StudyResults:
     study_run: StudyRun
     left: int  # trials to go
     unread: Mapping[str, str]  # by a search's name why it could not be read
-    rows: tuple[ResultRow, ...]
-    answers: tuple[Answer, ...]
-    table: tuple[ComparisonRow, ...]
+    rows: tuple[ResultRow, ...]  # of all trials
+    answers: tuple[Answer, ...]  # by model, task and size, and for all tasks together
+    table: tuple[ComparisonRow, ...]  # each depth beside what was printed
 
     @property
     def text(self) -> str:
         """The heading, the table and the answers."""
-        heading = [self.study_run.heading, *(f"Not read: {name}." for name in self.unread)]
+        heading = [self.study_run.heading]
+        for name in self.unread:
+            heading.append(f"Not read: {name}.")
         if self.left:
             heading.append(f"Not finished: {self.left} trials to go.")
         answers = []
@@ -205,7 +207,8 @@ class StudyResults:
             task = "all tasks together" if answer.task == ALL_TASKS else answer.task
             size = number_text(answer.train_size, ", {:,} examples")
             answers.append(f"{answer.model} on {task}{size}: {answer}")
-        return "\n\n".join(["\n".join(heading), table_text(self.table), "\n".join(answers)])
+        parts = ["\n".join(heading), table_text(self.table), "\n".join(answers)]
+        return "\n\n".join(parts)
 
 
 def read_study(study_run: StudyRun) -> StudyResults:
@@ -217,21 +220,22 @@ def read_study(study_run: StudyRun) -> StudyResults:
     for search in study_run.searches:
         try:
             plan = standing(search)
-            own = rows_of(plan.state, search.paths.folder)
-            second = _mismatched(search, plan.state, own)
-            curves += freeze_curves([*own, *second], KeptPredictions())
+            search_rows = rows_of(plan.state, search.paths.folder)
+            mismatched_rows = _mismatched(search, plan.state, search_rows)
+            curves += freeze_curves([*search_rows, *mismatched_rows], KeptPredictions())
         except ElsaTuneError as error:
             unread[search.name] = str(error)
             continue
         left += plan.left.total()
-        rows += own
+        rows += search_rows
     printed = freeze_curves(printed_rows(study_run.study))
+    of_tasks = [curve for curve in curves if curve.task != MISMATCHED]
     return StudyResults(
         study_run=study_run,
         left=left,
         unread=unread,
         rows=tuple(rows),
-        answers=tuple(answer_curves([curve for curve in curves if curve.task != MISMATCHED])),
+        answers=tuple(answer_curves(of_tasks)),
         table=tuple(compared(curves, printed)),
     )
 
@@ -241,11 +245,11 @@ def _mismatched(search: Request, state: SearchState, rows: Sequence[ResultRow]) 
 
     What is kept are the predictions on the task's own split.
     """
-    second = []
+    mismatched_rows = []
     for row in rows:
         scores = state.trials[row.trial].latest if row.trial else {}
         if MISMATCHED in scores:
-            second.append(
+            mismatched_rows.append(
                 dataclasses.replace(
                     row,
                     task=MISMATCHED,
@@ -254,4 +258,4 @@ def _mismatched(search: Request, state: SearchState, rows: Sequence[ResultRow]) 
                     chance=search.spec.task.published_chance.get(MISMATCHED),
                 )
             )
-    return second
+    return mismatched_rows

@@ -102,21 +102,22 @@ def is_data_set(text: str) -> bool:
 
 def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
     """Return the task of `hub:owner/name`, `hub:owner/name/config`, a known name or a folder."""
-    known = HUB_TASKS.get(text)
-    if known is not None:
+    hub_task = HUB_TASKS.get(text)
+    if hub_task is not None:
         wanted = replace(
             wanted,
             name=wanted.name or slug(text),
-            text=wanted.text or known.text,
-            label=wanted.label or known.label,
-            metric=wanted.metric or known.metric,
+            text=wanted.text or hub_task.text,
+            label=wanted.label or hub_task.label,
+            metric=wanted.metric or hub_task.metric,
         )
-        return data_set_task(known.repository, wanted, config=known.config)
+        return data_set_task(hub_task.repository, wanted, config=hub_task.config)
     if text.startswith(PREFIX):
         repository, config = read_reference(text)
         return data_set_task(repository, wanted, config=config)
     folder = Path(text).expanduser().resolve()
-    return data_set_task(str(folder), replace(wanted, name=wanted.name or slug(folder.name)))
+    wanted = replace(wanted, name=wanted.name or slug(folder.name))
+    return data_set_task(str(folder), wanted)
 
 
 def read_reference(text: str) -> tuple[str, str | None]:
@@ -136,11 +137,13 @@ def data_set_task(
 
     Raises DataError for one that cannot be had, and as `task_of` does.
     """
-    parts = [location.replace("/", "-")]
-    if config is not None:
-        parts.append(config)
     data_set = read_data_set(location, config, revision)
-    return task_of(data_set, replace(wanted, name=wanted.name or slug("-".join(parts))))
+    if not wanted.name:
+        name = location.replace("/", "-")
+        if config is not None:
+            name += f"-{config}"
+        wanted = replace(wanted, name=slug(name))
+    return task_of(data_set, wanted)
 
 
 def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
@@ -152,16 +155,17 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     from elsa_tune.tasks.types.registry import type_of, with_metric
 
     label = _label(data_set, wanted)
-    names = data_sets.class_names(data_set.features[label])
+    feature = data_set.features[label]
     source = _source(data_set, wanted, label)
-    classes = wanted.classes or names or ()
-    kind = wanted.kind or (TaskKind.REGRESSION if wanted.regression else None)
+    classes = wanted.classes or data_sets.class_names(feature) or ()
+    kind = wanted.kind
+    if kind is None and wanted.regression:
+        kind = TaskKind.REGRESSION
     cells: list[str | None] = []
     if not classes:
         cells = _labels_of(data_set, source.train, label)
     if kind is None:
-        is_float = data_sets.is_float(data_set.features[label])
-        is_regression = not classes and is_float and _are_values(cells)
+        is_regression = not classes and data_sets.is_float(feature) and _are_values(cells)
         kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
     task_type = type_of(kind)
     if not task_type.names_classes:
@@ -179,7 +183,9 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
         companions=tuple(companions),
         source=source,
     )
-    return task if wanted.metric is None else with_metric(task, wanted.metric)
+    if wanted.metric is None:
+        return task
+    return with_metric(task, wanted.metric)
 
 
 def _label(data_set: DataSet, wanted: Wanted) -> str:
@@ -206,15 +212,20 @@ def _label(data_set: DataSet, wanted: Wanted) -> str:
 
 def _label_candidates(features: Mapping[str, Any]) -> list[str]:
     """Return the columns that may be the label, more than one where nothing tells which is."""
-    single = [name for name, feature in features.items() if not is_list(feature)]
-    named = [name for name in _LABELS if name in single]
-    declared = [name for name in single if data_sets.class_names(features[name]) is not None]
-    if not declared:
-        return named[:1]
-    if len(declared) > 1:
-        # Of several declared ones a name may tell which is meant.
-        meant = [name for name in named if name in declared]
-        return meant[:1] or declared
+    single: list[str] = []  # columns with one value a row
+    declared: list[str] = []  # those of them that declare classes
+    for name, feature in features.items():
+        if is_list(feature):
+            continue
+        single.append(name)
+        if data_sets.class_names(feature) is not None:
+            declared.append(name)
+    if len(declared) == 1:
+        return declared
+    # Of several declared ones a name may tell which is meant.
+    for name in _LABELS:
+        if name in (declared or single):
+            return [name]
     return declared
 
 
@@ -239,7 +250,8 @@ def several_labels(data_set: DataSet, label: str) -> DataError:
 
 
 def _says_label(name: str) -> bool:
-    return bool(re.search(r"label|tag|class|categor|topic|emotion|target", name.lower()))
+    pattern = r"label|tag|class|categor|topic|emotion|target"
+    return re.search(pattern, name.lower()) is not None
 
 
 def _holds_classes(feature: Any) -> bool:
@@ -343,10 +355,18 @@ def _check_split(data_set: DataSet, split: str, field: str) -> None:
 
 def _evaluation_split(data_set: DataSet, train: str, label: str) -> str | None:
     """Return the validation split, else the test split, of those that have labels; or None."""
-    others = [name for name in data_set.splits if name != train]
-    named = [name for name in others if name.split("_")[0] in _EVALUATED]
-    tests = [name for name in others if name.split("_")[0] == "test"]
-    for name in (*sorted(named, key=len), *tests):
+    validation_splits: list[str] = []
+    test_splits: list[str] = []
+    for name in data_set.splits:
+        first_word = name.split("_")[0]
+        if name == train:
+            continue
+        if first_word in _EVALUATED:
+            validation_splits.append(name)
+        elif first_word == "test":
+            test_splits.append(name)
+    validation_splits.sort(key=len)
+    for name in validation_splits + test_splits:
         if _is_labelled(data_set, name, label):
             return name
     return None
@@ -363,7 +383,8 @@ def _labels_of(data_set: DataSet, split: str, label: str) -> list[str | None]:
 def _are_values(cells: list[str | None]) -> bool:
     """Whether a column of floats is numbers to predict, and not classes written as floats."""
     numbers = {float(cell) for cell in cells if cell is not None}
-    return len(numbers) > MOST_STEPS or not all(map(float.is_integer, numbers))
+    are_whole = all(number.is_integer() for number in numbers)
+    return len(numbers) > MOST_STEPS or not are_whole
 
 
 def _classes(

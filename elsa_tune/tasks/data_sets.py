@@ -52,7 +52,8 @@ class DataSet:
     @property
     def features(self) -> Mapping[str, Any]:
         """What its columns hold, by name: those of its first split, as all have the same."""
-        features: Mapping[str, Any] = next(iter(self.splits.values())).features
+        first_split = next(iter(self.splits.values()))
+        features: Mapping[str, Any] = first_split.features
         return features
 
 
@@ -84,11 +85,12 @@ def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
 
 def listed_columns(features: Mapping[str, Any]) -> str:
     """Write the columns and what they hold, for a message."""
-    return ", ".join(f"'{name}' ({kind})" for name, kind in columns_of(features).items())
+    texts = [f"'{name}' ({kind})" for name, kind in columns_of(features).items()]
+    return ", ".join(texts)
 
 
 def is_list(feature: Any) -> bool:
-    """Return whether a column holds several values a row."""
+    """Whether a column holds several values a row."""
     return isinstance(feature, list | dict) or hasattr(feature, "feature")
 
 
@@ -96,17 +98,20 @@ def class_names(feature: Any) -> tuple[str, ...] | None:
     """Return the names of a column's classes, in id order; None where it declares none."""
     import datasets
 
-    return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+    if not isinstance(feature, datasets.ClassLabel):
+        return None
+    return tuple(feature.names)
 
 
 def is_text(feature: Any) -> bool:
-    """Return whether a column holds texts."""
+    """Whether a column holds texts."""
     return getattr(feature, "dtype", "") in ("string", "large_string")
 
 
 def is_float(feature: Any) -> bool:
-    """Return whether a column holds numbers that need not be whole."""
-    return str(getattr(feature, "dtype", "")).startswith("float")
+    """Whether a column holds numbers that need not be whole."""
+    dtype = str(getattr(feature, "dtype", ""))
+    return dtype.startswith("float")
 
 
 def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
@@ -116,16 +121,18 @@ def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
     """
     rows = data_set.splits[split]
     where = f"{data_set.where} {split}"
-    arrow = rows.select_columns(list(columns)).with_format("arrow")[:]
+    arrow_rows = rows.select_columns(list(columns)).with_format("arrow")
+    table = arrow_rows[:]
     cells = {}
     for name in columns:
-        values = arrow.column(name).to_pylist()
+        values = table.column(name).to_pylist()
         names = class_names(rows.features[name])
         if names is None:
             cells[name] = plain_cells(values, where, name)
         else:
             cells[name] = _class_cells(values, names, where, name)
-    return Table(Path(where), cells, list(range(1, len(rows) + 1)))
+    numbers = range(1, len(rows) + 1)
+    return Table(Path(where), cells, list(numbers))
 
 
 def _class_cells(
@@ -153,14 +160,18 @@ def _kind(feature: Any) -> str:
         return f"{len(names)} classes: {_shown(names, 5)}"
     if is_list(feature):
         inner = getattr(feature, "feature", None)
-        return f"list of {_kind(inner)}" if inner is not None else "several values"
+        if inner is None:
+            return "several values"
+        return f"list of {_kind(inner)}"
     return str(getattr(feature, "dtype", type(feature).__name__))
 
 
 def _shown(names: Sequence[str], most: int) -> str:
     """Write at most so many names, and `…` where there are more."""
     text = ", ".join(names[:most])
-    return f"{text}, …" if len(names) > most else text
+    if len(names) <= most:
+        return text
+    return f"{text}, …"
 
 
 def _quiet() -> None:
@@ -181,7 +192,8 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
     """Read what `save_to_disk` wrote, or a copy of a repository of the hub."""
     if not folder.is_dir():
         raise DataError(f"data set folder {folder} does not exist")
-    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+    was_saved = (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+    if was_saved:
         return _saved(folder)
     import datasets
 
@@ -342,11 +354,10 @@ def _configurations(name: str, commit: str | None = None) -> list[str]:
 
 def _other_configuration(location: str, config: str | None, names: Sequence[str]) -> DataError:
     fault = f"has no configuration '{config}'" if config else "has several configurations"
-    way = "" if os.path.isabs(location) else f"write `task` hub:{location}/CONFIG, or "
-    return DataError(
-        f"data set '{location}' {fault}; it has {_shown(sorted(names), 20)}: {way}give `config` in "
-        "a task file"
-    )
+    ways = "give `config` in a task file"
+    if not os.path.isabs(location):
+        ways = f"write `task` hub:{location}/CONFIG, or {ways}"
+    return DataError(f"data set '{location}' {fault}; it has {_shown(sorted(names), 20)}: {ways}")
 
 
 def _cached(repository: str, config: str | None, commit: str | None) -> DataSet | None:
@@ -360,8 +371,10 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
     from datasets.packaged_modules.cache.cache import Cache
 
     owner, _, name = repository.rpartition("/")
-    parts = (owner, camelcase_to_snakecase(name))
-    folder = Path(settings.HF_DATASETS_CACHE, "___".join(filter(None, parts)))
+    folder_name = camelcase_to_snakecase(name)
+    if owner:
+        folder_name = f"{owner}___{folder_name}"
+    folder = Path(settings.HF_DATASETS_CACHE, folder_name)
     prepared = []  # folders CONFIG/VERSION/COMMIT
     for place in folder.glob(f"{config or '*'}/*/{commit or '*'}"):
         if _COMMIT.fullmatch(place.name) and (place / "dataset_info.json").is_file():
@@ -369,18 +382,19 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
     if not prepared:
         return None
     last = max(prepared, key=lambda place: place.stat().st_mtime)
-    configs = {place.parent.parent.name for place in prepared if place.name == last.name}
+    last_commit = last.name
+    last_config = last.parent.parent.name
+    configs = {place.parent.parent.name for place in prepared if place.name == last_commit}
     if len(configs) > 1:
         return None
-    found_config = last.parent.parent.name
     builder = Cache(
         dataset_name=name,
-        config_name=found_config,
+        config_name=last_config,
         version=last.parent.name,
-        hash=last.name,
+        hash=last_commit,
         repo_id=repository,
     )
-    return DataSet(repository, dict(builder.as_dataset()), found_config, commit or last.name)
+    return DataSet(repository, dict(builder.as_dataset()), last_config, commit or last_commit)
 
 
 def _unreachable(
@@ -388,17 +402,21 @@ def _unreachable(
 ) -> DataError:
     from huggingface_hub import constants
 
-    at = f" at revision {revision}" if revision else ""
-    which = f"{repository}/{config}" if config else repository
-    ways_out = _WAYS_OUT.format(id=repository, folder=repository.rsplit("/", 1)[-1])
+    name = repository.rsplit("/", 1)[-1]
+    ways_out = _WAYS_OUT.format(id=repository, folder=name)
+    which = f"'{repository}/{config}'" if config else f"'{repository}'"
+    if revision:
+        which += f" at revision {revision}"
     return DataError(
-        f"the hub {constants.ENDPOINT} cannot be reached ({reason}), and data set '{which}'{at} is "
+        f"the hub {constants.ENDPOINT} cannot be reached ({reason}), and data set {which} is "
         f"not in the cache of `datasets`: {ways_out}"
     )
 
 
 def _why(error: BaseException) -> str:
     """Write another library's error in a few words."""
-    if "error occurred while generating" in str(error) and error.__cause__ is not None:
+    is_wrapper = "error occurred while generating" in str(error)
+    if is_wrapper and error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {first_line(error)[:300]}"
+    text = first_line(error)[:300]
+    return f"{type(error).__name__}: {text}"

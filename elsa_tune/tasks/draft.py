@@ -4,7 +4,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Columns:
     """The columns of a table that its user names; what is not named is guessed."""
 
     label: str | None = None
-    texts: tuple[str, ...] = ()  # one or two
+    texts: tuple[str, ...] = ()  # up to two
 
 
 # Nothing is named.
@@ -54,22 +54,25 @@ class Column:
 
     @property
     def missing(self) -> float:
-        """Return the share of its cells that hold nothing."""
-        return 1 - len(self.cells) / self.rows if self.rows else 0.0
+        """The share of its cells that hold nothing."""
+        if self.rows == 0:
+            return 0.0
+        return 1 - len(self.cells) / self.rows
 
     @functools.cached_property
     def values(self) -> int:
-        """Return how many different values it has."""
+        """How many different values it has."""
         return len(set(self.cells))
 
     @functools.cached_property
     def words(self) -> float:
-        """Return the mean number of words in a cell that holds anything."""
+        """The mean number of words in a cell that holds anything."""
         words = sum(len(cell.split()) for cell in self.cells)
         return words / max(1, len(self.cells))
 
     @functools.cached_property
     def are_numbers(self) -> bool:
+        """Whether every cell that holds anything holds a finite number."""
         try:
             return all(math.isfinite(float(cell)) for cell in self.cells)
         except ValueError:
@@ -77,17 +80,22 @@ class Column:
 
     @property
     def is_named_label(self) -> bool:
+        """Whether its name says that it is the label."""
         return LABEL_WORDS.search(self.name.lower()) is not None
 
     @functools.cached_property
     def may_be_label(self) -> bool:
-        """Return whether values repeat, or are numbers in a column that is named as a label."""
-        repeat = 2 * self.values <= len(self.cells)
-        return self.values > 1 and (repeat or (self.is_named_label and self.are_numbers))
+        """Whether values repeat, or are numbers in a column that is named as a label."""
+        if self.values < 2:
+            return False
+        values_repeat = 2 * self.values <= len(self.cells)
+        return values_repeat or (self.is_named_label and self.are_numbers)
 
     def __str__(self) -> str:
-        missing = f", {100 * self.missing:.0f} % missing" if self.missing >= 0.005 else ""
-        return f"{self.name} ({self.values:,} values{missing})"
+        size = f"{self.values:,} values"
+        if self.missing >= 0.005:
+            size += f", {100 * self.missing:.0f} % missing"
+        return f"{self.name} ({size})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +144,9 @@ class Guess:
         used = (self.label.name, *self.fields["text"])
         unused = [name for name in self.columns if name not in used]
         yield f"text: one or two columns, not used: {', '.join(unused) or 'none'}"
-        others = listed([column for column in self.candidates if column is not self.label])
-        yield f"label: {self.label}" + (f"; --label takes another: {others}" if others else "")
+        others = [column for column in self.candidates if column is not self.label]
+        hint = f"; --label takes another: {listed(others)}" if others else ""
+        yield f"label: {self.label}{hint}"
         metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
         if "regression" in self.fields:
             metrics = "spearman, pearson"
@@ -147,9 +156,11 @@ class Guess:
 
 def listed(columns: Sequence[Column]) -> str:
     """Write `category (7 values), priority (3 values, 24 % missing)`, and how many more."""
+    shown = ", ".join(str(column) for column in columns[:MOST_CANDIDATES])
     more = len(columns) - MOST_CANDIDATES
-    shown = ", ".join(map(str, columns[:MOST_CANDIDATES]))
-    return f"{shown} and {more} more" if more > 0 else shown
+    if more <= 0:
+        return shown
+    return f"{shown} and {more} more"
 
 
 def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
@@ -162,24 +173,22 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     for name in (given.label, *given.texts):
         if name is not None and name not in columns:
             raise UnknownNameError.among(f"column of {path}", name, columns)
-    candidates = _label_candidates(list(columns.values()), given.texts)
+    in_order = list(columns.values())
+    candidates = _label_candidates(in_order, given.texts)
     label = candidates[0] if candidates else None
     if given.label is not None:
         label = columns[given.label]
-    texts = list(given.texts) or _texts(list(columns.values()), label)
-    if label is None or not texts:
-        lacks = "text"
-        if label is None:
-            lacks = "label (values that repeat, or a name that says so)"
-        raise DataError(
-            f"no column of {path} looks like a {lacks}; its columns are "
-            f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
-            "file by hand"
+    if label is None:
+        raise _nothing_looks_like(
+            "label (values that repeat, or a name that says so)", path, columns
         )
-    about_label, uneven = _of_label(label)
+    texts = list(given.texts) or _texts(in_order, label)
+    if not texts:
+        raise _nothing_looks_like("text", path, columns)
+    label_fields, uneven = _of_label(label)
     return Guess(
         path=path,
-        fields={**_named(path), "text": texts, "label": label.name, **about_label},
+        fields={**_named(path), "text": texts, "label": label.name, **label_fields},
         label=label,
         candidates=tuple(candidates),
         is_given=given.label is not None,
@@ -189,12 +198,23 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     )
 
 
+def _nothing_looks_like(what: str, path: Path, columns: Iterable[str]) -> DataError:
+    return DataError(
+        f"no column of {path} looks like a {what}; its columns are "
+        f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
+        "file by hand"
+    )
+
+
 def _columns(path: Path) -> dict[str, Column]:
-    table = read_table(path, format_of(path) or "csv", None)
+    """Return a table's columns by their names; one of another ending is read as CSV."""
+    format = format_of(path) or "csv"
+    table = read_table(path, format, wanted=None)
+    rows = len(table)
     columns: dict[str, Column] = {}
     for name, cells in table.columns.items():
         filled = [cell for cell in cells if cell is not None and cell.strip()]
-        columns[name] = Column(name, filled, len(table))
+        columns[name] = Column(name, filled, rows)
     return columns
 
 
@@ -212,18 +232,23 @@ def _named(path: Path) -> dict[str, Any]:
 def _of_label(label: Column) -> tuple[dict[str, Any], str]:
     """Return the fields that follow from a label, and why macro F1, if that is the metric."""
     counts = Counter(label.cells).most_common()
-    are_few = len(counts) <= MOST_CLASSES
-    are_whole = label.are_numbers and all(float(cell).is_integer() for cell, _ in counts)
-    if label.are_numbers and not (are_few and are_whole):
-        return {"regression": True, "metric": "spearman"}, ""
-    names = sorted((name for name, _ in counts), key=number_then_text)
-    classes = {"classes": names} if are_few else {}
+    values = [value for value, _ in counts]
+    are_few = len(values) <= MOST_CLASSES
+    if label.are_numbers:
+        are_whole = all(float(value).is_integer() for value in values)
+        if not are_few or not are_whole:
+            return {"regression": True, "metric": "spearman"}, ""
+    fields: dict[str, Any] = {}
+    if are_few:
+        fields["classes"] = sorted(values, key=number_then_text)
+    fields["metric"] = "accuracy"
+    why = ""
     commonest, most = counts[0]
     rarest, fewest = counts[-1]
-    if most < UNEVEN * fewest:
-        return {**classes, "metric": "accuracy"}, ""
-    why = f"f1_macro since '{commonest}' has {most:,} rows and '{rarest}' {fewest:,}"
-    return {**classes, "metric": "f1_macro"}, why
+    if most >= UNEVEN * fewest:
+        fields["metric"] = "f1_macro"
+        why = f"f1_macro since '{commonest}' has {most:,} rows and '{rarest}' {fewest:,}"
+    return fields, why
 
 
 def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[Column]:
@@ -233,7 +258,8 @@ def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[C
     """
 
     def unlikeliness(column: Column) -> tuple[bool, bool, int]:
-        return (not column.is_named_label, column.missing > FEW_MISSING, column.values)
+        lacks_many = column.missing > FEW_MISSING
+        return (not column.is_named_label, lacks_many, column.values)
 
     candidates: list[Column] = []
     for column in reversed(columns):
@@ -242,11 +268,12 @@ def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[C
     return sorted(candidates, key=unlikeliness)
 
 
-def _texts(columns: Sequence[Column], label: Column | None) -> list[str]:
+def _texts(columns: Sequence[Column], label: Column) -> list[str]:
     """Return the column with the most words, and a second one if it has several, in their order."""
     candidates: list[Column] = []
     for column in columns:
-        if column.cells and column != label and not column.are_numbers:
+        is_filled = len(column.cells) > 0
+        if is_filled and column is not label and not column.are_numbers:
             candidates.append(column)
     wordiest = sorted(candidates, key=lambda column: column.words, reverse=True)
     chosen = wordiest[:1]
@@ -267,5 +294,11 @@ def _evaluation_beside(path: Path) -> Path | None:
 
 
 def _dumped(fields: Mapping[str, Any], *, as_ascii: bool) -> str:
-    how: dict[str, Any] = {"default_flow_style": None, "width": math.inf}
-    return str(yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=not as_ascii, **how))
+    text = yaml.safe_dump(
+        dict(fields),
+        sort_keys=False,
+        allow_unicode=not as_ascii,
+        default_flow_style=None,
+        width=math.inf,
+    )
+    return str(text)

@@ -35,7 +35,8 @@ def write_task(
     texts = [text] if isinstance(text, str) else list(text or ())
     splits = _data_set(rows)
     if splits is not None:
-        fields, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
+        wanted = Wanted(name=name, text=tuple(texts), label=label)
+        fields, frames = _of_data_set(splits, wanted)
     else:
         fields, frames = _of_frames(rows, name, texts or ["text"], label or "label")
     return _written(folder, fields, frames, cleaning or {})
@@ -53,8 +54,9 @@ def _of_frames(
         frames[part] = frame
         if pd.api.types.is_float_dtype(frame[label]):
             with_floats.append(frame)
-            has_fractions = (frame[label].dropna() % 1 != 0).any()
-            is_regression = is_regression or bool(has_fractions)
+            fractions = frame[label].dropna() % 1
+            if (fractions != 0).any():
+                is_regression = True
     if not is_regression:  # names and whole numbers are classes
         for frame in with_floats:
             frame[label] = frame[label].astype("Int64")
@@ -69,28 +71,33 @@ def _written(
     cleaning: Mapping[str, Any],
 ) -> Path:
     """Write a task file and its rows in a folder named by their content; return the task file."""
-    content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
+    contents: dict[str, bytes] = {}  # by file name
+    files: dict[str, str] = {}  # file names by part
     digest = hashlib.sha256()
-    for data in content.values():
-        digest.update(data)
+    for part, frame in frames.items():
+        file_name = f"{part}.parquet"
+        files[part] = file_name
+        contents[file_name] = frame.to_parquet(index=False)
+        digest.update(contents[file_name])
     if cleaning:
         digest.update(yaml.safe_dump(dict(cleaning)).encode())
-    place = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
-    place.mkdir(parents=True, exist_ok=True)
-    for part, data in content.items():
-        write_aside(place / f"{part}.parquet", data)
-    files = {part: f"{part}.parquet" for part in content}
-    described = {**fields, "files": files, **cleaning}
-    file = place / "task.yaml"
-    write_aside(file, yaml.safe_dump(described, sort_keys=False, allow_unicode=True).encode())
-    return file
+    task = {**fields, "files": files, **cleaning}
+    text = yaml.safe_dump(task, sort_keys=False, allow_unicode=True)
+    task_folder = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
+    task_folder.mkdir(parents=True, exist_ok=True)
+    for file_name, content in contents.items():
+        write_aside(task_folder / file_name, content)
+    task_file = task_folder / "task.yaml"
+    write_aside(task_file, text.encode())
+    return task_file
 
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
     """Return the splits of a Dataset or a DatasetDict; None for rows of any other kind."""
     splits = dict(rows) if isinstance(rows, Mapping) else {"train": rows}
     for split in splits.values():
-        if not (hasattr(split, "features") and hasattr(split, "to_pandas")):
+        is_data_set = hasattr(split, "features") and hasattr(split, "to_pandas")
+        if not is_data_set:
             return None
     return splits or None
 
@@ -150,9 +157,10 @@ def _frame(rows: Any) -> pd.DataFrame:
 
 def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
     """Return these columns. Raises DataError where one is missing."""
-    if missing := [name for name in columns if name not in frame.columns]:
-        raise DataError(
-            f"the {part} rows have no column '{missing[0]}'; they have "
-            f"{shortlist(frame.columns)}: name yours with `text` and `label`"
-        )
+    for name in columns:
+        if name not in frame.columns:
+            raise DataError(
+                f"the {part} rows have no column '{name}'; they have "
+                f"{shortlist(frame.columns)}: name yours with `text` and `label`"
+            )
     return frame[columns].reset_index(drop=True)

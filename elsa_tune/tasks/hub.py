@@ -12,18 +12,20 @@ PREFIX = "hub:"
 
 @dataclass(frozen=True, slots=True)
 class HubTask:
-    """repository: `owner/name`. config: which of its configurations, None for the only one."""
+    """Where a data set of the hub lies, and what of it is learnt."""
 
-    repository: str
-    config: str | None = None
-    text: tuple[str, ...] = ("text",)
-    label: str = "label"
+    repository: str  # `owner/name`
+    config: str | None = None  # which of its configurations; None for the only one
+    text: tuple[str, ...] = ("text",)  # one or two columns
+    label: str = "label"  # a column
     metric: Metric = Metric.ACCURACY
 
     @property
     def reference(self) -> str:
-        """As `task` takes it: `hub:owner/name/config`."""
-        return PREFIX + "/".join(filter(None, (self.repository, self.config)))
+        """What `task` takes: `hub:owner/name/config`."""
+        if self.config is None:
+            return f"{PREFIX}{self.repository}"
+        return f"{PREFIX}{self.repository}/{self.config}"
 
 
 _TWEETS = ("emoji", "emotion", "hate", "irony", "offensive", "sentiment")

@@ -12,15 +12,12 @@ RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 
 @dataclass(frozen=True, slots=True)
 class GlueLayout:
-    """How a task's local files differ from the hub's columns.
+    """How a task's local files differ from the hub's columns."""
 
-    text_columns, label_column: names in the file's header. header: the columns of a file without a
-    header line (CoLA). splits: what the hub calls each split, by the name it is logged under.
-    """
-
-    text_columns: tuple[str, ...]
-    label_column: str
-    header: tuple[str, ...] | None = None
+    text_columns: tuple[str, ...]  # names in the file's header
+    label_column: str  # likewise
+    header: tuple[str, ...] | None = None  # the columns of a file without a header line (CoLA)
+    # What the hub calls each split, behind the name that it is logged under.
     splits: tuple[tuple[str, str], ...] = (("train", "train"), ("evaluation", "validation"))
 
 
@@ -54,7 +51,7 @@ def _task(
 
 
 def _all_positive(positive: int, rows: int) -> float:
-    """F1 of label 1 when every answer is 1: precision p, recall 1, so 2 p / (1 + p)."""
+    """Return F1 of label 1 when every answer is 1: precision p, recall 1, so 2 p / (1 + p)."""
     return 2 * positive / (positive + rows)
 
 
@@ -97,16 +94,22 @@ LAYOUTS = {name: GlueLayout(task.text_columns, "label") for name, task in GLUE_T
     ),
 }
 
-KNOWN_TASKS: dict[str, TaskSpec] = GLUE_TASKS | {
-    name: TaskSpec(
+
+def _embedded(name: str, *, shuffled_labels: bool) -> TaskSpec:
+    return TaskSpec(
         name=name,
         kind=TaskKind.CLASSIFICATION,
         text_columns=("name", "sentence"),
         label_column="label",
         classes=("other", "own"),
         metric=Metric.ACCURACY,
-        source=EmbeddedSource(shuffled_labels=shuffled),
+        source=EmbeddedSource(shuffled_labels=shuffled_labels),
         published_chance={"accuracy": 0.5},
     )
-    for name, shuffled in (("stdlib", False), ("stdlib_shuffled", True))
+
+
+KNOWN_TASKS: dict[str, TaskSpec] = {
+    **GLUE_TASKS,
+    "stdlib": _embedded("stdlib", shuffled_labels=False),
+    "stdlib_shuffled": _embedded("stdlib_shuffled", shuffled_labels=True),
 }

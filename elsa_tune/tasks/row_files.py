@@ -56,7 +56,11 @@ class Chunk:
         texts = []
         for line, row in zip(self.lines, self.rows, strict=True):
             cell = row[place]
-            text = "" if cell is ABSENT else cell_text(cell, f"{where} line {line}", name) or ""
+            text = None
+            if cell is not ABSENT:
+                text = cell_text(cell, f"{where} line {line}", name)
+            if text is None:
+                text = ""
             if not text.isascii() and not text.isprintable():
                 check_characters(text, f"{where} line {line}")
             texts.append(text)
@@ -64,20 +68,25 @@ class Chunk:
 
     def with_columns(self, added: dict[str, list[Any]]) -> "Chunk":
         """Return the same rows with more columns behind their own."""
-        cells = zip(*added.values(), strict=True)
-        rows = [[*row, *more] for row, more in zip(self.rows, cells, strict=True)]
+        rows = []
+        added_rows = zip(*added.values(), strict=True)
+        for row, added_cells in zip(self.rows, added_rows, strict=True):
+            rows.append([*row, *added_cells])
         return Chunk((*self.names, *added), rows, self.lines)
 
 
 def input_format(rows: str, given: str | None = None) -> str:
-    """Return the format of a file's rows, by its ending unless it is given. Raises UsageError."""
-    format = given or (None if rows == STDIN else format_of(Path(rows)))
-    if format is None:
-        what = f"{rows} ends in none of {', '.join(SUFFIXES)}"
-        if rows == STDIN:
-            what = "rows on stdin have no ending"
-        raise UsageError(f"{what}; say what they are with `input_format`: {', '.join(FORMATS)}")
-    return format
+    """Return the format of a file's rows: as given, else by its ending. Raises UsageError."""
+    if given:
+        return given
+    if rows == STDIN:
+        fault = "rows on stdin have no ending"
+    else:
+        by_ending = format_of(Path(rows))
+        if by_ending is not None:
+            return by_ending
+        fault = f"{rows} ends in none of {', '.join(SUFFIXES)}"
+    raise UsageError(f"{fault}; say what they are with `input_format`: {', '.join(FORMATS)}")
 
 
 def check_characters(text: str, where: str) -> None:
@@ -118,7 +127,7 @@ class RowFile:
 
     @property
     def share(self) -> float | None:
-        """Return what part of the file was read; None where nobody knows how much there is."""
+        """What part of the file was read, 0 to 1; None where nobody knows how much there is."""
         return self._share()
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -130,7 +139,13 @@ class RowFile:
             return source
         opened = source.open("rb")
         size = source.stat().st_size
-        self._share = lambda: 1.0 if opened.closed or not size else opened.tell() / size
+
+        def share() -> float:
+            if opened.closed or size == 0:
+                return 1.0
+            return opened.tell() / size
+
+        self._share = share
         return opened
 
     def _lines(self, source: Path | BinaryIO) -> Iterator[Chunk]:
@@ -153,16 +168,17 @@ class RowFile:
                 first = reader.line_num + 1
 
         with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
-            begin: list[str] = []
+            first_lines: list[str] = []  # up to the header
             try:
                 for line in text:
-                    begin.append(line)
+                    first_lines.append(line)
                     if line.strip():
                         break
             except UnicodeDecodeError as error:
                 raise self._not_utf8(error, 1, "behind") from None
-            delimiter = delimiter_of("".join(begin))
-            reader = csv.reader(itertools.chain(begin, text), strict=True, delimiter=delimiter)
+            delimiter = delimiter_of("".join(first_lines))
+            all_lines = itertools.chain(first_lines, text)
+            reader = csv.reader(all_lines, strict=True, delimiter=delimiter)
             try:
                 yield from self._separated(rows())
             except csv.Error as error:
@@ -174,7 +190,8 @@ class RowFile:
                 raise self._not_utf8(error, first, "behind") from None
 
     def _tsv(self, opened: BinaryIO) -> Iterator[Chunk]:
-        yield from self._separated((line, text.split("\t")) for line, text in self._text(opened))
+        rows = ((line, text.split("\t")) for line, text in self._text(opened))
+        yield from self._separated(rows)
 
     def _separated(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
         _, header = next(rows, (1, []))
@@ -186,52 +203,55 @@ class RowFile:
                 raise DataError(
                     f"data file {self.where} has more fields than its header in line {line}"
                 )
+            missing = [""] * (len(header) - len(cells))
             chunk.lines.append(line)
-            chunk.rows.append([*cells, *[""] * (len(header) - len(cells))])
+            chunk.rows.append(cells + missing)
             if len(chunk.rows) == ROWS:
                 yield chunk
                 chunk = Chunk(chunk.names, [], [])
         yield chunk
 
     def _jsonl(self, opened: BinaryIO) -> Iterator[Chunk]:
-        names: dict[str, None] = {}
+        names: dict[str, None] = {}  # of all records so far, in their order
         records: list[dict[str, Any]] = []
         lines: list[int] = []
-
-        def chunk() -> Chunk:
-            rows = [[record.get(name, ABSENT) for name in names] for record in records]
-            return Chunk(tuple(names), rows, list(lines))
-
         for line, text in self._text(opened):
             if not text.strip():
                 continue
-            try:
-                record = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{self.where} line {line} is not JSON: {error}") from error
-            if not isinstance(record, dict):
-                kind = type(record).__name__
-                raise DataError(
-                    f"{self.where} line {line} holds a {kind}; each line must be a JSON object"
-                )
+            record = self._record(text, line)
             names.update(dict.fromkeys(record))
             records.append(record)
             lines.append(line)
             if len(records) == ROWS:
-                yield chunk()
+                yield _chunk_of(records, list(names), lines)
                 records = []
                 lines = []
         if records:
-            yield chunk()
+            yield _chunk_of(records, list(names), lines)
+
+    def _record(self, text: str, line: int) -> dict[str, Any]:
+        """Read a line of JSON. Raises DataError unless it is an object."""
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{self.where} line {line} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            raise DataError(
+                f"{self.where} line {line} holds a {kind}; each line must be a JSON object"
+            )
+        return record
 
     def _text(self, opened: BinaryIO) -> Iterator[tuple[int, str]]:
         """Yield the lines that are not empty; they end at \\n alone."""
         for number, raw in enumerate(opened, start=1):
-            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
-                line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+                line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise self._not_utf8(error, number, "in") from None
+            line = line.removesuffix("\n").removesuffix("\r")
             if line:
                 yield number, line
 
@@ -251,9 +271,10 @@ class RowFile:
                 count = file.metadata.num_rows
                 names = tuple(self.schema.names)
                 read = 0
-                self._share = lambda: read / count if count else None
-                if not count:
+                if count == 0:
                     yield Chunk(names, [], [])
+                else:
+                    self._share = lambda: read / count
                 for batch in file.iter_batches(ROWS):
                     columns = [column.to_pylist() for column in batch.columns]
                     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -262,6 +283,14 @@ class RowFile:
                     yield Chunk(names, rows, lines)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
+
+
+def _chunk_of(records: Sequence[dict[str, Any]], names: Sequence[str], lines: list[int]) -> Chunk:
+    """Return records of JSON as rows that have every column."""
+    rows = []
+    for record in records:
+        rows.append([record.get(name, ABSENT) for name in names])
+    return Chunk(tuple(names), rows, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +338,17 @@ class Written:
 
 
 class _JsonLines:
+    """A writer of JSON Lines; a record has the columns that it had in its source."""
+
     def __init__(self, written: Written) -> None:
         self._target = written.target
 
     def write(self, chunk: Chunk) -> None:
         for row in chunk.rows:
-            cells = zip(chunk.names, row, strict=True)
-            record = {name: _json_value(cell) for name, cell in cells if cell is not ABSENT}
+            record: dict[str, Any] = {}
+            for name, cell in zip(chunk.names, row, strict=True):
+                if cell is not ABSENT:
+                    record[name] = _json_value(cell)
             line = json.dumps(record, ensure_ascii=False, default=str)
             try:
                 line.encode()
@@ -327,6 +360,8 @@ class _JsonLines:
 
 
 class _Csv:
+    """A writer of comma-separated values under a header."""
+
     def __init__(self, written: Written) -> None:
         self._written = written
         self._target = written.target
@@ -344,32 +379,41 @@ class _Csv:
 
 
 class _Tsv(_Csv):
+    """A writer of tab-separated values, which know no quoting."""
+
     def row(self, line: int, cells: Sequence[str]) -> None:
-        if any(mark in cell for cell in cells for mark in "\t\n\r"):
-            raise DataError(
-                f"{self._written.source.where} line {line} has a tab or a line break in a cell, "
-                "which tsv cannot hold; choose `format` csv"
-            )
+        for cell in cells:
+            if any(mark in cell for mark in "\t\n\r"):
+                raise DataError(
+                    f"{self._written.source.where} line {line} has a tab or a line break in a "
+                    "cell, which tsv cannot hold; choose `format` csv"
+                )
         self._target.write("\t".join(cells) + "\n")
 
 
 class _Parquet:
+    """A writer of Parquet: the source's own types where it was Parquet too, else texts."""
+
     def __init__(self, written: Written) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self._written = written
         self._arrow = pa
-        added = [
-            pa.field(name, pa.float64() if kind is float else pa.string())
-            for name, kind in written.added.items()
-        ]
-        own = [name for name in written.names if name not in written.added]
-        given = written.source.schema
-        self._from_parquet = given is not None
-        known = given or [pa.field(name, pa.string()) for name in own]
-        # With what pandas keeps there of its own types.
-        self._schema = pa.schema([*known, *added], metadata=given and given.metadata)
+        source_schema = written.source.schema
+        self._from_parquet = source_schema is not None
+        fields = []
+        metadata = None
+        if source_schema is not None:
+            fields += list(source_schema)
+            metadata = source_schema.metadata  # what pandas keeps there of its own types
+        else:
+            for name in written.names:
+                if name not in written.added:
+                    fields.append(pa.field(name, pa.string()))
+        for name, kind in written.added.items():
+            fields.append(pa.field(name, pa.float64() if kind is float else pa.string()))
+        self._schema = pa.schema(fields, metadata=metadata)
         self._file = pq.ParquetWriter(written.target, self._schema)
 
     def write(self, chunk: Chunk) -> None:
@@ -377,10 +421,12 @@ class _Parquet:
         arrays = []
         for place, field in enumerate(self._schema):
             cells = [row[place] for row in chunk.rows]
-            if not self._from_parquet and field.name not in self._written.added:
+            is_text_of_source = not self._from_parquet and field.name not in self._written.added
+            if is_text_of_source:
                 cells = [_cell(cell) for cell in cells]
             arrays.append(pa.array(cells, field.type))
-        self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._file.write_table(table)
 
     def close(self) -> None:
         self._file.close()
@@ -396,7 +442,9 @@ _KINDS: dict[str, type[_Csv | _JsonLines | _Parquet]] = {
 
 def _json_value(value: Any) -> Any:
     """Replace NaN and the infinities, which are no JSON, by null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def _cell(value: Any) -> str | None:

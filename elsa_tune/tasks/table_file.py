@@ -21,7 +21,13 @@ from typing import Any
 from elsa_tune.errors import DataError, shortlist
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
-SUFFIXES = {f".{name}": name for name in FORMATS} | {".ndjson": "jsonl"}
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".ndjson": "jsonl",
+}
 
 Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 
@@ -30,7 +36,7 @@ Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 class Table:
     """The wanted columns of one file."""
 
-    path: Path
+    path: Path  # as messages name it
     # Cells by column name, all of one length; None where a row has no such cell.
     columns: dict[str, list[str | None]]
     lines: list[int]  # each row's (first) line, for Parquet its number; both from 1
@@ -59,38 +65,40 @@ def read_table(
         return _read_parquet(path, wanted)
     if format == "jsonl":
         return _read_jsonl(path, wanted)
-    rows = csv_rows(path) if format == "csv" else _tsv_rows(path)
-    return _separated(path, rows, wanted, header)
+    if format == "csv":
+        return _separated(path, csv_rows(path), wanted, header)
+    return _separated(path, _tsv_rows(path), wanted, header)
 
 
 def _text(path: Path) -> str:
     """Return what a file holds. Raises DataError where it cannot be read or is not UTF-8."""
     check_readable(path)
     try:
-        raw = path.read_bytes()
         # A byte order mark, which spreadsheets write, is not a part of the first cell.
-        return raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+        raw = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        where = f"byte 0x{error.object[error.start]:02x} in line {line}"
-        raise DataError(
-            f"data file {path} is not UTF-8: {where}; {_converted(path, error.object)}"
-        ) from None
+        raw = error.object
+        line = raw.count(b"\n", 0, error.start) + 1
+        where = f"byte 0x{raw[error.start]:02x} in line {line}"
+        remedy = _how_to_convert(path, raw)
+        raise DataError(f"data file {path} is not UTF-8: {where}; {remedy}") from None
     except OSError as error:
         raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
 
 
-def _converted(path: Path, raw: bytes) -> str:
+def _how_to_convert(path: Path, raw: bytes) -> str:
     """Write how to make a file UTF-8 from what spreadsheets write besides, if it is that."""
-    likely = None
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _decodes(raw, "utf-16"):
+    has_utf16_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if has_utf16_mark and _decodes(raw, "utf-16"):
         likely = "UTF-16"
     elif _decodes(raw, "cp1252"):
         likely = "WINDOWS-1252"
-    if likely is None:
+    else:
         return "save it as UTF-8"
-    convert = f"iconv -f {likely} -t UTF-8 {shlex.quote(str(path))} > FILE"
-    return f"it looks like {likely}: save it as UTF-8, or convert it: {convert}"
+    file = shlex.quote(str(path))
+    command = f"iconv -f {likely} -t UTF-8 {file} > FILE"
+    return f"it looks like {likely}: save it as UTF-8, or convert it: {command}"
 
 
 def _decodes(raw: bytes, encoding: str) -> bool:
@@ -107,14 +115,16 @@ def check_readable(path: Path) -> None:
         return
     if path.is_dir():
         raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
-    beside = ""
-    if path.parent.is_dir():
-        names = [entry.name for entry in path.parent.iterdir()]
+    hint = ""
+    folder = path.parent
+    if folder.is_dir():
+        names = [entry.name for entry in folder.iterdir()]
         likely = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-        beside = f"; its folder holds {listing(path.parent)}"
         if likely:
-            beside = f"; did you mean '{path.with_name(likely[0])}'?"
-    raise DataError(f"data file {path} does not exist{beside}")
+            hint = f"; did you mean '{path.with_name(likely[0])}'?"
+        else:
+            hint = f"; its folder holds {listing(folder)}"
+    raise DataError(f"data file {path} does not exist{hint}")
 
 
 def listing(folder: Path) -> str:
@@ -122,7 +132,9 @@ def listing(folder: Path) -> str:
     most = 12
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:most]) or "nothing"
-    return f"{shown}, and {len(names) - most} more" if len(names) > most else shown
+    if len(names) <= most:
+        return shown
+    return f"{shown}, and {len(names) - most} more"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -166,7 +178,7 @@ def delimiter_of(text: str) -> str:
 
     Spreadsheets write semicolons where a comma is a decimal point.
     """
-    header = text.lstrip("\r\n").partition("\n")[0]
+    header, _, _ = text.lstrip("\r\n").partition("\n")
     for delimiter in ",;\t":
         with contextlib.suppress(csv.Error):  # a quoted name that goes on in the next line
             cells = next(csv.reader([header], delimiter=delimiter), [])
@@ -184,8 +196,8 @@ def _separated(
     if wanted is None:
         wanted = header
     _check_columns(path, header, wanted)
-    places = [header.index(name) for name in wanted]
-    columns: list[list[str | None]] = [[] for _ in wanted]
+    places = {name: header.index(name) for name in wanted}
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     lines: list[int] = []
     malformed: list[tuple[int, str]] = []
     for line, row in rows:
@@ -193,9 +205,10 @@ def _separated(
             malformed.append((line, "more fields than the header"))
             continue
         lines.append(line)
-        for column, place in zip(columns, places, strict=True):
-            column.append(row[place] if place < len(row) else None)
-    return Table(path, dict(zip(wanted, columns, strict=True)), lines, malformed)
+        for name, place in places.items():
+            cell = row[place] if place < len(row) else None
+            columns[name].append(cell)
+    return Table(path, columns, lines, malformed)
 
 
 def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
@@ -247,13 +260,16 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
             if wanted is None:
                 wanted = [column.name for column in schema if not pa.types.is_nested(column.type)]
             _check_columns(path, schema.names, wanted)
-            table = file.read(columns=list(dict.fromkeys(wanted)))
+            distinct = list(dict.fromkeys(wanted))
+            table = file.read(columns=distinct)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error
     columns = {}
-    for name in wanted:
-        columns[name] = plain_cells(table.column(name).to_pylist(), str(path), name)
-    return Table(path, columns, list(range(1, table.num_rows + 1)))
+    for name in distinct:
+        values = table.column(name).to_pylist()
+        columns[name] = plain_cells(values, str(path), name)
+    rows = range(1, table.num_rows + 1)
+    return Table(path, columns, list(rows))
 
 
 def plain_cells(values: Sequence[object], where: str, column: str) -> list[str | None]:
@@ -295,12 +311,14 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
     if not header:
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
     shown = shortlist(f"'{name}'" for name in header)
-    if missing := [f"'{name}'" for name in wanted if name not in header]:
+    missing = [f"'{name}'" for name in wanted if name not in header]
+    if missing:
         raise DataError(
             f"data file {path} has no column {shortlist(missing)}; its columns are {shown}"
         )
-    if twice := [name for name in wanted if list(header).count(name) > 1]:
-        raise DataError(
-            f"data file {path} has the column '{twice[0]}' twice (its columns are {shown}); "
-            "rename or drop one of them"
-        )
+    for name in wanted:
+        if list(header).count(name) > 1:
+            raise DataError(
+                f"data file {path} has the column '{name}' twice (its columns are {shown}); "
+                "rename or drop one of them"
+            )

@@ -16,11 +16,12 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.search import NO_LOOKS, Looks
 from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
 _FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
+_NEVER = "never"  # in place of looks that were not planned
 _LOOKS = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
 _DEPTH = re.compile(r"^N(\d+)$")
 # How MLflow shows what is not known.
@@ -152,7 +153,12 @@ def param_text(value: object) -> str:
 
 
 def looks_text(looks: Looks) -> str:
-    """Return planned looks as MLflow shows them: `after N=6, from seed 1, at 0.05: 4/2 8/3`."""
+    """Return planned looks as MLflow shows them: `after N=6, from seed 1, at 0.05: 4/2 8/3`.
+
+    `never` where none were planned.
+    """
+    if looks == NO_LOOKS:
+        return _NEVER
     counts = " ".join(f"{here}/{full}" for here, full in looks.counts)
     error = _short(looks.error)
     after = _DEPTH.sub(r"N=\1", str(looks.after))
@@ -161,6 +167,8 @@ def looks_text(looks: Looks) -> str:
 
 def read_looks(text: str) -> Looks:
     """Return the inverse of `looks_text`. Raises SpaceError."""
+    if text == _NEVER:
+        return NO_LOOKS
     match = _LOOKS.fullmatch(text)
     if match is None:
         raise SpaceError(f"'{text}' does not say when a depth is tested")

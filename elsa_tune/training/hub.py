@@ -35,7 +35,8 @@ def fetch(
     info: Any = huggingface_hub.HfApi().repo_info(
         repository, revision=revision, repo_type=kind, timeout=TIMEOUT
     )
-    names = choose([file.rfilename for file in info.siblings or ()])
+    present = [file.rfilename for file in info.siblings or ()]
+    names = choose(present)
     hub_logging.set_verbosity(logging.ERROR)
     if not sys.stderr.isatty():
         disable_progress_bars()

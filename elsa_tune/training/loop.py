@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def train(
     keep: Keep | None = None,
     on_step: OnStep | None = None,
 ) -> Generator[EvaluationResult]:
-    """Fine-tune and yield an EvaluationResult at every planned evaluation.
+    """Fine-tune, and yield an EvaluationResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
     there is one. candidates: all of the search, whose frozen prefixes are kept in the same
@@ -127,15 +128,16 @@ class _Run:
         self.scores: list[float] = []
         self.predictions = np.empty(0)
         self.train_seconds = 0.0
-        if device.type in _TRIED_ON and (
-            note := machine.try_deterministic(self._few_gradients, device)
-        ):
-            self.notes.append(note)
+        if device.type in _TRIED_ON:
+            note = machine.try_deterministic(self._few_gradients, device)
+            if note is not None:
+                self.notes.append(note)
 
     def _few_gradients(self) -> None:
+        rows = min(_FEW, len(self.data.train))
         self.runner.train(True)
         try:
-            self._gradients(np.arange(min(_FEW, len(self.data.train))))
+            self._gradients(np.arange(rows))
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -217,25 +219,29 @@ class _Run:
 
     def _gradients(self, batch: IndexArray) -> Tensor:
         """Accumulate the gradient of the batch's mean loss, in passes that memory has room for."""
-        while (total := machine.within_memory(partial(self._accumulate, batch))) is None:
+        while True:
+            total = machine.within_memory(partial(self._accumulate, batch))
+            if total is not None:
+                return total
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
             machine.release()
-        return total
 
     def _accumulate(self, batch: IndexArray) -> Tensor:
         total = torch.zeros((), device=self.device)
         for part in self.runner.parts("train", batch, self.micro_batch):
             logits, rows = self.runner.logits("train", part)
-            loss = self.objective.loss(logits, self.objective.labels("train", rows))
+            labels = self.objective.labels("train", rows)
+            loss = self.objective.loss(logits, labels)
             # A sum over the part by the size of the whole: parts add up to the batch's mean.
             (loss / len(batch)).backward()
             total += loss.detach()
         return total
 
     def _descend(self) -> Tensor:
-        """Clip and step; returns the gradient's norm (a scalar on the device)."""
-        norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
+        """Clip and step; return the gradient's norm (a scalar on the device)."""
+        gradients = [p.grad for p in self.trained if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
         clip_in_step(self.optimizer, norm, self.trial.recipe.max_grad_norm)
         self.optimizer.step()
         return norm
@@ -255,8 +261,11 @@ class _Run:
         return half
 
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EvaluationResult:
-        evaluated = (split for split in self.data.splits() if split != "train")
-        logits = {split: self._evaluate(split) for split in evaluated}
+        is_last = number == len(self.points)
+        logits = {}
+        for split in self.data.splits():
+            if split != "train":
+                logits[split] = self._evaluate(split)
         metrics, eval_loss, predictions = self.objective.assess(step, logits)
         quality = metrics[self.trial.task.metric.value]
         holdout = metrics.pop(HOLDOUT, None)
@@ -264,9 +273,12 @@ class _Run:
         self.scores.append(quality if holdout is None else holdout)
         if chosen_evaluation(recipe.selection, self.scores) == number - 1:
             self.predictions = predictions
-            is_needed = recipe.selection is not Selection.LAST or number == len(self.points)
-            if self.keep is not None and is_needed:
+            may_count = is_last or recipe.selection is not Selection.LAST
+            if self.keep is not None and may_count:
                 self.keep(self.named)
+        chosen_predictions = None
+        if is_last:
+            chosen_predictions = tuple(self.predictions.tolist())
         return EvaluationResult(
             evaluation=number,
             evaluations=len(self.points),
@@ -278,7 +290,7 @@ class _Run:
             metrics=metrics,
             eval_loss=eval_loss,
             chance=self.data.chance,
-            predictions=tuple(self.predictions.tolist()) if number == len(self.points) else None,
+            predictions=chosen_predictions,
             train_loss=train_loss,
             train_seconds=self.train_seconds,
             examples_per_second=seen / self.train_seconds,
@@ -306,7 +318,8 @@ class _Run:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 machine.release()
                 continue
-            logits[out[1]] = out[0]
+            part_logits, numbers = out
+            logits[numbers] = part_logits
             start += len(part)
         return logits
 
@@ -319,8 +332,11 @@ def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     """
     matrices = [p for p in trained if p.ndim >= 2]
     others = [p for p in trained if p.ndim < 2]
-    decays = ((matrices, trial.recipe.weight_decay), (others, 0.0))
-    groups = [{"params": some, "weight_decay": decay} for some, decay in decays if some]
+    groups: list[dict[str, Any]] = []
+    if matrices:
+        groups.append({"params": matrices, "weight_decay": trial.recipe.weight_decay})
+    if others:
+        groups.append({"params": others, "weight_decay": 0.0})
     return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
 
 
@@ -330,7 +346,8 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
     The step divides by `grad_scale` as it reads the gradients (torch's interface for GradScaler):
     no pass of its own over them, and on a GPU no waiting for the norm.
     """
-    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's
+    times_too_long = (norm + 1e-6) / max_norm
+    optimizer.grad_scale = times_too_long.clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's
 
 
 def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
@@ -342,11 +359,12 @@ def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
             f"evaluations_per_epoch is {parts}, but {train_size} examples in batches of "
             f"{recipe.batch_size} make only {per_epoch} steps an epoch; lower it or the batch size"
         )
-    return tuple(
-        epoch * per_epoch + math.ceil(per_epoch * part / parts)
-        for epoch in range(recipe.epochs)
-        for part in range(1, parts + 1)
-    )
+    points = []
+    for epoch in range(recipe.epochs):
+        for part in range(1, parts + 1):
+            within_epoch = math.ceil(per_epoch * part / parts)
+            points.append(epoch * per_epoch + within_epoch)
+    return tuple(points)
 
 
 def few_steps(recipe: Recipe, steps: int) -> str | None:
@@ -354,10 +372,10 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
     if steps >= FEW_STEPS:
         return None
     per_epoch = steps // recipe.epochs
+    epochs = math.ceil(FEW_STEPS / per_epoch)
     return (
         f"{steps} optimiser steps per trial are few: below about {FEW_STEPS} a full model still "
-        f"gains points from more; set epochs={math.ceil(FEW_STEPS / per_epoch)}, or a batch_size "
-        f"below {recipe.batch_size}"
+        f"gains points from more; set epochs={epochs}, or a batch_size below {recipe.batch_size}"
     )
 
 
@@ -369,4 +387,5 @@ def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
     generator = torch.Generator().manual_seed(trial.seed)
     while True:
         order = torch.randperm(examples, generator=generator)
-        yield from (part.numpy() for part in order.split(trial.recipe.batch_size))
+        for batch in order.split(trial.recipe.batch_size):
+            yield batch.numpy()

@@ -46,9 +46,9 @@ def usable_cores() -> int:
 
 def identity(device: str) -> str:
     """Return a name for what is measured here: of host, cores, torch, device and GPU."""
-    here = (socket.gethostname(), usable_cores(), torch.__version__, device)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    return slug("-".join(map(str, (*here, gpu))))
+    host = socket.gethostname()
+    return slug(f"{host}-{usable_cores()}-{torch.__version__}-{device}-{gpu}")
 
 
 def torch_device(name: str) -> torch.device:
@@ -57,7 +57,9 @@ def torch_device(name: str) -> torch.device:
     Without one some of torch's functions (the memory fraction's) do not take it. A process trains
     on its current GPU alone.
     """
-    return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
+    if name == "cuda":
+        return torch.device(name, torch.cuda.current_device())
+    return torch.device(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,7 @@ class PeakMemory:
 
 
 def take_share(gpus: float) -> str:
-    """Keep this process to its share (0..1) of the GPU that it sees; the device's name for torch.
+    """Keep this process to its share (0..1) of the GPU that it sees; return torch's device name.
 
     torch's own part of the memory that CUDA takes for each process is not lent to it.
     """
@@ -161,7 +163,8 @@ def take_share(gpus: float) -> str:
         return "cpu"
     if gpus < 1:
         total = torch.cuda.get_device_properties(torch_device("cuda")).total_memory
-        torch.cuda.set_per_process_memory_fraction(max(0.0, gpus - CONTEXT_MIB * MIB / total))
+        cudas_own = CONTEXT_MIB * MIB / total
+        torch.cuda.set_per_process_memory_fraction(max(0.0, gpus - cudas_own))
     return "cuda"
 
 
@@ -170,8 +173,9 @@ def free_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
-    share = total * torch.cuda.get_per_process_memory_fraction(device)
-    return max(0, min(free, int(share) - torch.cuda.memory_reserved(device)))
+    share = int(total * torch.cuda.get_per_process_memory_fraction(device))
+    of_share = share - torch.cuda.memory_reserved(device)
+    return max(0, min(free, of_share))
 
 
 def freeze_gc() -> None:
@@ -221,7 +225,8 @@ def has_bf16_units(device: str = "cuda") -> bool:
     Others emulate bf16, more slowly than they compute fp32.
     """
     if device == "cpu":
-        return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
+        capabilities = torch.cpu.get_capabilities()
+        return any("bf16" in name and is_there for name, is_there in capabilities.items())
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
@@ -282,14 +287,15 @@ def reproducible(
 
 def preserve_rng(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Put the device's and the host's random numbers back where they were, at the end."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    gpus = [device] if device.type == "cuda" else []
+    return torch.random.fork_rng(devices=gpus)
 
 
 def try_deterministic(step: Callable[[], object], device: torch.device) -> str | None:
     """Let torch refuse what has no deterministic form, if a step needs nothing of the kind.
 
-    Within `reproducible`. Returns None, or what to tell: which operation the step (forwards and
-    backwards) needs.
+    To be called within `reproducible`. Returns None, or a note on which operation the step
+    (forwards and backwards) needs.
 
     Where torch only warns, kernels with a faster form that adds up in any order take it.
     """

@@ -33,9 +33,9 @@ class Objective:
         self.unit = Unit()
         if trial.recipe.standardize_targets:
             self.unit = self._type.unit(data.train.labels)
-        self._labels = {
-            name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
-        }
+        self._labels: dict[str, Tensor] = {}
+        for name, rows in data.splits().items():
+            self._labels[name] = torch.from_numpy(rows.labels).to(device)
 
     def labels(self, split: str, rows: Tensor) -> Tensor:
         """Return labels [B, ...] of these rows of a split, both on the device."""
@@ -56,7 +56,8 @@ class Objective:
         trial = self._trial
         data = self._data
         main = logits[EVALUATION]
-        loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)
+        loss_sum = float(self.loss(main, self._labels[EVALUATION]))
+        loss = loss_sum / len(main)
         # Before any metric: a NaN logit still has an argmax, and would score like an honest answer.
         if not math.isfinite(loss):
             raise DivergedError(
@@ -64,15 +65,14 @@ class Objective:
                 f"below {rate_text(trial.learning_rate)} may help"
             )
         predictions = self._predictions(main)
-        values = task_scores(trial.task, predictions, data.evaluation.labels)
-        metric = trial.task.metric
-        others = {
-            name: score(metric, self._predictions(logits[name]), rows.labels, self.outputs)
-            for name, rows in data.splits().items()
-            if name not in ("train", EVALUATION)
-        }
-        return {**values, **others}, loss, predictions
+        metrics = task_scores(trial.task, predictions, data.evaluation.labels)
+        for name, rows in data.splits().items():
+            if name not in ("train", EVALUATION):
+                answers = self._predictions(logits[name])
+                metrics[name] = score(trial.task.metric, answers, rows.labels, self.outputs)
+        return metrics, loss, predictions
 
     def _predictions(self, logits: Tensor) -> np.ndarray:
         """Return predictions [E, ...] on the scale of the data's labels."""
-        return self._type.predictions(logits, self.unit).cpu().numpy()
+        predictions = self._type.predictions(logits, self.unit)
+        return predictions.cpu().numpy()

@@ -56,11 +56,21 @@ class Tuned:
 
 def divisions(cores: int, gpus: int = 0) -> list[Division]:
     """Return every division worth trying, few trials first."""
+    ways = []
     if gpus:
-        shares = [n for n in (1, 2, 4, 8) if n * gpus <= max(cores, gpus)]
-        return [Division(trials=n, threads=max(1, cores // (n * gpus))) for n in shares]
-    threads = {cores, *(2**power for power in range(cores.bit_length()) if 2**power <= cores)}
-    return [Division(trials=cores // n, threads=n) for n in sorted(threads, reverse=True)]
+        for trials in (1, 2, 4, 8):
+            in_all = trials * gpus
+            if in_all <= max(cores, gpus):
+                ways.append(Division(trials=trials, threads=max(1, cores // in_all)))
+        return ways
+    thread_counts = {cores}
+    power_of_two = 1
+    while power_of_two <= cores:
+        thread_counts.add(power_of_two)
+        power_of_two *= 2
+    for threads in sorted(thread_counts, reverse=True):
+        ways.append(Division(trials=cores // threads, threads=threads))
+    return ways
 
 
 def tune(
@@ -68,10 +78,10 @@ def tune(
 ) -> Iterator[tuple[Division, Throughput | str]]:
     """Yield every division worth trying with what it trains, or why it was not measured.
 
-    Of these trials as many tokens of each.
-
-    Raises RunError where even the first one does not run.
+    What it trains is of these trials, as many tokens of each. Raises RunError where even the first
+    one does not run.
     """
+    trainings = [(trial, data) for trial in trials]
     peak = 0.0
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     for division in divisions(machine.usable_cores(), gpus):
@@ -79,18 +89,19 @@ def tune(
             yield division, "skipped: it would not fit in memory"
             continue
         try:
-            each = measure([(trial, data) for trial in trials], division, device, seconds)
+            throughputs = measure(trainings, division, device, seconds)
         except RunError as error:
             if not peak:
                 raise
             yield division, str(error)
             continue
-        best = Throughput(
-            tokens_per_second=statistics.harmonic_mean([copy.tokens_per_second for copy in each]),
-            peak_memory_mb=max(copy.peak_memory_mb for copy in each),
+        rates = [throughput.tokens_per_second for throughput in throughputs]
+        of_all = Throughput(
+            tokens_per_second=statistics.harmonic_mean(rates),
+            peak_memory_mb=max(throughput.peak_memory_mb for throughput in throughputs),
         )
-        peak = max(peak, best.peak_memory_mb)
-        yield division, best
+        peak = max(peak, of_all.peak_memory_mb)
+        yield division, of_all
 
 
 def measure(
@@ -113,10 +124,11 @@ def measure(
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
-            given = (theirs, division, device, seconds)
-            processes.append(context.Process(target=_train_each, args=given, daemon=True))
+            arguments = (theirs, division, device, seconds)
+            process = context.Process(target=_train_each, args=arguments, daemon=True)
+            processes.append(process)
             ends.append(ours)
-            processes[-1].start()
+            process.start()
             theirs.close()  # so that its death ends what we read
         for training in trainings:
             _asked(ends, training)
@@ -153,14 +165,12 @@ def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
 def memory_mb(device: str) -> float:
     """Return the memory of the machine, container, or this process's GPU, in MiB."""
     if device == "cuda":
-        return (
-            torch.cuda.get_device_properties(machine.torch_device(device)).total_memory
-            / machine.MIB
-        )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / machine.MIB
+        properties = torch.cuda.get_device_properties(machine.torch_device(device))
+        return properties.total_memory / machine.MIB
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
-        memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / machine.MIB)
-    return memory
+        memory = min(memory, int(_CONTAINER_LIMIT.read_text()))
+    return memory / machine.MIB
 
 
 def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
@@ -199,8 +209,9 @@ def remember(
     division: Division, device: str, model: str, task: str, bf16: float | None = None
 ) -> None:
     """Keep the best division for a model's searches on this machine; raises OSError."""
-    tuned = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"), bf16=bf16)
-    values = {name: asdict(each) for name, each in {**remembered(device), model: tuned}.items()}
+    by_model = remembered(device)
+    by_model[model] = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"), bf16=bf16)
+    values = {name: asdict(tuned) for name, tuned in by_model.items()}
     text = json.dumps(values, indent=1) + "\n"
     write_aside(_path(device), text.encode())
 
@@ -209,10 +220,11 @@ def remembered(device: str) -> dict[str, Tuned]:
     """Return what was found on this machine as it is now, by the model's name."""
     try:
         values = json.loads(_path(device).read_text(encoding="utf-8"))
-        return {
-            model: Tuned(**{**fields, "division": Division(**fields["division"])})
-            for model, fields in values.items()
-        }
+        by_model = {}
+        for model, fields in values.items():
+            fields["division"] = Division(**fields["division"])
+            by_model[model] = Tuned(**fields)
+        return by_model
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 
 from elsa_tune import __version__
 from elsa_tune.cli.app import app
+from elsa_tune.cli.options import grouped
+from elsa_tune.searching.inputs import SearchOptions
 
 # What was promised from the first release on; the surface may grow beyond it, never lose any of it.
 PROMISED = {
@@ -113,6 +116,18 @@ def test_commands_and_many_options_stand_under_headings() -> None:
 def headings(*command: str) -> set[str]:
     shown = CliRunner().invoke(app, [*command, "--help"]).stdout
     return {line for line in shown.splitlines() if line.endswith(":") and line[0] != " "}
+
+
+def test_a_field_of_a_search_that_no_option_describes_is_not_lost_silently() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wider(SearchOptions):
+        undescribed: str | None = None
+
+    def command(options: Wider) -> None: ...
+
+    command.__annotations__["options"] = Wider
+    with pytest.raises(KeyError, match="undescribed"):
+        grouped(command)
 
 
 def test_answer_and_operating_point_are_one_command() -> None:

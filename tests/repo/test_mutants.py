@@ -16,6 +16,13 @@ def test_every_file_under_test_and_every_test_of_it_is_there(root: Path) -> None
     assert not missing
 
 
+def test_whoever_plans_a_search_is_named_with_tests_of_its_own(root: Path) -> None:
+    planning = (root / "elsa_tune" / "searching" / "planning").glob("*.py")
+    written = [file.relative_to(root).as_posix() for file in planning if file.stat().st_size]
+    assert len(written) > 5
+    assert not set(written) - set(mutants.TESTED)
+
+
 def test_named_files_are_among_them(root: Path) -> None:
     [folder] = [name for name in mutants.TESTED if name.endswith("wording")]
     chosen = mutants.files([str(root / folder)])

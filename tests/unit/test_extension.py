@@ -14,7 +14,7 @@ from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import measuring_trials
+from elsa_tune.searching.planning.strategy import left_to_measure
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
@@ -315,7 +315,7 @@ def searching(
         known,
         rates,
         lambda decided: None,
-        partial(measuring_trials, spec),
+        partial(left_to_measure, spec),
         limit,
     )
 
@@ -423,7 +423,7 @@ def test_what_failed_at_a_measured_depth_is_tried_again_and_changes_no_rate() ->
     decided: list[Mapping[FreezeDepth, float]] = []
     known = [*earlier, ended(failed, TrialStatus.FAILED)]
     searcher = PlanSearcher(
-        strategy_of(spec), lambda: known, rates, decided.append, partial(measuring_trials, spec)
+        strategy_of(spec), lambda: known, rates, decided.append, partial(left_to_measure, spec)
     )
     assert searcher.suggest("0") == {TRIAL: failed}
     known[-1] = ended(failed, 0.9)  # better than what was measured

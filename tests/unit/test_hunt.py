@@ -93,7 +93,9 @@ class Drawn:
         return step.trials
 
     def step(self, rates: Any, known: Any) -> Step:
-        findings = Findings(known=known, rates=rates, curve=self.curve, decisions=self.decisions)
+        findings = Findings(
+            known=known, chosen_rates=rates, curve=self.curve, decisions=self.decisions
+        )
         return Hunt(self.spec).next(findings)
 
     @property

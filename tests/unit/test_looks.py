@@ -16,7 +16,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.search import NO_LOOKS, Looks
 from elsa_tune.tracking.params import looks_text, read_looks
 from tests.unit.result_rows import seeds
 
@@ -55,6 +55,7 @@ def test_looks_are_read_back_as_they_were_written() -> None:
     looks = Looks(after=6, first_seed=1, counts=((4, 2), (8, 3)), error=0.045)
     assert looks_text(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
     assert read_looks(looks_text(looks)) == looks
+    assert read_looks(looks_text(NO_LOOKS)) == NO_LOOKS
     with pytest.raises(SpaceError, match="does not say when"):
         read_looks("4/2")
 
@@ -180,6 +181,30 @@ def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
     answer = answered([*rows, *[dataclasses.replace(row, seed=9) for row in other]])
     assert answer.certified is None and answer.reason is Reason.LOOKS_NOT_PLANNED
     assert "seeds of several searches, planned separately" in answer.certainty
+
+
+def test_a_search_that_planned_no_tests_certifies_nothing_however_clear_it_is() -> None:
+    counts = {0: FULL[:3], 3: [0.89, 0.891, 0.889]}
+    rows: list[ResultRow] = []
+    for frozen, qualities in counts.items():
+        rows += seeds(frozen, qualities, looks=NO_LOOKS, search="s")
+    answer = answered(rows)
+    assert answer.operating_point is not None and answer.reason is Reason.NOT_PLANNED_TO_CERTIFY
+    assert answer.certified is None and answer.corrected_certified is None
+    assert answer.contrasts == {} and answer.plausible_candidates is None
+    assert answer.next_step is None and answer.seeds_to_settle is None
+    assert "plans no tests" in answer.certainty and "plans no tests" in str(answer.first_lines)
+
+
+def test_one_task_that_planned_no_tests_leaves_the_joint_answer_uncertified() -> None:
+    good = [0.89, 0.891, 0.889]
+    rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, good, 0, (3, 3))]
+    cola = [dataclasses.replace(row, task="cola", search="t") for row in rows]
+    *_, joint = answer_rows([*rows, *cola])
+    assert joint.certified is not None and joint.certified.candidate.frozen_layers == 3
+    *_, joint = answer_rows([*rows, *(dataclasses.replace(row, looks=NO_LOOKS) for row in cola)])
+    assert joint.certified is None and joint.reason is Reason.NOT_PLANNED_TO_CERTIFY
+    assert joint.plausible_candidates is None
 
 
 # ---- an adversary that sees everything ----

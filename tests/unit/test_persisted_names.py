@@ -30,7 +30,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
 from elsa_tune.results.columns import COLUMNS
-from elsa_tune.searching.planning.strategies import strategy_named
+from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.border import Border
@@ -249,7 +249,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        no_common_depth""",
+        not_planned_to_certify no_common_depth""",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts""",
     WarningCode: """constant_answer_reaches_target corrected_answer_disagrees chance_unknown
@@ -339,7 +339,8 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
 
 
 def test_strategies_keep_their_names() -> None:
-    assert [strategy_named(name).name for name in ("even", "hunt")] == ["even", "hunt"]
+    assert set(strategies._STRATEGIES) == {"even", "hunt"}
+    assert {strategy.name for strategy in strategies._STRATEGIES.values()} == {"even", "hunt"}
 
 
 @pytest.mark.parametrize("tag", ["elsa_tune.search", "elsa_tune.searching"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,17 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.launch import plan, time_limit
+from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import Findings, Step, measuring_trials
+from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
@@ -121,7 +123,7 @@ def test_a_hunt_counts_what_is_left_at_the_rates_that_it_measured(
     asked: list[Mapping[Candidate, float]] = []
 
     def step(hunt: Hunt, findings: Findings) -> Step:
-        asked.append(findings.rates)
+        asked.append(findings.chosen_rates)
         return Step()
 
     monkeypatch.setattr(Plan, "known", (better, measured))
@@ -248,7 +250,7 @@ def test_one_rate_needs_no_exploring() -> None:
 def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
     spec = make_spec()
     rates = {DEPTHS[0]: 2e-5, DEPTHS[2]: 5e-5}
-    trials = measuring_trials(spec, rates, [])
+    trials = left_to_measure(spec, rates, [])
     assert [(t.candidate, t.seed) for t in trials] == [
         (DEPTHS[0], 1), (DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2),
     ]  # fmt: skip
@@ -256,7 +258,7 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
         known(spec, DEPTHS[0], 2e-5, (0.5, 0.6), phase=Phase.MEASURE, seed=1),
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.INTERRUPTED, Phase.MEASURE, 1),
     ]
-    left = measuring_trials(spec, rates, done)
+    left = left_to_measure(spec, rates, done)
     assert [(t.candidate, t.seed) for t in left] == [(DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2)]
 
 
@@ -347,3 +349,41 @@ def test_a_plan_that_cannot_be_answered_is_doubted(
     spec = make_spec(candidates=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
     found = list(doubts(spec))
     assert len(found) == (words is not None) and (words or "") in "".join(found)
+
+
+def test_measuring_is_announced_by_the_seeds_that_a_depth_has() -> None:
+    announced = [strategy_of(make_spec(seeds=seeds)).opening for seeds in (1, 2)]
+    assert "1 seed of" in announced[0] and "2 seeds of" in announced[1]
+
+
+class Patient(Even):
+    """Holds all else back until the full model was measured."""
+
+    def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
+        is_measured = any(one.trial.phase is Phase.MEASURE for one in known)
+        return [slot for slot in slots if is_measured or slot.candidate == FULL_MODEL]
+
+
+def test_a_depth_whose_turn_comes_by_a_measured_trial_is_not_settled_before() -> None:
+    spec = make_spec(extend=Extension())
+    deep = DEPTHS[1]
+    trials = [known(spec, deep, rate, (0.6, score)) for rate, score in ((2e-5, 0.7), (5e-5, 0.8))]
+    trials += [known(spec, FULL_MODEL, rate, (0.6, 0.9)) for rate in (1e-5, 2e-5, 5e-5)]
+    measured = known(spec, FULL_MODEL, 2e-5, (0.9,), phase=Phase.MEASURE, seed=1)
+    patient = Patient(spec)
+    assert deep in {slot.candidate for slot in patient.slots([*trials, measured])}
+    assert deep not in patient.settled([*trials, measured])
+
+
+def test_of_an_even_search_every_seed_that_has_not_ended_is_left() -> None:
+    spec = make_spec(seeds=3)
+    measured = {"phase": Phase.MEASURE}
+    trials = [
+        known(spec, DEPTHS[0], 2e-5, (0.7,)),
+        known(spec, DEPTHS[0], 2e-5, (0.7,), seed=1, **measured),
+        known(spec, DEPTHS[0], 2e-5, (0.7,), TrialStatus.DIVERGED, seed=2, **measured),
+        known(spec, DEPTHS[0], 2e-5, (), TrialStatus.RUNNING, seed=3, **measured),
+        *(known(spec, DEPTHS[1], 2e-5, (0.7,), seed=seed, **measured) for seed in (1, 2, 3)),
+    ]
+    findings = Findings(known=trials, chosen_rates={}, curve=lambda: None)
+    assert strategy_of(spec).lacking(findings) == {DEPTHS[0]: 1, DEPTHS[2]: 3}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
@@ -143,6 +143,15 @@ def test_a_search_that_was_recorded_before_policies_has_the_constants_of_its_ver
     values = TypeAdapter(Policy).dump_python(UNRECORDED)
     # Sampler `gp`, whose constants are younger, had no search without a policy.
     assert {name: values[name] for name in BEFORE_POLICIES} == BEFORE_POLICIES
+
+
+@pytest.mark.parametrize("name", ["rate_factor", "widest_gap", "least_step", "blind_step"])
+def test_a_factor_between_rates_is_any_number_above_one(name: str) -> None:
+    policies = TypeAdapter(Policy)
+    assert getattr(policies.validate_python({name: 1.01}), name) == 1.01
+    for value in (1.0, 0.99):
+        with pytest.raises(ValidationError, match="greater than 1"):
+            policies.validate_python({name: value})
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

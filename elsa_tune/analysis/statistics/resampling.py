@@ -35,7 +35,7 @@ Weights = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """Qualities on resampled examples."""
+    """The qualities of runs, and of chance, on resampled examples."""
 
     runs: Floats  # [R, M], each run's quality
     chance: Floats  # [R], the best constant answer's
@@ -56,7 +56,7 @@ class ExampleDraws:
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
-        """From resampled runs. columns: for each depth its runs' columns.
+        """Return the draws of resampled runs. columns: for each depth its runs' columns.
 
         None: the run diverged and counts as chance. A run without a mistake scores 1 on
         every resample, and yet may make some on fresh examples: its error rate moves like
@@ -68,26 +68,32 @@ class ExampleDraws:
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=len(resampled.chance))
+            moves_if_flawless = -errors / resampled.examples
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             variances = []
             for number in numbers:
-                draws = resampled.chance if number is None else resampled.runs[:, number]
-                is_flawless = bool((draws == 1).all())
-                moves = -errors / resampled.examples if is_flawless else draws - draws.mean()
+                draws = resampled.chance
+                if number is not None:
+                    draws = resampled.runs[:, number]
+                moves = draws - draws.mean()
+                if (draws == 1).all():
+                    moves = moves_if_flawless
                 total += moves
                 variances.append(moves.var())
-            candidates[candidate] = _kept(total / len(numbers))
-            if len(numbers) > 1:
+            seeds = len(numbers)
+            moves_of_mean = _rounded(total / seeds)
+            candidates[candidate] = moves_of_mean
+            if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                apart = float(np.mean(variances) - candidates[candidate].var())
-                flips[candidate] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
-        chance = _kept(resampled.chance - resampled.chance.mean())
+                apart = float(np.mean(variances) - moves_of_mean.var())
+                flips[candidate] = max(0.0, apart * seeds / (seeds - 1))
+        chance = _rounded(resampled.chance - resampled.chance.mean())
         return cls(candidates=candidates, chance=chance, flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
-        """Make them of accuracies on E examples, of which it is not known who got which right.
+        """Return draws for accuracies on E examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
         prior). Depths that are right on the same examples move together, so that this makes their
@@ -96,11 +102,12 @@ class ExampleDraws:
         candidates = {}
         for stream, (candidate, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
+            wrong = examples - right
             generator = np.random.default_rng([_EXAMPLES, stream])
-            candidates[candidate] = (
-                generator.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
-            )
-        return cls(candidates=candidates, chance=np.zeros(RESAMPLES), are_counted=True)
+            draws = generator.beta(right + 1, wrong + 1, RESAMPLES)
+            candidates[candidate] = draws - accuracy
+        chance = np.zeros(RESAMPLES)
+        return cls(candidates=candidates, chance=chance, are_counted=True)
 
 
 def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES) -> Resampled:
@@ -110,29 +117,36 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
     ResultsError where the runs were judged by different examples, or for an unknown metric.
     """
     labels = runs[0].labels
+    classes = runs[0].classes
     for run in runs:
-        if run.labels.shape != labels.shape or not np.array_equal(run.labels, labels):
+        if not np.array_equal(run.labels, labels):
             raise ResultsError("the runs were judged by different evaluation examples")
     kernel = kernel_of(metric)
     predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
-    scores = kernel.scorer(predictions, labels, runs[0].classes, np.float32)
-    chance = kernel.chance(labels, runs[0].classes, np.float32)
+    score_runs = kernel.scorer(predictions, labels, classes, np.float32)
+    score_chance = kernel.chance(labels, classes, np.float32)
+    examples = len(labels)
     of_runs = np.empty((resamples, len(runs)))
     of_chance = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
-        for number, weights in enumerate(_poisson_weights(resamples, len(labels))):
-            rows = slice(number * _CHUNK, (number + 1) * _CHUNK)
-            of_runs[rows] = scores(weights)
-            of_chance[rows] = chance(weights)
-    return Resampled(of_runs, of_chance, len(labels))
+        start = 0
+        for weights in _poisson_weights(resamples, examples):
+            end = start + len(weights)
+            of_runs[start:end] = score_runs(weights)
+            of_chance[start:end] = score_chance(weights)
+            start = end
+    return Resampled(of_runs, of_chance, examples)
 
 
 def score(run: Predictions, metric: str) -> float:
     """Return a run's quality on its own examples, each counted once."""
-    predictions = stacked([run.predictions])
-    scores = kernel_of(metric).scorer(predictions, run.labels, run.classes, np.float32)
-    return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])
+    kernel = kernel_of(metric)
+    predictions = stacked([run.predictions])  # [E, 1, ...]
+    score_run = kernel.scorer(predictions, run.labels, run.classes, np.float32)
+    each_once = np.ones((1, len(run.labels)), dtype=np.float32)
+    qualities = score_run(each_once)  # [1, 1]
+    return float(qualities[0, 0])
 
 
 def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
@@ -140,17 +154,20 @@ def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
     generator = np.random.default_rng(0)
     # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
     density = [math.exp(-1) / math.factorial(count) for count in range(9)]
-    counts = np.searchsorted(np.cumsum(density) * 2**16, np.arange(2**16) + 0.5)
-    table = counts.astype(np.float32)
+    last_bits = np.cumsum(density) * 2**16  # of each count
+    all_bits = np.arange(2**16) + 0.5
+    table = np.searchsorted(last_bits, all_bits).astype(np.float32)
     for start in range(0, resamples, _CHUNK):
         rows = min(_CHUNK, resamples - start)
-        bits = np.frombuffer(generator.bytes(2 * rows * examples), dtype=np.uint16)
+        two_bytes_each = generator.bytes(2 * rows * examples)
+        bits = np.frombuffer(two_bytes_each, dtype=np.uint16)
         weights = table[bits].reshape(rows, examples)
-        empty = weights.sum(axis=1) == 0
-        weights[empty, 0] = 1
+        is_empty = weights.sum(axis=1) == 0
+        weights[is_empty, 0] = 1
         yield weights
 
 
-def _kept(moves: Floats) -> Floats:
-    """Round to single precision, as moves are kept: the same answer every time."""
-    return np.asarray(moves.astype(np.float32), dtype=np.float64)
+def _rounded(moves: Floats) -> Floats:
+    """Round to single precision, in which moves are kept: the same answer every time."""
+    single = moves.astype(np.float32)
+    return single.astype(np.float64)

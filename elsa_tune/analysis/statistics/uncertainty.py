@@ -39,12 +39,12 @@ class CandidateRuns:
 
     @property
     def count(self) -> int:
-        """S, how many there are."""
+        """How many there are, S."""
         return len(self.qualities)
 
     @property
     def mean(self) -> float:
-        """Their mean quality."""
+        """The mean quality of these runs."""
         return math.fsum(self.qualities) / self.count
 
     @property
@@ -71,10 +71,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How far the mean over some seeds can be trusted."""
+    """How far a run, or the mean over some seeds, can be trusted."""
 
-    variance: float  # of that mean
-    freedom: float  # its degrees of freedom
+    variance: float  # of that run or mean
+    freedom: float  # the variance's degrees of freedom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,14 @@ class Interval:
     lower: float  # the one-sided bound
     allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
     look: Look | None = None  # that it rests on and is widened for; None where none was planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeedTerm:
+    """What the seeds of one depth bring into a contrast."""
+
+    spread: Spread  # with the variance of collapses that its runs did not show
+    allowance: float  # how much such collapses would lower the contrast's value, at least 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +125,13 @@ class Uncertainty:
         runs = self.runs.get(candidate)
         if runs is None or runs.count < 2:
             return None
-        moved = 0.0 if self.examples is None else self.examples.candidates[candidate]
         spread = self.spread(candidate)
-        if self.examples is None and spread.variance == 0:
-            return None
-        return _interval(runs.mean, self._once(moved, {candidate: 1.0}), [spread], self.policy.ends)
+        if self.examples is None:
+            if spread.variance == 0:
+                return None
+            return _interval(runs.mean, 0.0, [spread], self.policy.ends)
+        moved = self._without_flips(self.examples.candidates[candidate], {candidate: 1.0})
+        return _interval(runs.mean, moved, [spread], self.policy.ends)
 
     def next_run(self, candidate: Candidate) -> Interval | None:
         """Return where one more run on the same examples would lie; None with one seed."""
@@ -138,7 +148,8 @@ class Uncertainty:
         if self.examples is None or candidate not in self.examples.candidates:
             return None
         moved = self.examples.candidates[candidate] - self.examples.chance
-        return float(np.var(self._once(moved, {candidate: 1.0})))
+        moved = self._without_flips(moved, {candidate: 1.0})
+        return float(np.var(moved))
 
     def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
         """Return how far the mean of a depth's seeds can be trusted.
@@ -148,19 +159,40 @@ class Uncertainty:
         """
         runs = self.runs[candidate]
         count = as_if_seeds or runs.count
-        own = 0.0 if runs.count < 2 else float(np.var(runs.qualities, ddof=1))
-        others = [one.working for one in self._learning if one is not runs]
-        known = sum(max(0, len(one) - 1) for one in others)
-        most = self.policy.prior_freedom
-        prior = 0.0 if any(runs.failed) or not known else most * known / (most + known)
-        squares = sum(float(np.var(one)) * len(one) for one in others if len(one))
-        freedom = prior + count - 1
+        own_variance = 0.0
+        if runs.count > 1:
+            own_variance = float(np.var(runs.qualities, ddof=1))
+        prior_freedom = 0.0
+        prior_variance = 0.0
+        of_others = self._spread_of_others(runs)
+        if of_others is not None and not any(runs.failed):
+            most = self.policy.prior_freedom
+            prior_freedom = most * of_others.freedom / (most + of_others.freedom)
+            prior_variance = of_others.variance
+        freedom = prior_freedom + count - 1
         variance = 0.0
         if freedom > 0:
-            of_others = squares / known if known else 0.0
-            variance = (prior * of_others + (count - 1) * own) / freedom
+            squares = prior_freedom * prior_variance + (count - 1) * own_variance
+            variance = squares / freedom
         variance = max(variance, self._flips(candidate)) + self._rounding
         return Spread(variance=variance / count, freedom=freedom)
+
+    def _spread_of_others(self, runs: CandidateRuns) -> Spread | None:
+        """Return how single runs of the other depths that learn spread; None without any to say.
+
+        Pooled within depths: each gives its squares about its own mean.
+        """
+        squares = 0.0
+        freedom = 0
+        for others in self._learning:
+            if others is runs:
+                continue
+            qualities = others.working
+            squares += float(np.var(qualities)) * len(qualities)
+            freedom += len(qualities) - 1
+        if freedom == 0:
+            return None
+        return Spread(variance=squares / freedom, freedom=freedom)
 
     def contrast(
         self,
@@ -183,81 +215,109 @@ class Uncertainty:
         full = self.runs.get(REFERENCE)
         if tuned is None or full is None or min(tuned.count, full.count) < self.policy.fewest_seeds:
             return None
-        freedom = sum(runs_of.count - 1 for runs_of in {tuned, full, *self._learning})
+        freedom = sum(runs.count - 1 for runs in {tuned, full, *self._learning})
         if freedom < self.policy.fewest_freedom:
             return None
         base = self.chance if corrected else 0.0
         if base is None:
             return None
         value = (tuned.mean - base) - target * (full.mean - base)
-        moved: Floats | float = 0.0
-        if self.examples is not None:
-            moved = (
-                self.examples.candidates[candidate] - target * self.examples.candidates[REFERENCE]
-            )
-            if corrected:
-                moved = moved - (1 - target) * self.examples.chance
-        counts = as_if_seeds or (None, None)
-        shift = 0.0
-        seeds = []
-        for runs, weight, count in zip((tuned, full), (1.0, -target), counts, strict=True):
-            move, more = self._unseen(runs)
-            spread = self.spread(runs.candidate, count)
-            variance = weight**2 * (spread.variance + more)
-            seeds.append(Spread(variance=variance, freedom=spread.freedom))
-            shift += max(0.0, -weight * move)
-        moved = self._once(moved, {candidate: 1.0, REFERENCE: target})
-        interval = _interval(value, moved, seeds, ends or self.policy.ends)
-        return dataclasses.replace(
-            interval, low=interval.low - shift, lower=interval.lower - shift, allowance=shift
+        tuned_seeds, full_seeds = as_if_seeds or (None, None)
+        tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
+        full_term = self._seed_term(full, -target, full_seeds)
+        interval = _interval(
+            value,
+            self._moved_contrast(candidate, target, corrected=corrected),
+            [tuned_term.spread, full_term.spread],
+            ends or self.policy.ends,
         )
+        allowance = tuned_term.allowance + full_term.allowance
+        return dataclasses.replace(
+            interval,
+            low=interval.low - allowance,
+            lower=interval.lower - allowance,
+            allowance=allowance,
+        )
+
+    def _seed_term(self, runs: CandidateRuns, weight: float, as_if_seeds: int | None) -> _SeedTerm:
+        """Return what a depth's seeds bring into a contrast that has its mean with this weight."""
+        move, more_variance = self._unseen(runs)
+        spread = self.spread(runs.candidate, as_if_seeds)
+        variance = weight**2 * (spread.variance + more_variance)
+        return _SeedTerm(
+            spread=Spread(variance=variance, freedom=spread.freedom),
+            allowance=max(0.0, -weight * move),
+        )
+
+    def _moved_contrast(
+        self, candidate: Candidate, target: float, *, corrected: bool
+    ) -> Floats | float:
+        """Return [R], how the examples move a contrast; 0 where nothing is known of them."""
+        if self.examples is None:
+            return 0.0
+        of_depth = self.examples.candidates[candidate]
+        of_full = self.examples.candidates[REFERENCE]
+        moved = of_depth - target * of_full
+        if corrected:
+            moved = moved - (1 - target) * self.examples.chance
+        return self._without_flips(moved, {candidate: 1.0, REFERENCE: target})
 
     def failures(self) -> tuple[int, int]:
         """Count the failed and all runs of the depths that learn.
 
-        Others fail for more than bad luck.
+        The runs of other depths fail for more than bad luck. (0, 0) where chance is not known.
         """
-        learning = () if self.chance is None else self._learning
-        return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
+        if self.chance is None:
+            return 0, 0
+        failed = 0
+        count = 0
+        for runs in self._learning:
+            failed += sum(runs.failed)
+            count += runs.count
+        return failed, count
 
     @functools.cached_property
     def _learning(self) -> tuple[CandidateRuns, ...]:
         """The depths whose working runs gain a good share of what the best depth's do."""
-        gains = {
-            candidate: float(runs.working.mean()) - (self.chance or 0.0)
-            for candidate, runs in self.runs.items()
-            if len(runs.working)
-        }
+        chance = self.chance or 0.0
+        gains: dict[Candidate, float] = {}
+        for candidate, runs in self.runs.items():
+            if len(runs.working):
+                gains[candidate] = float(runs.working.mean()) - chance
         best = max(gains.values(), default=0.0)
-        return tuple(
-            self.runs[candidate]
-            for candidate, gain in gains.items()
-            if gain >= best * self.policy.learning_share
-        )
+        learning: list[CandidateRuns] = []
+        for candidate, gain in gains.items():
+            if gain >= best * self.policy.learning_share:
+                learning.append(self.runs[candidate])
+        return tuple(learning)
 
     def _flips(self, candidate: Candidate) -> float:
         """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
-        if self.examples is None or any(self.runs[candidate].failed):
+        has_failed_seed = any(self.runs[candidate].failed)
+        if self.examples is None or has_failed_seed:
             return 0.0
         return self.examples.flips.get(candidate, 0.0)
 
-    def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
+    def _without_flips(self, moved: Floats, weights: Mapping[Candidate, float]) -> Floats:
         """Return the moves of a weighted sum of depths, less the flips that seeds' spread has."""
         variance = float(np.var(moved))
-        if not variance:
+        if variance == 0:
             return moved
-        twice = sum(
-            w**2 * self._flips(candidate) / self.runs[candidate].count
-            for candidate, w in weights.items()
-        )
-        return moved * math.sqrt(max(1 - twice / variance, self.policy.least_example_share))
+        counted_twice = 0.0
+        for candidate, weight in weights.items():
+            seeds = self.runs[candidate].count
+            counted_twice += weight**2 * self._flips(candidate) / seeds
+        share = max(1 - counted_twice / variance, self.policy.least_example_share)
+        return moved * math.sqrt(share)
 
     @functools.cached_property
     def _rounding(self) -> float:
-        """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
+        """The variance of a quality's rounding when written down: .801 may be .8005 to .8015."""
         if self.has_predictions:
             return 0.0
-        qualities = [quality for runs in self.runs.values() for quality in runs.qualities]
+        qualities: list[float] = []
+        for runs in self.runs.values():
+            qualities += runs.qualities
         for decimals in range(2, self.policy.exact_decimals):
             if all(round(quality, decimals) == quality for quality in qualities):
                 return float(10.0 ** (-2 * decimals)) / 12
@@ -266,20 +326,23 @@ class Uncertainty:
     def _unseen(self, runs: CandidateRuns) -> tuple[float, float]:
         """Return how far collapses move a depth's mean, and its variance beyond what runs show.
 
-        They are taken to be as frequent there as over all depths that learn.
-
-        They are taken to be as frequent there as over all depths that learn.
-        A fifth of seeds collapsing is often invisible in three seeds, but not in all depths'.
+        They are taken to be as frequent there as over all depths that learn: a fifth of seeds
+        collapsing is often invisible in three seeds, but not in all depths'.
         """
         working = runs.working
         failed, count = self.failures()
-        if self.chance is None or not failed or not len(working):
+        if self.chance is None or failed == 0 or len(working) == 0:
             return 0.0, 0.0
         rate = (failed + 1) / (count + 2)  # Laplace's rule of succession
-        fall = float(working.mean()) - self.chance
-        inner = float(np.var(working, ddof=1)) if len(working) > 1 else 0.0
-        variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
-        move = float(working.mean()) - rate * fall - runs.mean
+        working_mean = float(working.mean())
+        working_variance = 0.0
+        if len(working) > 1:
+            working_variance = float(np.var(working, ddof=1))
+        fall = working_mean - self.chance
+        # Of a mixture: within the runs that work, and between these and the collapsed ones.
+        of_one_run = (1 - rate) * working_variance + rate * (1 - rate) * fall**2
+        variance = of_one_run / runs.count
+        move = working_mean - rate * fall - runs.mean
         return move, max(0.0, variance - self.spread(runs.candidate).variance)
 
 
@@ -316,9 +379,12 @@ def learnt(
     if spread is not None and spread.variance > 0:
         variance += spread.variance
         freedom = variance**2 * spread.freedom / spread.variance**2
-    if quality - chance <= _quantiles(freedom, policy.confidence) * math.sqrt(variance):
+    margin = _quantiles(freedom, policy.confidence) * math.sqrt(variance)
+    if quality - chance <= margin:
         return Learnt.NO
-    return Learnt.UNTESTED if spread is None else Learnt.YES
+    if spread is None:
+        return Learnt.UNTESTED
+    return Learnt.YES
 
 
 def excluded_failure_rate(seeds: int) -> float:
@@ -328,19 +394,21 @@ def excluded_failure_rate(seeds: int) -> float:
 
 def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
     """Return the interval of a mean over two or more runs whose standard deviation is known."""
-    return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)], ends)
+    spread = Spread(variance=std**2 / count, freedom=count - 1)
+    return _interval(mean, 0.0, [spread], ends)
 
 
 def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends) -> Interval:
     """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:
         [spread] = seeds
-        quantiles = _quantiles(spread.freedom, np.asarray(ends))
-        three_ends = value + math.sqrt(spread.variance) * quantiles
+        error = math.sqrt(spread.variance)
+        three_ends = value + error * _quantiles(spread.freedom, np.asarray(ends))
     else:
         draws = np.full(RESAMPLES, value) + moved
         for stream, spread in enumerate(seeds):
-            draws = draws + math.sqrt(spread.variance) * _student(spread.freedom, stream)
+            error = math.sqrt(spread.variance)
+            draws = draws + error * _student(spread.freedom, stream)
         three_ends = np.quantile(draws, ends)
     low, high, lower = map(float, three_ends)
     return Interval(value=value, low=low, high=high, lower=lower)
@@ -349,8 +417,10 @@ def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends
 @functools.cache
 def _student(freedom: float, stream: int) -> Floats:
     """Return [R] draws of Student's t, one from each of R equal strata, in a random order."""
-    shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
-    return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
+    middles = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
+    generator = np.random.default_rng(stream + 1)
+    draws = generator.permutation(_quantiles(freedom, middles))
+    return np.asarray(draws)
 
 
 def _quantiles(freedom: float, shares: Floats | float) -> Floats:

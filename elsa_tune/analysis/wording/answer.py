@@ -40,33 +40,36 @@ def answer_sentence(answer: Answer) -> str:
     full = answer.full
     if raw is None or full is None:
         return _refusal_sentence(answer)
+    sentences = [_raw_sentence(answer, raw, full), _corrected_sentence(answer)]
+    within = answer.within_given
+    rates = answer.given_rates
+    if within is not None and rates is not None and within.candidate != raw.candidate:
+        lowest, highest = rates
+        paper = " (the paper's range)" if rates == PAPER_RATES else ""
+        sentences.append(
+            f"Within {rate_text(lowest)}..{rate_text(highest)}{paper} it would be "
+            f"{part_text(within.candidate, answer.layers)}, by single exploring runs."
+        )
+    return " ".join(sentences)
+
+
+def _raw_sentence(answer: Answer, raw: CurvePoint, full: CurvePoint) -> str:
+    """Say what the raw operating point keeps, and at which rate."""
     metric = metric_text(answer.metric)
+    part = part_text(raw.candidate, answer.layers)
     kept = f"{percent(raw.retention)} of the full model's {metric}"
     numbers = f"{points(raw.quality)} of {points(full.quality)}"
     at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
     if raw.candidate.is_reference:
-        first = (
+        return (
             f"All {layers_text(answer.layers)} must be fine-tuned: no measured depth with frozen "
             f"layers keeps {target_text(answer.target)} of the full model's {metric} "
             f"({points(full.quality)}{at})."
         )
-    elif raw.fine_tuned_layers == 0:
-        none = f"{part_text(raw.candidate, answer.layers)} need fine-tuning"
-        first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
-    else:
-        verb = "keep" if is_part_plural(raw.candidate, answer.layers) else "keeps"
-        part = capitalized(part_text(raw.candidate, answer.layers))
-        first = f"{part}{at} {verb} {kept} ({numbers})."
-    sentences = [first, _corrected_sentence(answer)]
-    within = answer.within_given
-    rates = answer.given_rates
-    if within is not None and rates is not None and within.candidate != raw.candidate:
-        paper = " (the paper's range)" if rates == PAPER_RATES else ""
-        sentences.append(
-            f"Within {rate_text(rates[0])}..{rate_text(rates[1])}{paper} it would be "
-            f"{part_text(within.candidate, answer.layers)}, by single exploring runs."
-        )
-    return " ".join(sentences)
+    if raw.fine_tuned_layers == 0:
+        return f"{part} need fine-tuning: the head alone{at} keeps {kept} ({numbers})."
+    verb = "keep" if is_part_plural(raw.candidate, answer.layers) else "keeps"
+    return f"{capitalized(part)}{at} {verb} {kept} ({numbers})."
 
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
@@ -85,19 +88,22 @@ def in_short(answer: Answer) -> str:
     """Return `2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
     point = answer.operating_point
     full = answer.full
-    reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
-    text = f"no answer{reason}"
+    text = "no answer"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
         part = part_text(point.candidate, answer.layers)
         text = f"{part} for {target_text(answer.target)} ({numbers})"
-    rates: dict[float | None, list[Candidate]] = {}
+    elif answer.reason is not None:
+        text = f"no answer ({answer.reason.value.replace('_', ' ')})"
+    candidates_by_rate: dict[float | None, list[Candidate]] = {}
     for measured in answer.with_quality:
-        rates.setdefault(measured.learning_rate, []).append(measured.candidate)
-    at = ", ".join(
-        f"{rate_text(rate)} at {candidates_text(rates[rate], answer.layers)}" for rate in rates
-    )
-    return f"{text}; rates {at}" if at else text
+        candidates_by_rate.setdefault(measured.learning_rate, []).append(measured.candidate)
+    if not candidates_by_rate:
+        return text
+    rates: list[str] = []
+    for rate, candidates in candidates_by_rate.items():
+        rates.append(f"{rate_text(rate)} at {candidates_text(candidates, answer.layers)}")
+    return f"{text}; rates {', '.join(rates)}"
 
 
 def saves_sentence(point: CurvePoint | None) -> str:
@@ -110,17 +116,18 @@ def saves_sentence(point: CurvePoint | None) -> str:
 
 def saved_shares(point: CurvePoint) -> list[str]:
     """Write what is known of a depth's savings: `64.0 % of the trained parameters`."""
-    shares = {
-        "trained parameters": point.saves.trainable_parameters,
-        "training time": point.saves.train_seconds,
-        "peak memory": point.saves.peak_memory_mb,
-    }
-    return [
-        # A share that would print as 0.0 %, or as less, is none.
-        f"{percent(share)} of the {what}" if share >= 5e-4 else f"no {what.split()[-1]}"
-        for what, share in shares.items()
-        if share is not None
+    shares = [
+        (point.saves.trainable_parameters, "of the trained parameters", "no parameters"),
+        (point.saves.train_seconds, "of the training time", "no time"),
+        (point.saves.peak_memory_mb, "of the peak memory", "no memory"),
     ]
+    texts: list[str] = []
+    for share, of_what, nothing in shares:
+        if share is None:
+            continue
+        # A share that would print as 0.0 %, or as less, is none.
+        texts.append(f"{percent(share)} {of_what}" if share >= 5e-4 else nothing)
+    return texts
 
 
 def probe_sentence(probe: LinearProbe | None) -> str:
@@ -132,8 +139,10 @@ def probe_sentence(probe: LinearProbe | None) -> str:
         shares.append(f"{percent(probe.retention)} kept")
     if probe.corrected_retention is not None:
         shares.append(f"{percent(probe.corrected_retention)} corrected")
-    brackets = f" ({', '.join(shares)})" if shares else ""
-    return f"Linear probe on the frozen model: {points(probe.quality)}{brackets}, no fine-tuning."
+    score = points(probe.quality)
+    if shares:
+        score += f" ({', '.join(shares)})"
+    return f"Linear probe on the frozen model: {score}, no fine-tuning."
 
 
 def _refusal_sentence(answer: Answer) -> str:
@@ -154,14 +163,14 @@ def _refusal_sentence(answer: Answer) -> str:
             return "No answer: only the full model was measured, no depth with frozen layers."
     full = answer.full
     assert full is not None and full.quality is not None
-    scored = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
+    score = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
-    against = "0"
+    base = "0"
     if answer.chance is not None:
-        guesses = full.quality <= answer.chance + answer.policy.at_chance
-        sure = "" if guesses else " with 95 % confidence"
-        against = f"the {points(answer.chance)} of a constant answer{sure}"
-    return f"The full model did not learn: {scored} {runs} is not above {against}."
+        base = f"the {points(answer.chance)} of a constant answer"
+        if full.quality > answer.chance + answer.policy.at_chance:
+            base += " with 95 % confidence"
+    return f"The full model did not learn: {score} {runs} is not above {base}."
 
 
 def _corrected_sentence(answer: Answer) -> str:
@@ -207,12 +216,13 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
             f"{points(answer.chance)}",
         )
     if raw.candidate != corrected.candidate:
+        share_of_constant = answer.chance / full.quality
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: fine-tuning {_names(answer, [raw])} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
-            f"{percent(answer.chance / full.quality)}; corrected, "
+            f"{percent(share_of_constant)}; corrected, "
             f"{part_text(corrected.candidate, answer.layers)}, not "
             f"{number_or_name(raw.candidate, answer.layers)}",
         )
@@ -222,10 +232,11 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[An
     full = answer.full
     if full is None or verdict is not Learnt.UNTESTED:
         return
-    why = "chance is not known"
-    if answer.chance is not None and full.seeds == 1:
+    if answer.chance is None:
+        why = "chance is not known"
+    elif full.seeds == 1:
         why = "it has one run, and nothing is known of the spread between seeds"
-    elif answer.chance is not None:
+    else:
         why = f"nothing is known of the spread of its {full.seeds} runs"
     yield AnswerWarning(
         WarningCode.LEARNING_UNTESTED, f"whether the full model learnt was not tested: {why}"
@@ -255,9 +266,9 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
     base = answer.chance
     corrected = ""
     if base is not None:
-        also = reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
-        share = percent(probe.corrected_retention)
-        corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
+        corrected = f"; corrected for chance {percent(probe.corrected_retention)}"
+        if not reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy):
+            corrected += ", which does not"
     yield AnswerWarning(
         WarningCode.PROBE_REACHES_TARGET,
         "the linear probe alone reaches the target: without any training of the encoder it keeps "
@@ -268,10 +279,9 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
 def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
     """Whether a depth is below the probe by more than seeds and examples explain.
 
-    Its 95 % interval has both.
-
-    Probe and depth are judged by the same examples and mostly move together. Without an interval
-    (one run) it takes two standard errors of a share of that many examples.
+    Its 95 % interval has both; probe and depth are judged by the same examples and mostly move
+    together. Without an interval (one run) it takes two standard errors of a share of that many
+    examples.
     """
     if point.quality is None:
         return False
@@ -308,7 +318,8 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
         )
     yield from _warning_of_a_rise(answer)
     for point in answer.with_quality:
-        if point.candidate.is_tested or (point.quality or 0.0) <= best.quality + SAME_QUALITY:
+        is_better = (point.quality or 0.0) > best.quality + SAME_QUALITY
+        if point.candidate.is_tested or not is_better:
             continue
         yield AnswerWarning(
             WarningCode.EMBEDDINGS_ONLY_IS_BEST,
@@ -349,10 +360,16 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
                 f"{_names(answer, at_border)}; a new search with {others} rates in "
                 "`learning_rate` tries them",
             )
-    measured = [point for point in answer.measured if point.learning_rate is not None]
-    rates = {point.learning_rate for point in measured}
-    frozen = [point for point in measured if not point.candidate.is_reference]
-    if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
+    rates = set()
+    frozen = []
+    for point in answer.measured:
+        if point.learning_rate is None:
+            continue
+        rates.add(point.learning_rate)
+        if not point.candidate.is_reference:
+            frozen.append(point)
+    none_explored = not any(point.explored for point in frozen)
+    if len(rates) == 1 and frozen and none_explored:
         yield AnswerWarning(
             WarningCode.ONE_RATE,
             f"all depths were trained at one learning rate ({rate_text(rates.pop())}): few layers "
@@ -369,16 +386,16 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
             WarningCode.DEPTHS_NOT_MEASURED,
             f"not measured: {names}; only measured depths can be the answer",
         )
-    counted = answer.with_quality
-    is_walk = answer.looks is not None and answer.looks.is_walk
-    if len({point.seeds for point in counted}) > 1 and not is_walk:
-        seeds = {point.candidate: point.seeds for point in counted}
+    if answer.looks is not None and answer.looks.is_walk:
+        return  # its depths differ by plan
+    seeds = {point.candidate: point.seeds for point in answer.with_quality}
+    if len(set(seeds.values())) > 1:
         yield AnswerWarning(
             WarningCode.SEEDS_DIFFER,
             f"depths differ in measuring seeds: {_tally(seeds, answer.layers)}",
         )
     tries = {point.candidate: point.tried.tries_within_given for point in answer.points}
-    if len(set(tries.values())) > 1 and not is_walk:
+    if len(set(tries.values())) > 1:
         yield AnswerWarning(
             WarningCode.TRIES_DIFFER,
             f"depths differ in exploring tries: {_tally(tries, answer.layers)}",
@@ -390,7 +407,11 @@ def _names(answer: Answer, named: Iterable[CurvePoint]) -> str:
 
 
 def _tally(counts: Mapping[Candidate, int], layers: int) -> str:
-    by_count = itertools.groupby(sorted(counts, key=counts.__getitem__), counts.__getitem__)
-    return "; ".join(
-        f"{count} at {candidates_text(several, layers)}" for count, several in by_count
-    )
+    """Write `3 at the full model; 5 at the last 4 and 2 layers`, the fewest first."""
+    by_count: dict[int, list[Candidate]] = {}
+    for candidate, count in counts.items():
+        by_count.setdefault(count, []).append(candidate)
+    texts: list[str] = []
+    for count in sorted(by_count):
+        texts.append(f"{count} at {candidates_text(by_count[count], layers)}")
+    return "; ".join(texts)

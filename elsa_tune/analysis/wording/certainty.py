@@ -60,11 +60,13 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         )
     if reason is Reason.LOOKS_NOT_PLANNED:
         return "seeds of several searches, planned separately, were pooled"
+    if reason is Reason.NOT_PLANNED_TO_CERTIFY:
+        return "the search's strategy plans no tests, and chooses what it measures by other rules"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
-    if curve.looks is not None and not any(map(curve.looks.taken, curve.looks.order()[:1])):
+    if curve.looks is not None and not curve.looks.has_begun:
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     fewest = curve.policy.fewest_seeds
@@ -78,14 +80,16 @@ def _certified_text(answer: Answer) -> str:
     certified = answer.certified
     corrected = answer.corrected_certified
     assert certified is not None
-    at = percent(certified.confidence).replace(".0 %", " %")
+    confidence = percent(certified.confidence).replace(".0 %", " %")
     if certified.candidate.is_reference:
         return (
-            f"No depth with frozen layers is certain (at {at}) to keep "
+            f"No depth with frozen layers is certain (at {confidence}) to keep "
             f"{target_text(answer.target)} at the rates found."
         )
     part = part_text(certified.candidate, answer.layers)
-    text = f"Certified at {at}, at the rates found: {part}, and every larger measured number"
+    text = (
+        f"Certified at {confidence}, at the rates found: {part}, and every larger measured number"
+    )
     if corrected is None:
         return f"{text}."
     if corrected.candidate == certified.candidate:
@@ -107,11 +111,11 @@ def _failures_text(
         )
         return
     seeds = uncertainty_of.runs[certified].count
+    share = 100 * uncertainty.excluded_failure_rate(seeds)
     yield (
         "That holds if seeds fail no more often than they did here: "
-        f"{seeds} seeds without a failure cannot exclude that up to "
-        f"{100 * uncertainty.excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
-        f"{candidates_text([certified], layers)}."
+        f"{seeds} seeds without a failure cannot exclude that up to {share:.0f} % of fresh seeds "
+        f"fail at {candidates_text([certified], layers)}."
     )
 
 
@@ -135,9 +139,11 @@ def next_step(answer: Answer) -> str | None:
     chosen = answer.operating_point
     if name is None or chosen is None or chosen.candidate.is_reference:
         return None
-    seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         return f"elsa-tune resume {name} --until certified" if answer.open_look else None
+    seeds = answer.seeds_to_settle
+    if answer.reason is Reason.TOO_FEW_SEEDS:
+        seeds = USUAL_SEEDS
     return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"
 
 
@@ -146,10 +152,15 @@ def recorded_search(answer: Answer) -> str | None:
 
     Only a single one can go on; a second would begin with the same seeds.
     """
-    names = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
+    names: set[str | None] = set()
+    for point in answer.points:
+        for run in point.runs:
+            if run.row.trial:
+                names.add(run.row.search)
     if len(names) != 1:
         return None
-    return answer.search_arguments or shlex.quote(str(names.pop()))
+    name = str(names.pop())
+    return answer.search_arguments or shlex.quote(name)
 
 
 def export_command(answer: Answer) -> str:

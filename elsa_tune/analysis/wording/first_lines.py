@@ -1,10 +1,7 @@
 """An answer's first lines: what to do, how sure that is, what it costs and saves, what to type.
 
-They are the same wherever an answer is shown.
-
-They also say what fewer layers would cost, and what is saved; they are the same wherever an answer
-is shown. Their words were tried on readers who had never seen the tool: what those misread is
-worded anew.
+They are the same wherever an answer is shown. Their words were tried on readers who had never seen
+the tool: what those misread is worded anew.
 """
 
 from elsa_tune.analysis.answer import (
@@ -15,10 +12,9 @@ from elsa_tune.analysis.answer import (
     Doubt,
     FirstLines,
     Reason,
-    Recommendation,
     reaches,
 )
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.curve import CurvePoint, LinearProbe
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import export_command, recorded_search, why_not_certified
@@ -50,35 +46,37 @@ _TRAIN_BETTER = "search again with more epochs, higher learning rates or more tr
 
 def first_lines(answer: Answer) -> FirstLines:
     """Return the lines of an answer that has its recommendation."""
-    advice = answer.recommendation
-    if advice.point is None:
-        lines = {NEXT: _next_without_answer(answer)}
+    point = answer.recommendation.point
+    if point is None:
         headline = _headline_without_answer(answer)
-    elif advice.action is Action.LINEAR_MODEL:
-        lines = _linear_lines(answer, advice, advice.point)
-        headline = _linear_headline(answer, advice)
+        lines = {NEXT: _next_without_answer(answer)}
+    elif answer.recommendation.action is Action.LINEAR_MODEL:
+        headline = _linear_headline(answer)
+        lines = _linear_lines(answer, point)
     else:
+        headline = _headline(answer, point)
         lines = {
-            HOW_SURE: _how_sure(answer, advice, advice.point),
-            FEWER: _fewer(answer, advice.point),
-            SAVES: _saves(advice.point),
-            NEXT: _next(answer, advice, advice.point),
+            HOW_SURE: _how_sure(answer, point),
+            FEWER: _fewer(answer, point),
+            SAVES: _saves(point),
+            NEXT: _next(answer, point),
         }
-        headline = _headline(answer, advice, advice.point)
-    return FirstLines(headline, tuple((label, text) for label, text in lines.items() if text))
+    with_text = [(label, text) for label, text in lines.items() if text]
+    return FirstLines(headline, tuple(with_text))
 
 
-def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
+def _headline(answer: Answer, point: CurvePoint) -> str:
     """Return what to do; where something is grave, that first."""
-    to_do = _to_do(answer, point)
-    first = _what_comes_first(answer, advice)
+    to_do = f"{_to_do(answer, point)}{_score(answer, point)}"
+    first = _what_comes_first(answer)
     if first:
-        return f"{first} Until then {_lower_first(to_do)}{_score(answer, point)}"
-    said = f"{to_do}{_score(answer, point)}"
-    return f"So far: {_lower_first(said)}" if Doubt.INCOMPLETE in advice.doubts else said
+        return f"{first} Until then {_lower_first(to_do)}"
+    if _has(answer, Doubt.INCOMPLETE):
+        return f"So far: {_lower_first(to_do)}"
+    return to_do
 
 
-def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
+def _what_comes_first(answer: Answer) -> str:
     """Return what to mend before a depth is chosen; "" where nothing is grave."""
     full = answer.full
     metric = metric_text(answer.metric)
@@ -86,17 +84,17 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
     if leaked is not None:
         rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
         return f"Clean the data first: {rows} are also in training, so that all is provisional."
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts and answer.hardly_learnt:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET) and answer.hardly_learnt:
         tasks = listed(answer.hardly_learnt)
         return f"Train better on {tasks} before you choose: guessing reaches the target there."
     if full is None:
         return ""
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         return (
             f"Train better before you choose: the full model's {metric} is "
             f"{points(full.quality)}, guessing scores {points(answer.chance)}."
         )
-    if Doubt.INTERVAL_TOO_WIDE in advice.doubts:
+    if _has(answer, Doubt.INTERVAL_TOO_WIDE):
         where = interval(full.ci_low, full.ci_high)
         return (
             f"Run more seeds before you choose: after {full.seeds} the full model's {metric} may "
@@ -108,15 +106,17 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
 def _to_do(answer: Answer, point: CurvePoint) -> str:
     """Return `Fine-tune the last 4 of 6 layers at learning rate 1e-4`."""
     layers = last_of_text(point.candidate, answer.layers)
-    at = _at_rate(point)
-    if point.fine_tuned_layers == 0:
-        return f"Train {layers}, no layer of the encoder{',' if at else ''}{at}"
-    return f"Fine-tune {layers}{at}"
+    at_rate = _at_rate(point)
+    if point.fine_tuned_layers != 0:
+        return f"Fine-tune {layers}{at_rate}"
+    comma = "," if at_rate else ""
+    return f"Train {layers}, no layer of the encoder{comma}{at_rate}"
 
 
 def _at_rate(point: CurvePoint) -> str:
-    rate = point.learning_rate
-    return "" if rate is None else f" at learning rate {rate_text(rate)}"
+    if point.learning_rate is None:
+        return ""
+    return f" at learning rate {rate_text(point.learning_rate)}"
 
 
 def _score(answer: Answer, point: CurvePoint) -> str:
@@ -125,41 +125,45 @@ def _score(answer: Answer, point: CurvePoint) -> str:
         if point.candidate.is_reference:
             return f": with fewer, some task falls below {_target_of(answer)}."
         return f": each task keeps {percent(point.retention)} or more of its full model's score."
-    beside = []
+    comparisons = []
     if not point.candidate.is_reference and answer.full is not None:
-        beside.append(f"full model {points(answer.full.quality)}")
+        comparisons.append(f"full model {points(answer.full.quality)}")
     if answer.chance:
-        beside.append(f"guessing {points(answer.chance)}")
-    brackets = f" ({', '.join(beside)})" if beside else ""
-    return f": {metric_text(answer.metric)} {points(point.quality)}{brackets}."
+        comparisons.append(f"guessing {points(answer.chance)}")
+    score = f"{metric_text(answer.metric)} {points(point.quality)}"
+    if comparisons:
+        score += f" ({', '.join(comparisons)})"
+    return f": {score}."
 
 
 def _target_of(answer: Answer) -> str:
     """Return `90 % of the full model's gain over guessing`: what decides the recommendation."""
-    goal = target_text(answer.target)
     if answer.task == ALL_TASKS:
         has_gain = answer.corrected_operating_point is not None
-        whole = "gain over guessing" if has_gain else "score"
+        kept = "gain over guessing" if has_gain else "score"
     else:
-        whole = "gain over guessing" if answer.chance else metric_text(answer.metric)
-    return f"{goal} of the full model's {whole}"
+        kept = "gain over guessing" if answer.chance else metric_text(answer.metric)
+    return f"{target_text(answer.target)} of the full model's {kept}"
 
 
-def _how_sure(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
-    if advice.basis is Basis.FULL_MODEL:
+def _how_sure(answer: Answer, point: CurvePoint) -> str:
+    basis = answer.recommendation.basis
+    if basis is Basis.FULL_MODEL:
         return _sure_of_full_model(answer)
-    if advice.basis is Basis.CORRECTED_CERTIFIED:
-        said = f"{_certified(answer)} {_target_of(answer)}{_about(answer, answer.chance or 0.0)}"
-        return f"{said}. {_conditions(answer)}"
-    if advice.basis is Basis.RAW_CERTIFIED:
-        raw = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
-        target = f"{target_text(answer.target)} of the full model's {raw}"
-        said = f"{_certified(answer)} {target}{_about(answer, 0.0)}"
-        if answer.chance or point.corrected_retention != point.retention:
-            kept = percent(point.corrected_retention)
-            said += f"; measured, not certified: {kept} of its gain over guessing"
-        return f"{said}. {_conditions(answer)}"
-    return f"measured, not certified: {_why_not(answer)}.{_not_ruled_out(answer, point)}"
+    if basis is Basis.MEASURED:
+        return f"measured, not certified: {_why_not(answer)}.{_not_ruled_out(answer, point)}"
+    if basis is Basis.CORRECTED_CERTIFIED:
+        target = _target_of(answer)
+        about = _about(answer, answer.chance or 0.0)
+        return f"{_certified(answer)} {target}{about}. {_conditions(answer)}"
+    raw = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
+    target = f"{target_text(answer.target)} of the full model's {raw}"
+    certificate = f"{_certified(answer)} {target}{_about(answer, 0.0)}"
+    has_other_gain = point.corrected_retention != point.retention
+    if answer.chance or has_other_gain:
+        kept = percent(point.corrected_retention)
+        certificate += f"; measured, not certified: {kept} of its gain over guessing"
+    return f"{certificate}. {_conditions(answer)}"
 
 
 def _certified(answer: Answer) -> str:
@@ -174,7 +178,8 @@ def _about(answer: Answer, base: float) -> str:
     full = answer.full
     if full is None or full.quality is None:
         return ""
-    return f" (about {points(base + answer.target * (full.quality - base))})"
+    score = base + answer.target * (full.quality - base)
+    return f" (about {points(score)})"
 
 
 def _conditions(answer: Answer) -> str:
@@ -182,10 +187,12 @@ def _conditions(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "The certificate holds on the conditions of each task."
     failed, count = answer.uncertainty.failures()
-    here = f": {failed} of the {count} runs that could learn" if count else ""
+    how_often = ""
+    if count:
+        how_often = f": {failed} of the {count} runs that could learn"
     return (
         "The certificate assumes these learning rates, and that fresh seeds fail (diverge, or end "
-        f"at guessing) no more often than here{here}."
+        f"at guessing) no more often than here{how_often}."
     )
 
 
@@ -202,14 +209,14 @@ def _sure_of_full_model(answer: Answer) -> str:
 
 
 def _why_not(answer: Answer) -> str:
-    if Doubt.CONSTANT_REACHES_TARGET in answer.recommendation.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         where = f" on {listed(answer.hardly_learnt)}" if answer.hardly_learnt else ""
         return f"guessing alone reaches the target{where}, so that reaching it proves nothing"
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
-    if answer.certified is None and answer.reason is None:
-        return "it is not certain that the full model learnt anything"
-    if answer.certified is None and answer.reason is not None:
+    if answer.certified is None:
+        if answer.reason is None:
+            return "it is not certain that the full model learnt anything"
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"
     return f"{_seeds(answer)}{examples} are too few to be sure"
@@ -219,20 +226,22 @@ def _seeds(answer: Answer) -> str:
     counts = [point.seeds for point in answer.points if point.seeds]
     fewest = min(counts)
     most = max(counts)
-    return f"{fewest} seeds a depth" if fewest == most else f"{fewest} to {most} seeds a depth"
+    if fewest == most:
+        return f"{fewest} seeds a depth"
+    return f"{fewest} to {most} seeds a depth"
 
 
 def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
-    """Name what else may be the answer; that is known of the raw target alone."""
+    """Name what else may be the answer, which is known of the raw target alone."""
     if answer.chance or answer.task == ALL_TASKS:
         return ""
-    others = [
-        candidate for candidate in answer.plausible_candidates or () if candidate != point.candidate
-    ]
-    if not others or len(others) + 1 == len(answer.measured):
+    candidates = answer.plausible_candidates or ()
+    others = [candidate for candidate in candidates if candidate != point.candidate]
+    nothing_is_ruled_out = len(others) + 1 == len(answer.measured)
+    if not others or nothing_is_ruled_out:
         return ""
-    named = capitalized(either_text(others, answer.layers))
-    return f" {named} cannot be ruled out at 95 %."
+    names = capitalized(either_text(others, answer.layers))
+    return f" {names} cannot be ruled out at 95 %."
 
 
 def _fewer(answer: Answer, point: CurvePoint) -> str:
@@ -248,39 +257,48 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
     if raw is not None and raw.candidate.rank > point.candidate.rank:
         return _raw_only(answer, raw)
     nearest = smaller[0]
-    goal = target_text(answer.target)
+    scores = _scores(answer, nearest)
     if answer.task == ALL_TASKS:
+        score = percent(nearest.retention)
         gain = percent(nearest.corrected_retention)
-        least = f"{percent(nearest.retention)} of its full model's score and {gain} of its gain"
-        return f"{_scores(answer, nearest)}: the least that a task keeps is {least} over guessing."
-    kept = nearest.corrected_retention if answer.chance else nearest.retention
-    whole = "gain over guessing" if answer.chance else "score"
-    score = _scores(answer, nearest)
-    return f"{score}: {percent(kept)} of the full model's {whole}; the target is {goal}."
+        return (
+            f"{scores}: the least that a task keeps is {score} of its full model's score and "
+            f"{gain} of its gain over guessing."
+        )
+    return f"{scores}: {_kept(answer, nearest)}; the target is {target_text(answer.target)}."
+
+
+def _kept(answer: Answer, point: CurvePoint | LinearProbe) -> str:
+    """Return `84.0 % of the full model's gain over guessing`; of its score without chance."""
+    if answer.chance:
+        return f"{percent(point.corrected_retention)} of the full model's gain over guessing"
+    return f"{percent(point.retention)} of the full model's score"
 
 
 def _raw_only(answer: Answer, raw: CurvePoint) -> str:
     """Say what the raw operating point costs, where the recommended one has more layers."""
     full = answer.full
-    share = percent(raw.corrected_retention)
+    scores = _scores(answer, raw)
+    kept = percent(raw.retention)
+    gain_kept = percent(raw.corrected_retention)
+    goal = target_text(answer.target)
     if full is None or full.quality is None or raw.quality is None:
-        said = (
-            f"{_scores(answer, raw)}: {percent(raw.retention)} or more of each full model's score"
-        )
+        on_each = f"{scores}: {kept} or more of each full model's score"
         if answer.corrected_operating_point in (None, raw):
-            return f"{said}, not certified."
-        goal = target_text(answer.target)
-        return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
-    chance = answer.chance
-    policy = answer.policy
-    if chance and not reaches(raw.quality, full.quality, answer.target, chance, policy=policy):
+            return f"{on_each}, not certified."
         return (
-            f"{_scores(answer, raw)}. That is {percent(raw.retention)} of {points(full.quality)}, "
-            f"but only {share} of the gain over guessing; the target is "
-            f"{target_text(answer.target)} of it."
+            f"{on_each}, but on some task only {gain_kept} of its gain over guessing ({goal} is "
+            "asked)."
         )
-    kept = share if answer.chance else percent(raw.retention)
-    return f"{_scores(answer, raw)}: {kept} is kept, which is not certified."
+    chance = answer.chance
+    if not chance:
+        return f"{scores}: {kept} is kept, which is not certified."
+    if reaches(raw.quality, full.quality, answer.target, chance, policy=answer.policy):
+        return f"{scores}: {gain_kept} is kept, which is not certified."
+    return (
+        f"{scores}. That is {kept} of {points(full.quality)}, but only {gain_kept} of the gain "
+        f"over guessing; the target is {goal} of it."
+    )
 
 
 def _scores(answer: Answer, point: CurvePoint) -> str:
@@ -301,57 +319,55 @@ def _saves(point: CurvePoint) -> str:
     return f"{listed(shares)}; using the model costs the same."
 
 
-def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
+def _next(answer: Answer, point: CurvePoint) -> str:
     name = recorded_search(answer)
-    if Doubt.LEAKED_ROWS in advice.doubts:
+    if _has(answer, Doubt.LEAKED_ROWS):
         return (
             "set `drop_leaked: true` in the task file (`elsa-tune tasks` drafts one) and search "
             "again under another name."
         )
-    if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
+    if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         return f"{_TRAIN_BETTER}."
     if name is None:
-        if answer.task == ALL_TASKS or point.candidate.is_reference:
-            return ""
         snippet = point.candidate.snippet
-        return f"{snippet} in your own training." if snippet else ""
-    if Doubt.INCOMPLETE in advice.doubts:
+        adapts_one_model = answer.task != ALL_TASKS and not point.candidate.is_reference
+        return f"{snippet} in your own training." if snippet and adapts_one_model else ""
+    if _has(answer, Doubt.INCOMPLETE):
         return f"elsa-tune resume {name}"
     if answer.next_step is None:
         return export_command(answer)
     return f"{answer.next_step} (may settle it), or {export_command(answer)}"
 
 
-def _linear_headline(answer: Answer, advice: Recommendation) -> str:
+def _linear_headline(answer: Answer) -> str:
     probe = answer.probe
     full = answer.full
     assert probe is not None and full is not None
     scores = f"scores {points(probe.quality)} {metric_text(answer.metric)}"
-    if Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts:
+    if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
         return (
             f"Fine-tune nothing yet: a linear model on the frozen features {scores}, the "
             f"fine-tuned full model {points(full.quality)}, which was probably trained too little."
         )
-    kept = probe.corrected_retention if answer.chance else probe.retention
-    whole = "gain over guessing" if answer.chance else "score"
     return (
         f"Fine-tune nothing: a linear model on the frozen features {scores} (full model "
-        f"{points(full.quality)}), {percent(kept)} of the full model's {whole}."
+        f"{points(full.quality)}), {_kept(answer, probe)}."
     )
 
 
-def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> dict[str, str]:
+def _linear_lines(answer: Answer, point: CurvePoint) -> dict[str, str]:
     rows = "" if answer.examples is None else f" on {answer.examples:,} evaluation rows"
-    name = recorded_search(answer)
     otherwise = f"fine-tuned all the same, {_scores(answer, point)}{_at_rate(point)}"
-    if name is not None:
+    if recorded_search(answer) is not None:
         otherwise += f": {export_command(answer)}"
-    is_below = Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
+    to_do = _FIT_ONE
+    if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
+        to_do += f"; to beat it, {_TRAIN_BETTER}"
     return {
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",
         OTHERWISE: otherwise,
         SAVES: "all training of the encoder.",
-        NEXT: f"{_FIT_ONE}; to beat it, {_TRAIN_BETTER}." if is_below else f"{_FIT_ONE}.",
+        NEXT: f"{to_do}.",
     }
 
 
@@ -361,14 +377,12 @@ def _headline_without_answer(answer: Answer) -> str:
     if answer.reason is not Reason.FULL_MODEL_DID_NOT_LEARN or answer.task == ALL_TASKS:
         return answer.sentence
     assert full is not None and full.quality is not None
-    scored = f"{metric_text(answer.metric)} of {spread(full.quality, full.std)}"
+    score = f"{metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
-    guessing = "" if answer.chance is None else f" ({points(answer.chance)})"
-    sure = "" if full.quality <= (answer.chance or 0.0) else "surely "
-    return (
-        f"Get the full model to learn first: its {scored} {runs} is not {sure}better than "
-        f"guessing{guessing}."
-    )
+    guessing = "guessing" if answer.chance is None else f"guessing ({points(answer.chance)})"
+    is_above = full.quality > (answer.chance or 0.0)
+    better = "surely better" if is_above else "better"
+    return f"Get the full model to learn first: its {score} {runs} is not {better} than {guessing}."
 
 
 def _next_without_answer(answer: Answer) -> str:
@@ -378,6 +392,11 @@ def _next_without_answer(answer: Answer) -> str:
     if name is not None and answer.reason is Reason.NO_MEASUREMENTS:
         return f"elsa-tune resume {name}"
     return ""
+
+
+def _has(answer: Answer, doubt: Doubt) -> bool:
+    """Whether the answer's recommendation has this doubt."""
+    return doubt in answer.recommendation.doubts
 
 
 def _lower_first(text: str) -> str:

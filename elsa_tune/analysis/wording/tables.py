@@ -1,5 +1,7 @@
 """A curve's depths as the cells of a table, and an answer in Markdown."""
 
+from collections.abc import Sequence
+
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.visible import visible
@@ -13,7 +15,8 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     """Return one depth as every table shows it, by column; an empty cell is "" or `-`."""
     rate = "-"
     if point.learning_rate is not None:
-        rate = f"{rate_text(point.learning_rate)}{BORDER_ARROWS[point.tried.at_border]}"
+        arrow = BORDER_ARROWS[point.tried.at_border]
+        rate = f"{rate_text(point.learning_rate)}{arrow}"
     return {
         "tuned": tuned_cell(point),
         "frozen": "-" if point.fine_tuned_layers is None else point.candidate.short,
@@ -42,8 +45,9 @@ def answer_cells(answer: Answer, point: CurvePoint) -> dict[str, str]:
 
 def tuned_cell(point: CurvePoint) -> str:
     """Return the number of fine-tuned layers, or the label of what is not told by one."""
-    number = point.fine_tuned_layers
-    return point.candidate.label if number is None else str(number)
+    if point.fine_tuned_layers is None:
+        return point.candidate.label
+    return str(point.fine_tuned_layers)
 
 
 def answer_markdown(answer: Answer) -> str:
@@ -55,8 +59,9 @@ def answer_markdown(answer: Answer) -> str:
     first = answer.first_lines
     sentence = "" if answer.sentence == first.headline else answer.sentence
     warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
-    parts = (first.markdown, _curve_markdown(answer), sentence, answer.certainty, warnings)
-    return visible("\n\n".join(filter(None, parts)))
+    parts = [first.markdown, _curve_markdown(answer), sentence, answer.certainty, warnings]
+    text = "\n\n".join(part for part in parts if part)
+    return visible(text)
 
 
 def _curve_markdown(answer: Answer) -> str:
@@ -64,11 +69,19 @@ def _curve_markdown(answer: Answer) -> str:
     if not answer.points:
         return ""
     chosen = answer.recommendation.point
-    lines = [("fine-tuned", *_COLUMNS[1:]), ("---:",) * len(_COLUMNS)]
+    lines = [
+        _markdown_line(["fine-tuned", *_COLUMNS[1:]]),
+        _markdown_line(["---:"] * len(_COLUMNS)),
+    ]
     for point in answer.points:
         cells = answer_cells(answer, point)
         if point.fine_tuned_layers is not None:
             cells["frozen"] = point.candidate.label
-        mark = "**" if chosen is not None and point.candidate == chosen.candidate else ""
-        lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        is_chosen = chosen is not None and point.candidate == chosen.candidate
+        bold = "**" if is_chosen else ""
+        lines.append(_markdown_line([f"{bold}{cells[name]}{bold}" for name in _COLUMNS]))
+    return "\n".join(lines)
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -164,20 +164,25 @@ def _show_machine() -> str:
     else:
         device = "cpu"
         gpus = f"none ({fault})"
-    packages = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray")]
+    memory = memory_mb("cpu") / 1024  # GiB
+    software = [f"Python {platform.python_version()}"]
+    for name in ("torch", "transformers", "ray"):
+        software.append(f"{name} {metadata.version(name)}")
+    precision = resolve_precision(Precision.AUTO, device)
     store = PrefixStore()
     tuned_models = []
     for model, tuned in remembered(device).items():
         division = _words(tuned.division, device)
         tuned_models.append(f"{model}: {division} ({tuned.task}, {tuned.date})")
-    not_measured = "not measured: `elsa-tune doctor --tune` finds the best number"
+    if not tuned_models:
+        tuned_models = ["not measured: `elsa-tune doctor --tune` finds the best number"]
     lines = {
-        "CPU": f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB",
+        "CPU": f"{usable_cores()} cores, {memory:.1f} GiB",
         "GPU": gpus,
-        "software": f"Python {platform.python_version()}, {', '.join(packages)}",
-        "precision": f"`auto` is {resolve_precision(Precision.AUTO, device).value}",
+        "software": ", ".join(software),
+        "precision": f"`auto` is {precision.value}",
         "prefix cache": f"{store.folder}, at most {store.budget / 1e9:g} GB",
-        "trials": "; ".join(tuned_models) or not_measured,
+        "trials": "; ".join(tuned_models),
     }
     show(lines)
     return device
@@ -202,7 +207,8 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
             speeds[division] = measured.tokens_per_second
             result = _speed(measured)
         say(f"  {_words(division, device)}: {result}")
-    best = max(speeds, key=speeds.__getitem__)
+    best = max(speeds, key=lambda division: speeds[division])
+    best_words = _words(best, device)
     bf16 = None  # how many times as fast
     if device == "cpu" and has_bf16_units(device):
         recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
@@ -213,17 +219,18 @@ def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float)
             result = _speed(throughput)
         except RunError as error:
             result = str(error)
-        say(f"  {_words(best, device)}, in bf16: {result}")
+        say(f"  {best_words}, in bf16: {result}")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
     try:
         remember(best, device, model, task, bf16)
-        kept = f"searches of {model} on this machine take {options} unless you give others"
+        from_now_on = f"searches of {model} on this machine take {options} unless you give others"
     except OSError as error:
-        kept = f"not kept ({error}); give {options} to your searches"
-    faster = "" if bf16 is None else f"; with precision=bf16 {bf16:.2f} times as fast"
-    show({"best": _words(best, device) + faster, "from now on": kept})
+        from_now_on = f"not kept ({error}); give {options} to your searches"
+    if bf16 is not None:
+        best_words += f"; with precision=bf16 {bf16:.2f} times as fast"
+    show({"best": best_words, "from now on": from_now_on})
 
 
 def _speed(throughput: "Throughput") -> str:

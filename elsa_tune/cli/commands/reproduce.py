@@ -62,11 +62,15 @@ def reproduce(
     from elsa_tune.searching.several import carry_out
     from elsa_tune.studies.reproduction import plan_study
 
-    sizes = _sizes(study, _words(train_size))
-    asked = {"seeds": seeds, "tasks": _words(tasks), "train_sizes": sizes}
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value}
-    wanted = dataclasses.replace(PROTOCOLS[study].sizes[scale], **given)
-    names = _words(models) or PROTOCOLS[study].models
+    protocol = PROTOCOLS[study]
+    size = protocol.sizes[scale]
+    wanted = dataclasses.replace(
+        size,
+        seeds=seeds or size.seeds,
+        tasks=_words(tasks) or size.tasks,
+        train_sizes=_sizes(study, _words(train_size)) or size.train_sizes,
+    )
+    names = _words(models) or protocol.models
     options = SearchOptions(model=names[0], task=list(wanted.tasks), **dataclasses.asdict(places))
     planned = plan_study(study, scale, names, wanted, options)
     if dry_run:
@@ -82,13 +86,20 @@ def reproduce(
 
 
 def _words(texts: Sequence[str] | None) -> tuple[str, ...]:
-    words = (word for text in texts or () for word in re.split(r"[,\s]+", text))
-    return tuple(dict.fromkeys(word for word in words if word))
+    """Return the words of texts that commas and spaces part, each once."""
+    words: list[str] = []
+    for text in texts or ():
+        for word in re.split(r"[,\s]+", text):
+            if word and word not in words:
+                words.append(word)
+    return tuple(words)
 
 
 def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
+    """Return training sizes as numbers. Raises UsageError where the study has no such sizes."""
     are_numbers = all(text.isdecimal() and int(text) > 0 for text in texts)
-    if not are_numbers or (study is Study.ELSA and len(texts) > 1):
+    too_many = study is Study.ELSA and len(texts) > 1
+    if not are_numbers or too_many:
         raise UsageError(
             f"--train-size is {' '.join(texts)}; it must be a number of examples above 0, and the "
             "paper's study has one training size a task"
@@ -100,33 +111,36 @@ def _print_plan(study_run: "StudyRun") -> None:
     from elsa_tune.searching.probe_time import probed_time
     from elsa_tune.searching.several import standing
 
-    plans = [(search, standing(search)) for search in study_run.searches]
-    unfinished = [(search, plan.left) for search, plan in plans if plan.left]
+    unfinished = []
+    rows: list[dict[str, Any]] = []
+    trials = 0
+    to_go = 0
+    for search in study_run.searches:
+        plan = standing(search)
+        if plan.left:
+            unfinished.append((search, plan.left))
+        left = plan.left.total()
+        status = plan.state.status_text
+        rows.append({"search": search.name, "trials": plan.trials, "to_go": left, "status": status})
+        trials += plan.trials
+        to_go += left
+    rows.append({"search": "in all", "trials": trials, "to_go": to_go})
     time = "none, everything is there"
     if unfinished:
         say("training for a few seconds for each model and task, to estimate the hours")
         time = probed_time(unfinished)
     typer.echo(study_run.heading)
-    rows: list[dict[str, Any]] = [
-        {
-            "search": search.name,
-            "trials": plan.trials,
-            "to_go": plan.left.total(),
-            "status": plan.state.status_text,
-        }
-        for search, plan in plans
-    ]
-    in_all = {name: sum(row[name] for row in rows) for name in ("trials", "to_go")}
-    show([*rows, {"search": "in all", **in_all}])
+    show(rows)
     typer.echo(f"time: {with_options(time)}")
 
 
 def conclude(study_run: "StudyRun", failed: Mapping[str, str]) -> None:
     """Print what came out; raises RunError where a search failed or cannot be read."""
-    if failed := {**_print_results(study_run), **failed}:
+    incomplete = {**_print_results(study_run), **failed}
+    if incomplete:
         raise RunError(
-            f"{len(failed)} of {len(study_run.searches)} searches are incomplete "
-            f"({shortlist(failed)}); the same command tries the rest again"
+            f"{len(incomplete)} of {len(study_run.searches)} searches are incomplete "
+            f"({shortlist(incomplete)}); the same command tries the rest again"
         )
 
 

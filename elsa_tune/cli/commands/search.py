@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -60,12 +59,12 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    tasks = ", ".join(wanted.task)
-    say(f"search: reading {wanted.model}, {tasks} and the space {wanted.space}")
+    task_names = ", ".join(wanted.task)
+    say(f"search: reading {wanted.model}, {task_names} and the space {wanted.space}")
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
     requests = read_requests(wanted)
-    if any(map(is_table, wanted.task)):
+    if any(is_table(task) for task in wanted.task):
         for request in requests:
             columns = _read_as(request.spec.task)
             say(f"search: {columns}; `elsa-tune tasks` writes a table's task file")
@@ -125,7 +124,8 @@ def resume(
     from elsa_tune.searching.specification import more_of
 
     more = more_of(seeds, until is not None)
-    _conclude(go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address))
+    finished = go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address)
+    _conclude(finished)
 
 
 def _conclude_several(requests: Sequence[Request]) -> None:
@@ -167,19 +167,23 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
-    each = steps_per_trial(spec)
     strategy = strategy_of(spec)
-    exploring = strategy.exploring_trials, strategy.most_exploring_trials
-    measuring = strategy.measuring_trials, strategy.most_measuring_trials
-    steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
+    exploring = strategy.exploring_trials
+    most_exploring = strategy.most_exploring_trials
+    measuring = strategy.measuring_trials
+    most_measuring = strategy.most_measuring_trials
+    trial_steps = steps_per_trial(spec)
+    steps = trial_steps * (exploring + measuring)
+    most_steps = trial_steps * (most_exploring + most_measuring)
+    labels = ", ".join(candidate.label for candidate in spec.candidates)
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
         "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "depths": f"{', '.join(candidate.label for candidate in spec.candidates)} frozen layers",
-        "exploring": f"{_up_to(*exploring)} trials",
-        "measuring": f"{_up_to(*measuring)} trials",
+        "depths": f"{labels} frozen layers",
+        "exploring": f"{_up_to(exploring, most_exploring)} trials",
+        "measuring": f"{_up_to(measuring, most_measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
-        "steps": f"at most {_up_to(*steps)} ({each:,} per trial)",
+        "steps": f"at most {_up_to(steps, most_steps)} ({trial_steps:,} per trial)",
         "time": _time(request, spec, probe=probe),
         "would be at": str(request.paths.folder),
     }
@@ -194,7 +198,9 @@ def _up_to(planned: int, most: int) -> str:
 
     More come of rates beyond the given ones, and of a hunt's second looks.
     """
-    return f"{planned:,}" if most == planned else f"{planned:,} to {most:,}"
+    if most == planned:
+        return f"{planned:,}"
+    return f"{planned:,} to {most:,}"
 
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
@@ -203,8 +209,9 @@ def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
     strategy = strategy_of(spec)
-    trials = Counter({candidate: strategy.seeds_at(0, candidate) for candidate in spec.candidates})
-    trials.update({candidate: strategy.rates.planned(candidate) for candidate in spec.explored})
+    trials = strategy.measuring_at(0)
+    for candidate in spec.explored:
+        trials[candidate] += strategy.rates.planned(candidate)
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
@@ -282,13 +289,13 @@ def trial(
 
     from elsa_tune.training.loop import few_steps, train
 
-    said: set[str] = set()
+    printed_notes: set[str] = set()
     results = []
     for result in train(spec):
         results.append(result)
         for note in (few_steps(spec.recipe, result.steps), *result.notes):
-            if note is not None and note not in said:
-                said.add(note)
+            if note is not None and note not in printed_notes:
+                printed_notes.add(note)
                 say(f"note: {note}")
         if output == "json":
             typer.echo(json.dumps(dataclasses.asdict(result)))
@@ -303,10 +310,12 @@ def _trial_overrides(
     """Return the overrides of the default space. Raises UsageError for a field of a search."""
     from elsa_tune.specs.space import OWN_FIELDS
 
+    search_fields = OWN_FIELDS - {"epochs", "metric", "revision"}
     overrides = list(settings)
     for override in overrides:
-        field = override.partition("=")[0].split(".")[0].strip()
-        if field in OWN_FIELDS - {"epochs", "metric", "revision"}:
+        path, _, _ = override.partition("=")
+        field = path.split(".")[0].strip()
+        if field in search_fields:
             raise UsageError(f"--set {override}: {field} belongs to a search; a trial has options")
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
@@ -316,17 +325,15 @@ def _trial_overrides(
 
 
 def _evaluation_line(result: EvaluationResult, epochs: int) -> str:
+    parts = [f"epoch {result.epoch:g}/{epochs}", f"step {result.step}/{result.steps}"]
     scores = {**result.metrics, "holdout_quality": result.holdout_quality}
-    shown = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
-    parts = (
-        f"epoch {result.epoch:g}/{epochs}",
-        f"step {result.step}/{result.steps}",
-        *shown,
-        f"train_loss {result.train_loss:.4f}",
-        f"eval_loss {result.eval_loss:.4f}",
-        f"{result.train_seconds:.1f} s",
-        f"{result.peak_memory_mb:.0f} MiB",
-    )
+    for name, value in scores.items():
+        if value is not None:
+            parts.append(f"{name} {points(value)}")
+    parts.append(f"train_loss {result.train_loss:.4f}")
+    parts.append(f"eval_loss {result.eval_loss:.4f}")
+    parts.append(f"{result.train_seconds:.1f} s")
+    parts.append(f"{result.peak_memory_mb:.0f} MiB")
     return "  ".join(parts)
 
 

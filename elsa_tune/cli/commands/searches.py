@@ -56,7 +56,8 @@ def searches(
     if format != "table":
         show(rows, format, LISTED)
         return
-    show([row | {"answer": _answer_text(row["answer"])} for row in rows], format, LISTED)
+    readable = [{**row, "answer": _answer_text(row["answer"])} for row in rows]
+    show(readable, format, LISTED)
     _say_next(rows)
 
 
@@ -101,10 +102,12 @@ def _say_next(rows: Sequence[dict[str, Any]]) -> None:
     unfinished: list[str] = []
     for row in rows:
         command = row["next"]
-        if command is not None:
-            is_unfinished = command.split()[1] == "resume"
-            group = unfinished if is_unfinished else complete
-            group.append(command)
+        if command is None:
+            continue
+        if command.startswith("elsa-tune resume "):
+            unfinished.append(command)
+        else:
+            complete.append(command)
     if complete:
         say(f"Next: {complete[0]}")
     if unfinished:
@@ -121,7 +124,8 @@ def _next(folder: Path | None, state: "SearchState") -> str | None:
     if state.status is SearchStatus.RUNNING:
         return None
     verb = "answer" if state.is_complete else "resume"
-    return f"elsa-tune {verb} {SearchPaths(folder.parent, folder.name).arguments}"
+    arguments = SearchPaths(folder.parent, folder.name).arguments
+    return f"elsa-tune {verb} {arguments}"
 
 
 def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
@@ -145,16 +149,20 @@ def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
 def _answer_text(answer: Any) -> str:
     """Return a recorded answer in a few words, of several answers one after the other."""
     if isinstance(answer, list) and answer:
-        return "; ".join(map(_answer_text, answer))
-    if isinstance(answer, dict) and "operating_point" in answer:
-        # Searches of earlier versions recorded no recommendation.
-        recorded = answer.get("recommendation", answer["operating_point"])
-        advice = recorded if isinstance(recorded, dict) else {}
-        if advice.get("action") == "linear_model":
-            return "fine-tune nothing: a linear model is enough"
-        if advice.get("fine_tuned_layers") is not None:
-            return f"{advice['fine_tuned_layers']} of {answer.get('layers', '?')} layers fine-tuned"
-        if advice.get("label") is not None:
-            return f"{advice['label']} fine-tuned"
-        return f"none: {str(answer.get('reason')).replace('_', ' ')}"
-    return answer if isinstance(answer, str) and answer else "-"
+        return "; ".join(_answer_text(part) for part in answer)
+    if isinstance(answer, str) and answer:
+        return answer
+    if not isinstance(answer, dict) or "operating_point" not in answer:
+        return "-"
+    # Searches of earlier versions recorded no recommendation.
+    recorded = answer.get("recommendation", answer["operating_point"])
+    advice = recorded if isinstance(recorded, dict) else {}
+    if advice.get("action") == "linear_model":
+        return "fine-tune nothing: a linear model is enough"
+    fine_tuned = advice.get("fine_tuned_layers")
+    if fine_tuned is not None:
+        return f"{fine_tuned} of {answer.get('layers', '?')} layers fine-tuned"
+    if advice.get("label") is not None:
+        return f"{advice['label']} fine-tuned"
+    reason = str(answer.get("reason")).replace("_", " ")
+    return f"none: {reason}"

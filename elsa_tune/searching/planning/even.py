@@ -2,60 +2,50 @@
 
 from collections import Counter
 
-from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.strategy import (
     Findings,
     Outline,
     Step,
     Strategy,
-    measuring_trials,
+    explored_of,
+    left_to_measure,
 )
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
-from elsa_tune.specs.trial import Phase
 
 
 class Even(Strategy):
     """Each candidate explores its learning rates, and is measured with the same seeds."""
 
     name = "even"
+    certifies = True
 
     @classmethod
-    def outline(
-        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
-    ) -> Outline:
+    def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         space = inputs.space
-        if space.thorough:
-            raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
         candidates = space.depths_for(inputs.layers)
-        seeds = seeds or space.seeds
-        if space.rates.values is not None and len(space.rates.values) == 1:
-            # One rate leaves nothing to explore.
-            return Outline(candidates=candidates, explored=(), seeds=seeds)
-        if not space.follows_full_model:
-            return Outline(candidates=candidates, explored=candidates, seeds=seeds)
-        if REFERENCE not in candidates:
-            raise SpaceError(
-                "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
-            )
-        return Outline(candidates=candidates, explored=(REFERENCE,), seeds=seeds)
+        return Outline(
+            candidates=candidates,
+            explored=explored_of(space, candidates),
+            seeds=seeds or space.seeds,
+        )
 
     def next(self, findings: Findings) -> Step:
-        trials = measuring_trials(self.spec, findings.rates, findings.known)
+        trials = left_to_measure(self.spec, findings.chosen_rates, findings.known)
         return Step(trials=trials, waits=True)
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, whatever the rates will be."""
-        ended = Counter(
-            one.trial.candidate
-            for one in findings.known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
-        return Counter(dict.fromkeys(self.spec.candidates, self.spec.seeds)) - ended
+        left = Counter(dict.fromkeys(self.spec.candidates, self.spec.seeds))
+        for trial in findings.known:
+            if trial.measures and trial.is_final:
+                left[trial.candidate] -= 1
+        return +left  # without those that are measured
 
     @property
     def opening(self) -> str:
-        seeds = "1 seed" if self.spec.seeds == 1 else f"{self.spec.seeds} seeds"
+        seeds = f"{self.spec.seeds} seeds"
+        if self.spec.seeds == 1:
+            seeds = "1 seed"
         return f"measuring: {self.measuring_trials} trials, {seeds} of each depth"

@@ -28,14 +28,14 @@ from elsa_tune.searching.planning.strategy import (
     Outline,
     Step,
     Strategy,
-    measuring_trials,
+    left_to_measure,
 )
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space
-from elsa_tune.specs.trial import Phase, TrialSpec, canonical_rate
+from elsa_tune.specs.trial import TrialSpec, canonical_rate
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.record_names import LADDER
 from elsa_tune.words import candidates_text
@@ -49,22 +49,22 @@ class Hunt(Strategy):
     """
 
     name = "hunt"
+    certifies = True
+    takes_second_looks = True
 
     # ---- what a search is asked to do ----
 
     @classmethod
-    def outline(
-        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
-    ) -> Outline:
+    def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         candidates = inputs.space.depths_for(inputs.layers)
         _check(inputs.space, seeds, candidates)
         ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
-        shortens = bool(ladder) and not whole_ladder
+        shortens = bool(ladder) and not joined
         return Outline(
             candidates=(REFERENCE, *ladder, *deep),
             explored=(REFERENCE, *deep),
             seeds=policy.looks[-1][0],
-            ladder_error=policy.ladder_error if shortens else 0.0,
+            spent_error=policy.ladder_error if shortens else 0.0,
         )
 
     def with_seeds(self, seeds: int) -> SearchSpec:
@@ -73,17 +73,20 @@ class Hunt(Strategy):
             "its tests need; `until` certified runs the next planned test"
         )
 
-    def until_certain(self) -> SearchSpec:
-        return replace(self.spec, until_certified=True)
-
     # ---- which learning rates are explored ----
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
         """Return the slots with the full model's first; alone, where all else waits for it."""
-        of_reference = [slot for slot in slots if slot.candidate.is_reference]
+        of_reference = []
+        others = []
+        for slot in slots:
+            if slot.candidate.is_reference:
+                of_reference.append(slot)
+            else:
+                others.append(slot)
         if self.waits_for_reference(known):
             return of_reference
-        return of_reference + [slot for slot in slots if not slot.candidate.is_reference]
+        return of_reference + others
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
         """Whether the full model had its given rates and may have learnt nothing at any of them.
@@ -91,19 +94,22 @@ class Hunt(Strategy):
         That is where no trial of it so far is better than a constant answer by more than evaluation
         examples may give. It is measured next: if it still is no better then, nothing else matters.
         """
-        full = [one for one in known if one.trial.candidate.is_reference and one.status.is_final]
-        if len(exploring_of(full)) < self.spec.tries:
+        ended = [trial for trial in known if trial.candidate.is_reference and trial.is_final]
+        if len(exploring_of(ended)) < self.spec.tries:
             return False
-        scores = [one.score for one in full if one.score is not None]
-        return not scores or max(scores) <= self._surely_above_chance
+        scores = [trial.score for trial in ended if trial.score is not None]
+        if not scores:
+            return True
+        return max(scores) <= self._surely_above_chance
 
     @property
     def _surely_above_chance(self) -> float:
         """The score above which a trial has learnt, whatever examples and noise may give."""
         chance = self.spec.chance
-        variance = chance * (1 - chance) / (self.spec.evaluation_examples or math.inf)
         policy = self.spec.policy
-        by_examples = policy.above_chance * math.sqrt(max(0.0, variance))
+        examples = self.spec.evaluation_examples or math.inf
+        variance = max(0.0, chance * (1 - chance) / examples)
+        by_examples = policy.above_chance * math.sqrt(variance)
         return chance + max(policy.noise, by_examples)
 
     @property
@@ -113,39 +119,44 @@ class Hunt(Strategy):
 
     def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:
         """Return a rate between the full model's and the next explored one's, by their ranks."""
-        full = chosen[REFERENCE]
+        rate_of_full = chosen[REFERENCE]
         for deeper in self.spec.explored:
             if deeper > candidate and deeper in chosen:
                 share = candidate.rank / deeper.rank
-                return canonical_rate(full * (chosen[deeper] / full) ** share)
-        return full
+                factor = chosen[deeper] / rate_of_full
+                return canonical_rate(rate_of_full * factor**share)
+        return rate_of_full
 
     # ---- what is measured ----
 
     @property
     def ladder(self) -> tuple[Candidate, ...]:
         """The candidates between the full model and those explored."""
-        return tuple(one for one in self.spec.candidates if one not in self.spec.explored)
+        explored = self.spec.explored
+        return tuple(candidate for candidate in self.spec.candidates if candidate not in explored)
 
     @property
     def deep(self) -> tuple[Candidate, ...]:
         """The explored candidates but the full model."""
-        return tuple(one for one in self.spec.explored if not one.is_reference)
+        explored = self.spec.explored
+        return tuple(candidate for candidate in explored if not candidate.is_reference)
 
     def next(self, findings: Findings) -> Step:
         """Return what is measured next; which of the ladder is tested is decided once."""
         if LADDER in findings.decisions:
-            return _Walk(self, findings, self._recorded_ladder(findings.decisions)).next()
-        tested = self._chosen_ladder(findings)
-        step = _Walk(self, findings, tested).next()
-        if tested is None or not self.spec.ladder_error:
+            tested = self._recorded_ladder(findings.decisions)
+            return _Walk(self, findings, tested).next()
+        chosen = self._chosen_ladder(findings)
+        step = _Walk(self, findings, chosen).next()
+        if chosen is None or not self.spec.ladder_error:
             return step
-        decision = Decision(what=LADDER, value=[one.key for one in tested])
-        return replace(step, decision=decision, note=self._note_of(tested))
+        keys = [candidate.key for candidate in chosen]
+        decision = Decision(what=LADDER, value=keys)
+        return replace(step, decision=decision, note=self._note_of(chosen))
 
     def _note_of(self, tested: Sequence[Candidate]) -> str:
         """Return what to say where some of the ladder is left out."""
-        left_out = [one for one in self.ladder if one not in tested]
+        left_out = [candidate for candidate in self.ladder if candidate not in tested]
         if not left_out:
             return ""
         left_out_text = candidates_text(left_out, self.spec.layers)
@@ -155,7 +166,11 @@ class Hunt(Strategy):
     def _recorded_ladder(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         """Return what of the ladder is tested; early versions recorded frozen layers."""
         recorded = decisions[LADDER]
-        return [one for one in self.ladder if one.key in recorded or one.rank in recorded]
+        tested = []
+        for candidate in self.ladder:
+            if candidate.key in recorded or candidate.rank in recorded:
+                tested.append(candidate)
+        return tested
 
     def _chosen_ladder(self, findings: Findings) -> Sequence[Candidate] | None:
         """Return what of the ladder to test; None as long as that is open.
@@ -170,14 +185,18 @@ class Hunt(Strategy):
         if curve is None or curve.full is None:
             return None
         first_deep = self.deep[0]
-        has_rates = {REFERENCE, first_deep} <= findings.rates.keys()
-        if curve.full.seeds < self.seeds_at(0, REFERENCE) or not has_rates:
+        if curve.full.seeds < self.seeds_at(0, REFERENCE):
             return None
+        for candidate in (REFERENCE, first_deep):
+            if candidate not in findings.chosen_rates:
+                return None
         enough = self.spec.target * explored_quality(findings, REFERENCE)
         above = explored_quality(findings, first_deep) - enough
         error = example_error(self.spec, curve)
+        if error is None or not math.isfinite(above):
+            return self.ladder
         policy = self.spec.policy
-        if error is None or not math.isfinite(above) or above <= policy.likely * error:
+        if above <= policy.likely * error:
             return self.ladder
         if above <= policy.clear * error:
             return self.ladder[-1:]
@@ -186,16 +205,18 @@ class Hunt(Strategy):
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         if LADDER not in decisions:
             return self.spec.candidates
-        ladder = self._recorded_ladder(decisions)
-        return [one for one in self.spec.candidates if one in self.spec.explored or one in ladder]
+        kept = {*self.spec.explored, *self._recorded_ladder(decisions)}
+        return [candidate for candidate in self.spec.candidates if candidate in kept]
 
     def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
         policy = self.spec.policy
-        looks = policy.looks if candidate in self.spec.explored else policy.ladder_looks
+        looks = policy.ladder_looks
+        if candidate in self.spec.explored:
+            looks = policy.looks
         if not self.spec.thorough:
             return looks
-        first, (seeds, _) = looks
-        return first, (seeds, policy.thorough_seeds)
+        first, second = looks
+        return first, (second[0], policy.thorough_seeds)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
         looks = self.looks(candidate, {})
@@ -206,12 +227,12 @@ class Hunt(Strategy):
     def may_leave_out(self, candidate: Candidate) -> bool:
         return not candidate.is_reference
 
-    def planned_seeds(self, candidate: Candidate, known: Sequence[KnownTrial]) -> int:
+    def planned_seeds(self, candidate: Candidate, known: Iterable[KnownTrial]) -> int:
         """Return those of the first look, then of the second one as they begin.
 
         None of a ladder whose next candidate has begun: the walk has passed it.
         """
-        measured = [one.trial.candidate for one in known if one.trial.phase is Phase.MEASURE]
+        measured = [trial.candidate for trial in known if trial.measures]
         begun = measured.count(candidate)
         is_passed = candidate in self.ladder and self.deep[0] in measured
         if is_passed:
@@ -232,73 +253,77 @@ class _Walk:
         self.spec = hunt.spec
         self.policy = hunt.spec.policy
         self.findings = findings
-        self.rates = findings.rates
+        self.rates = findings.chosen_rates
         self.tested = tested
-        self.ladder = [one for one in hunt.ladder if one in (tested or ())]
+        self.ladder: list[Candidate] = []
+        if tested:
+            self.ladder = [candidate for candidate in hunt.ladder if candidate in tested]
         self.order = [*self.ladder, *hunt.deep]
         self.contrasts: dict[Candidate, Interval | None] = {}
-        self.left = measuring_trials(self.spec, self.rates, findings.known)
+        self.left = left_to_measure(self.spec, self.rates, findings.known)
 
     def next(self) -> Step:
         """Return what the first step that has something to say wants."""
-        for step in (
+        for ask in (
             self.full_model_comes_first,
             self.full_model_gave_no_result,
             self.full_model_learnt_nothing,
             self.a_rate_is_being_explored,
             self.first_looks_to_begin_with,
         ):
-            found = step()
-            if found is not None:
-                return found
+            step = ask()
+            if step is not None:
+                return step
         for candidate in self.order:
-            found = self.step_at(candidate)
-            if found is not None:
-                return found
+            step = self.step_at(candidate)
+            if step is not None:
+                return step
         return Step(why="every depth keeps the target")
 
     def step_at(self, candidate: Candidate) -> Step | None:
         """Return what a candidate wants; None where it is certified, and the walk goes on."""
-        for step in (
+        for ask in (
             self.its_rate_is_being_explored,
             self.it_is_far_from_the_target,
             self.its_first_look,
         ):
-            found = step(candidate)
-            if found is not None:
-                return found
+            step = ask(candidate)
+            if step is not None:
+                return step
         if self.is_certified(candidate):
             return None
-        for step in (self.it_gave_no_result, self.others_tell_how_seeds_spread):
-            found = step(candidate)
-            if found is not None:
-                return found
+        for ask in (self.it_gave_no_result, self.others_tell_how_seeds_spread):
+            step = ask(candidate)
+            if step is not None:
+                return step
         return self.its_second_look(candidate)
 
     # ---- the full model, and what may begin beside it ----
 
     def full_model_comes_first(self) -> Step | None:
-        is_at_chance = self.hunt.waits_for_reference(self.findings.known)
-        seeds = 1 if is_at_chance else self.hunt.seeds_at(0, REFERENCE)
+        seeds = self.hunt.seeds_at(0, REFERENCE)
+        if self.may_be_at_chance:
+            seeds = 1
         trials = self.lacking(REFERENCE, seeds)
-        if REFERENCE in self.rates and not trials:
-            return None
-        if not is_at_chance:
-            trials += self.needed_in_any_case()
         waits = REFERENCE not in self.rates
+        if not waits and not trials:
+            return None
+        if not self.may_be_at_chance:
+            trials += self.needed_in_any_case()
         return Step(trials=trials, why="the full model comes first", waits=waits)
 
     def needed_in_any_case(self) -> tuple[TrialSpec, ...]:
         """Return what workers run that would wait for the full model's trials."""
-        full = [
-            one.quality
-            for one in tried(self.findings.known, REFERENCE)
-            if one.status.is_final and one.quality is not None
-        ]
-        enough = self.spec.target * max(full, default=math.inf)
-        return self.first_looks(
-            candidate for candidate in self.first if self.quality(candidate, 0.0) >= enough
-        )
+        of_full = []
+        for trial in tried(self.findings.known, REFERENCE):
+            if trial.is_final and trial.quality is not None:
+                of_full.append(trial.quality)
+        enough = self.spec.target * max(of_full, default=math.inf)
+        needed = []
+        for candidate in self.first:
+            if self.quality(candidate, 0.0) >= enough:
+                needed.append(candidate)
+        return self.first_looks(needed)
 
     def full_model_gave_no_result(self) -> Step | None:
         if self.curve is None or self.curve.full is None:
@@ -306,29 +331,40 @@ class _Walk:
         return None
 
     def full_model_learnt_nothing(self) -> Step | None:
-        is_at_chance = self.hunt.waits_for_reference(self.findings.known)
+        is_at_chance = self.may_be_at_chance
         chance = None if self.curve is None else self.curve.chance
         if self.error is not None and chance is not None:
             error_of_full = self.error / math.hypot(1, self.spec.target)
             gain = self.full_quality - chance
-            is_at_chance |= gain <= self.policy.above_chance * error_of_full
+            if gain <= self.policy.above_chance * error_of_full:
+                is_at_chance = True
         if is_at_chance:
             return Step(why="the full model is no better than a constant answer")
         return None
+
+    @property
+    def may_be_at_chance(self) -> bool:
+        """Whether the full model has learnt nothing so far, and all else waits for it."""
+        return self.hunt.waits_for_reference(self.findings.known)
 
     # ---- before the first test ----
 
     def a_rate_is_being_explored(self) -> Step | None:
         missing = [candidate for candidate in self.hunt.deep if candidate not in self.rates]
-        return self.waits_for_rates(missing) if missing else None
+        if not missing:
+            return None
+        return self.waits_for_rates(missing)
 
     def waits_for_rates(self, candidates: Sequence[Candidate]) -> Step:
         why = f"the learning rate of {self.named(*candidates)} is being explored"
         return Step(why=why, waits=True)
 
     def first_looks_to_begin_with(self) -> Step | None:
-        begin = [one for one in self.first if self.is_free(one) or not self.is_hopeless(one)]
-        return self.first_look_at([*begin, *self.ladder[:1]])
+        wanted = []
+        for candidate in self.first:
+            if self.is_free(candidate) or not self.is_hopeless(candidate):
+                wanted.append(candidate)
+        return self.first_look_at(wanted + self.ladder[:1])
 
     @property
     def first(self) -> list[Candidate]:
@@ -337,16 +373,19 @@ class _Walk:
         How seeds spread is learnt where they are cheap. What the first deep candidate follows must
         be decided before it begins; beyond a complete ladder the walk will hardly come.
         """
-        cheap = [candidate for candidate in self.hunt.deep[1:] if self.is_free(candidate)]
+        first_deep, *deeper = self.hunt.deep
+        cheap = [candidate for candidate in deeper if self.is_free(candidate)]
         is_complete = bool(self.ladder) and len(self.ladder) == len(self.hunt.ladder)
         if self.tested is None or is_complete:
             return cheap
-        return [self.hunt.deep[0], *cheap]
+        return [first_deep, *cheap]
 
     # ---- one candidate after the other ----
 
     def its_rate_is_being_explored(self, candidate: Candidate) -> Step | None:
-        return None if candidate in self.rates else self.waits_for_rates([candidate])
+        if candidate in self.rates:
+            return None
+        return self.waits_for_rates([candidate])
 
     def it_is_far_from_the_target(self, candidate: Candidate) -> Step | None:
         if self.is_hopeless(candidate) and not self.is_free(candidate):
@@ -369,8 +408,8 @@ class _Walk:
         """Return the first look at a later candidate, where seeds are too few to tell here."""
         if self.contrast(candidate) is not None or not self.is_above_target(candidate):
             return None
-        later = self.order[self.order.index(candidate) + 1 :]
-        for other in later:
+        place = self.order.index(candidate)
+        for other in self.order[place + 1 :]:
             step = self.first_look_at([other])
             if step is not None and not self.is_hopeless(other):
                 return step
@@ -382,23 +421,30 @@ class _Walk:
         trials += self.lacking(candidate, self.hunt.seeds_at(-1, candidate))
         if not trials:
             return Step(why=f"{self.named(candidate)} is undecided after its last look")
-        promise, least, told = self.promise_of(candidate)
-        if promise < least:
-            why = f"{self.named(candidate)} is undecided without a second look{told}"
-            return Step(why=why)
-        return Step(trials=trials, why=f"the second look at {self.named(candidate)}{told}")
+        promise = self.promise_of(candidate)
+        if promise is None:
+            is_worth_it = self.spec.until_certified or self.is_above_target(candidate)
+            odds = ""
+        else:
+            is_worth_it = promise >= self.least_promise
+            odds = f", which would certify it with about {100 * promise:.0f} %"
+        name = self.named(candidate)
+        if is_worth_it:
+            return Step(trials=trials, why=f"the second look at {name}{odds}")
+        return Step(why=f"{name} is undecided without a second look{odds}")
 
-    def promise_of(self, candidate: Candidate) -> tuple[float, float, str]:
-        """Return the share of cases in which a second look certifies, the least, and its words."""
-        least = self.policy.promising
-        if self.contrast(candidate) is None or self.curve is None:
-            if self.spec.until_certified:
-                least = 0.0
-            return float(self.is_above_target(candidate)), least, ""
+    @property
+    def least_promise(self) -> float:
+        """The least share of cases in which a second look must certify to be taken."""
         if self.spec.until_certified:
-            least = self.policy.no_promise
-        promise = second_look_promises(self.curve, candidate, self.spec.target)
-        return promise, least, f", which would certify it with about {100 * promise:.0f} %"
+            return self.policy.no_promise
+        return self.policy.promising
+
+    def promise_of(self, candidate: Candidate) -> float | None:
+        """Return the share of cases in which a second look certifies; None with too few seeds."""
+        if self.contrast(candidate) is None or self.curve is None:
+            return None
+        return second_look_promises(self.curve, candidate, self.spec.target)
 
     # ---- what the steps ask ----
 
@@ -415,19 +461,26 @@ class _Walk:
     def full_quality(self) -> float:
         """The full model's measured quality; -inf where there is none."""
         full = None if self.curve is None else self.curve.full
-        return -math.inf if full is None or full.quality is None else full.quality
+        if full is None or full.quality is None:
+            return -math.inf
+        return full.quality
 
     def lacking(self, candidate: Candidate, count: int) -> tuple[TrialSpec, ...]:
         """Return those of the first `count` seeds of a candidate that have not ended."""
         seeds = self.spec.measuring_seeds[:count]
-        return tuple(one for one in self.left if one.candidate == candidate and one.seed in seeds)
+        lacking = []
+        for trial in self.left:
+            if trial.candidate == candidate and trial.seed in seeds:
+                lacking.append(trial)
+        return tuple(lacking)
 
     def first_look_at(self, candidates: Sequence[Candidate]) -> Step | None:
         """Return the step that measures what candidates lack of their first looks, if anything."""
         trials = self.first_looks(candidates)
         if not trials:
             return None
-        return Step(trials=trials, why=f"the first look at {self.named(trials[0].candidate)}")
+        begun = self.named(trials[0].candidate)
+        return Step(trials=trials, why=f"the first look at {begun}")
 
     def first_looks(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
         """Return what candidates lack, one after the other; nothing of those without a rate."""
@@ -438,15 +491,19 @@ class _Walk:
 
     def quality(self, candidate: Candidate, otherwise: float) -> float:
         """Return that of the exploring run at a candidate's rate, if it has one."""
-        return explored_quality(self.findings, candidate) if candidate in self.rates else otherwise
+        if candidate not in self.rates:
+            return otherwise
+        return explored_quality(self.findings, candidate)
 
     def is_hopeless(self, candidate: Candidate) -> bool:
         """Whether a deep candidate's exploring run lies so far below that no test is worth it."""
         if candidate not in self.hunt.deep:
             return False
-        far = math.inf if self.error is None else self.policy.clear * self.error
+        if self.error is None:
+            return False
         enough = self.spec.target * self.full_quality
-        return explored_quality(self.findings, candidate) - enough < -far
+        below = enough - explored_quality(self.findings, candidate)
+        return below > self.policy.clear * self.error
 
     def is_free(self, candidate: Candidate) -> bool:
         return relative_cost(self.spec, candidate) < self.policy.free_cost
@@ -460,8 +517,12 @@ class _Walk:
         return self.contrasts[candidate]
 
     def measured_quality(self, candidate: Candidate) -> float | None:
-        measured = () if self.curve is None else self.curve.measured
-        return next((point.quality for point in measured if point.candidate == candidate), None)
+        if self.curve is None:
+            return None
+        for point in self.curve.measured:
+            if point.candidate == candidate:
+                return point.quality
+        return None
 
     def is_above_target(self, candidate: Candidate) -> bool:
         quality = self.measured_quality(candidate)
@@ -501,11 +562,21 @@ def ladder_and_deep(
 
     These fine-tune at most a share of the layers, rounded up, or others than the last layers.
     """
-    hunted = [one for one in candidates if is_hunted(one)]
     most = math.ceil(layers * policy.deep_share)
-    deep = [one for one in hunted if (one.fine_tuned_layers(layers) or 0) <= most] or hunted[-1:]
-    above = [one for one in hunted if one not in deep]
-    return above[:: math.ceil(len(above) / policy.ladder_depths) or 1], deep
+    deep = []
+    above = []
+    for candidate in candidates:
+        if not is_hunted(candidate):
+            continue
+        if (candidate.fine_tuned_layers(layers) or 0) <= most:
+            deep.append(candidate)
+        else:
+            above.append(candidate)
+    if not deep:
+        deep = above[-1:]
+        above = above[:-1]
+    step = math.ceil(len(above) / policy.ladder_depths)
+    return above[:: step or 1], deep
 
 
 def example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
@@ -515,11 +586,16 @@ def example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
     are called clear.
     """
     variance = curve.uncertainty.example_variance(REFERENCE)
-    return None if variance is None else math.sqrt(variance) * math.hypot(1, spec.target)
+    if variance is None:
+        return None
+    return math.sqrt(variance) * math.hypot(1, spec.target)
 
 
 def explored_quality(findings: Findings, candidate: Candidate) -> float:
     """Return the quality of a candidate's exploring run at its rate; infinite without any."""
-    rate = findings.rates[candidate]
-    runs = [one for one in tried(findings.known, candidate) if one.trial.learning_rate == rate]
-    return max((one.quality for one in runs if one.quality is not None), default=math.inf)
+    rate = findings.chosen_rates[candidate]
+    qualities = []
+    for trial in tried(findings.known, candidate):
+        if trial.learning_rate == rate and trial.quality is not None:
+            qualities.append(trial.quality)
+    return max(qualities, default=math.inf)

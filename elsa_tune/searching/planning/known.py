@@ -33,15 +33,58 @@ class KnownTrial:
     ended: float | None = None
 
     @property
+    def key(self) -> str:
+        """What it is called within its search."""
+        return self.trial.key
+
+    @property
+    def candidate(self) -> Candidate:
+        """What it trains."""
+        return self.trial.candidate
+
+    @property
+    def learning_rate(self) -> float:
+        """Its peak learning rate."""
+        return self.trial.learning_rate
+
+    @property
+    def explores(self) -> bool:
+        """Whether it is one that learning rates are chosen by."""
+        return self.trial.phase is Phase.EXPLORE
+
+    @property
+    def measures(self) -> bool:
+        """Whether it is one that the curve is drawn of."""
+        return self.trial.phase is Phase.MEASURE
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended for good, however well."""
+        return self.status.is_final
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it ran to its end."""
+        return self.status is TrialStatus.COMPLETED
+
+    @property
+    def is_diverged(self) -> bool:
+        """Whether its training diverged."""
+        return self.status is TrialStatus.DIVERGED
+
+    @property
     def scores(self) -> tuple[float, ...]:
         """What its evaluations, and exploring trials, are compared by."""
-        by_holdout = self.trial.recipe.selection is Selection.HOLDOUT
-        return self.holdout_qualities if by_holdout else self.qualities
+        if self.trial.recipe.selection is Selection.HOLDOUT:
+            return self.holdout_qualities
+        return self.qualities
 
     @property
     def score(self) -> float | None:
         """What it is compared by as an exploring trial, as far as it has come."""
-        return trial_score(self.trial.recipe.selection, self.scores) if self.scores else None
+        if not self.scores:
+            return None
+        return trial_score(self.trial.recipe.selection, self.scores)
 
     @property
     def quality(self) -> float | None:
@@ -85,26 +128,27 @@ class Slot:
 
 def slot_again(trial: KnownTrial) -> Slot:
     """Return the slot of an exploring trial that is to run once more, at the rate it had."""
-    return Slot(candidate=trial.trial.candidate, learning_rate=trial.trial.learning_rate)
+    return Slot(candidate=trial.candidate, learning_rate=trial.learning_rate)
 
 
 def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
     """Return the exploring trials among these."""
-    return [one for one in known if one.trial.phase is Phase.EXPLORE]
+    return [trial for trial in known if trial.explores]
 
 
 def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
-    return tuple(one for one in exploring_of(known) if one.trial.candidate == candidate)
+    return tuple(trial for trial in exploring_of(known) if trial.candidate == candidate)
 
 
 def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:
     """Return the score of each rate at which a trial ran to its end."""
-    return {
-        one.trial.learning_rate: one.score
-        for one in tried
-        if one.status is TrialStatus.COMPLETED and one.score is not None
-    }
+    scores: dict[float, float] = {}
+    for trial in tried:
+        score = trial.score
+        if trial.is_completed and score is not None:
+            scores[trial.learning_rate] = score
+    return scores
 
 
 def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
@@ -112,23 +156,23 @@ def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
 
     Diverged ones did not fail.
     """
-    failed = [one for one in exploring_of(known) if one.status is TrialStatus.FAILED]
-    return tuple(map(slot_again, failed))
+    slots = []
+    for trial in exploring_of(known):
+        if trial.status is TrialStatus.FAILED:
+            slots.append(slot_again(trial))
+    return tuple(slots)
 
 
 def measured_rates(known: Iterable[KnownTrial]) -> dict[Candidate, float]:
     """Return the learning rates of the candidates whose measuring has begun: they keep them."""
-    return {
-        one.trial.candidate: one.trial.learning_rate
-        for one in known
-        if one.trial.phase is Phase.MEASURE
-    }
+    return {trial.candidate: trial.learning_rate for trial in known if trial.measures}
 
 
 def relative_cost(spec: SearchSpec, candidate: Candidate) -> float:
     """Return what a trial of this candidate costs, in trials of the full model."""
-    recipe = spec.recipe
-    keeps_prefix = not recipe.frozen_dropout and recipe.prefix_cache is not PrefixCache.NONE
+    keeps_prefix = spec.recipe.prefix_cache is not PrefixCache.NONE
+    if spec.recipe.frozen_dropout:
+        keeps_prefix = False
     return candidate.relative_cost(spec.layers, keeps_prefix=keeps_prefix)
 
 

@@ -40,15 +40,20 @@ class ScoreProcess:
         self._level = level
         self._noise = noise
         self._points = points
-        covered = self._kernel(points, points) + noise**2 * np.eye(len(points))
-        self._weights = np.linalg.solve(covered, values)
+        self._weights = np.linalg.solve(self._noisy_kernel(points), values)
         self._all = np.concatenate([points, pending])
-        self._covered = self._kernel(self._all, self._all) + noise**2 * np.eye(len(self._all))
+        self._covered = self._noisy_kernel(self._all)
+
+    def _noisy_kernel(self, points: Array) -> Array:
+        """Return the covariances [n, n] of one run at each point."""
+        noisy: Array = self._kernel(points, points) + self._noise**2 * np.eye(len(points))
+        return noisy
 
     def _kernel(self, left: Array, right: Array) -> Array:
         """Return the covariances [len(left), len(right)]: Matern's, twice differentiable."""
-        apart = np.sqrt(((left[:, None] - right[None]) ** 2).sum(axis=-1))
-        scaled = math.sqrt(5) * apart
+        differences = left[:, None] - right[None]
+        distances = np.sqrt((differences**2).sum(axis=-1))
+        scaled = math.sqrt(5) * distances
         kernel: Array = self._level**2 * np.exp(-scaled) * (1 + scaled + scaled**2 / 3)
         return kernel
 
@@ -60,14 +65,14 @@ class ScoreProcess:
     def gains(self, points: Array, best: float) -> Array:
         """Return by how much one trial at each point can be expected to raise the best value."""
         across = self._kernel(points, self._all)
-        known = np.einsum("ij,ji->i", across, np.linalg.solve(self._covered, across.T))
-        unknown = np.maximum(self._level**2 - known, 1e-12)
+        explained = np.einsum("ij,ji->i", across, np.linalg.solve(self._covered, across.T))
+        unknown = np.maximum(self._level**2 - explained, 1e-12)
         # One noisy trial moves the expectation by less than what is unknown.
         moves = unknown / np.sqrt(unknown + self._noise**2)
-        apart = (self.expected(points) - best) / moves
-        density = np.exp(-(apart**2) / 2) / math.sqrt(2 * math.pi)
-        below = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in apart])
-        gains: Array = moves * (apart * below + density)
+        lead = (self.expected(points) - best) / moves
+        density = np.exp(-(lead**2) / 2) / math.sqrt(2 * math.pi)
+        below = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in lead])
+        gains: Array = moves * (lead * below + density)
         return gains
 
 
@@ -108,13 +113,20 @@ class NeighbourSampler(BaseSampler):
     ) -> float:
         if param_name != LEARNING_RATE:
             raise ValueError(f"{param_name} must be given; only {LEARNING_RATE} is proposed")
-        others = [one for one in study.get_trials(deepcopy=False) if one.number != trial.number]
-        complete = [one for one in others if one.state is TrialState.COMPLETE]
-        running = [one for one in others if one.state is TrialState.RUNNING]
+        complete = []
+        running = []
+        for other in study.get_trials(deepcopy=False):
+            if other.number == trial.number:
+                continue
+            if other.state is TrialState.COMPLETE:
+                complete.append(other)
+            elif other.state is TrialState.RUNNING:
+                running.append(other)
         policy = self._policy
-        scores = np.array([one.value for one in complete], float)
+        scores = np.array([other.value for other in complete], float)
         # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
-        unit = max(policy.least_learnt, float(scores.max(initial=0.0)) - self._chance)
+        best_score = float(scores.max(initial=0.0))
+        unit = max(policy.least_learnt, best_score - self._chance)
         process = ScoreProcess(
             points=self._points(complete),
             values=(scores - self._chance) / unit,
@@ -123,17 +135,19 @@ class NeighbourSampler(BaseSampler):
             pending=self._points(running),
         )
         rank = trial.params[RANK]
-        here = [one for one in complete if one.params[RANK] == rank]
-        expected = process.expected(self._points(here or complete))
-        candidates = self._places([rank] * len(self._allowed), self._allowed)
-        gains = process.gains(candidates, float(expected.max(initial=0.0)))
-        best = int(np.argmax(gains))
-        self.gain = unit * float(gains[best])
-        return self._allowed[best]
+        alike = [other for other in complete if other.params[RANK] == rank]
+        expected = process.expected(self._points(alike or complete))
+        best_expected = float(expected.max(initial=0.0))
+        proposals = self._places([rank] * len(self._allowed), self._allowed)
+        gains = process.gains(proposals, best_expected)
+        chosen = int(np.argmax(gains))
+        self.gain = unit * float(gains[chosen])
+        return self._allowed[chosen]
 
     def _points(self, trials: Sequence[FrozenTrial]) -> Array:
-        ranks = [one.params[RANK] for one in trials]
-        return self._places(ranks, [one.params[LEARNING_RATE] for one in trials])
+        ranks = [trial.params[RANK] for trial in trials]
+        rates = [trial.params[LEARNING_RATE] for trial in trials]
+        return self._places(ranks, rates)
 
     def _places(self, ranks: Sequence[float], rates: Sequence[float]) -> Array:
         """Return points [n, 2] in length scales of the rate and of the rank."""

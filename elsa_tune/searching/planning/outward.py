@@ -55,22 +55,28 @@ class _Tried:
     @property
     def lower(self) -> float | None:
         """The next rate below all of them; None where that is hardly another one."""
-        return self._bounded(self.rates[0] / self.spec.policy.rate_factor, self.rates[0])
+        lowest = self.rates[0]
+        return self._bounded(lowest / self.spec.policy.rate_factor, lowest)
 
     @property
     def higher(self) -> float | None:
         """The next rate above all of them, as far as the neighbour's; None as above."""
-        next_one = self.spec.policy.rate_factor * self.rates[-1]
-        return self._bounded(max(next_one, self.lent or 0.0), self.rates[-1])
+        highest = self.rates[-1]
+        wanted = self.spec.policy.rate_factor * highest
+        if self.lent is not None:
+            wanted = max(wanted, self.lent)
+        return self._bounded(wanted, highest)
 
     def _bounded(self, wanted: float, rate: float) -> float | None:
         """Return a rate within the extension's bounds; None where it is hardly another rate."""
         bounds = self.spec.extend
         if bounds is None:
             return None
-        found = min(max(wanted, bounds.low), bounds.high)
-        step = max(found / rate, rate / found)
-        return canonical_rate(found) if step >= self.spec.policy.least_step else None
+        bounded = min(max(wanted, bounds.low), bounds.high)
+        step = max(bounded / rate, rate / bounded)
+        if step < self.spec.policy.least_step:
+            return None
+        return canonical_rate(bounded)
 
 
 def _beyond_the_best(here: _Tried, patience: int) -> float | None:
@@ -80,9 +86,12 @@ def _beyond_the_best(here: _Tried, patience: int) -> float | None:
     above = [rate for rate in here.rates if rate > low]
     if above and above[0] > policy.widest_gap * low:
         return canonical_rate(policy.rate_factor * low)
-    if len(above) < patience and not any(rate > low for rate in here.diverged):
+    has_diverged_above = any(rate > low for rate in here.diverged)
+    if len(above) < patience and not has_diverged_above:
         return here.higher
-    return here.lower if high == here.rates[0] else None
+    if high == here.rates[0]:
+        return here.lower
+    return None
 
 
 def _where_nothing_learnt(here: _Tried) -> float | None:

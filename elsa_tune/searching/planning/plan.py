@@ -24,7 +24,6 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -68,20 +67,25 @@ class Plan:
     def known(self) -> tuple[KnownTrial, ...]:
         """The plan's trials that have begun, in the order of their start."""
         read_before = self._known
-        read = {}
+        read: dict[str, tuple[RecordedTrial, KnownTrial]] = {}
+        known = []
         for recorded in self.state.planned_trials:
-            known = read_before.get(recorded.key)
-            if known is None or known[0] is not recorded:  # something was recorded of it since
-                known = recorded, known_trial(self._spec, recorded)
-            read[recorded.key] = known
+            kept = read_before.get(recorded.key)
+            if kept is None or kept[0] is not recorded:  # something was recorded of it since
+                kept = (recorded, known_trial(self._spec, recorded))
+            read[recorded.key] = kept
+            known.append(kept[1])
         self._known = read  # at once, for the board asks in a thread of its own
-        return tuple(known for _, known in read.values())
+        return tuple(known)
 
     @property
     def trials(self) -> int:
         """How many trials there are in all; beyond the given rates those that have begun."""
         known = self.known
-        return sum(planned_trials(self._spec, known, one) for one in self._spec.candidates)
+        trials = 0
+        for candidate in self._spec.candidates:
+            trials += planned_trials(self._spec, known, candidate)
+        return trials
 
     def step(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Step:
         """Return what is measured now, at these rates, and why."""
@@ -90,7 +94,7 @@ class Plan:
     def _findings(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Findings:
         return Findings(
             known=known,
-            rates=rates,
+            chosen_rates=rates,
             curve=lambda: self._curve_of(known),
             decisions=self.state.decisions,
         )
@@ -105,10 +109,13 @@ class Plan:
         kept = measured_rates(known)
         rates = {**self.strategy.best_rates(known), **kept}
         left = self.strategy.lacking(self._findings(rates, known))
-        # The answer of a complete search did not need whatever else was not explored.
-        is_complete = self.state.is_complete
-        slots = failed_slots(known) if is_complete else self.strategy.slots_left(known, kept)
-        left.update(slot.candidate for slot in slots)
+        if self.state.is_complete:
+            # Its answer did not need whatever else was not explored.
+            slots = failed_slots(known)
+        else:
+            slots = self.strategy.slots_left(known, kept)
+        for slot in slots:
+            left[slot.candidate] += 1
         return left
 
     @property
@@ -123,36 +130,40 @@ class Plan:
         and only what failed there is left.
         """
         known = self.known
+        step = self.step(rates, known)
+        parts = []
         untried = 0
         if explores:
             untried = len(self.strategy.slots_left(known, measured_rates(known)))
-        step = self.step(rates, known)
+        if untried:
+            parts.append(f"{untried} exploring trials to go")
+        if step.trials:
+            parts.append(f"{len(step.trials)} measuring trials to go")
         # A search that has ended needs no rate of what it did not come to.
         needed = self._spec.candidates if step.waits else ()
-        rateless = ", ".join(candidate.label for candidate in needed if candidate not in rates)
-        parts = (
-            f"{untried} exploring trials to go" if untried else "",
-            f"{len(step.trials)} measuring trials to go" if step.trials else "",
-            f"no learning rate for frozen layers {rateless}" if rateless else "",
-        )
-        return " and ".join(filter(None, parts))
+        rateless = [candidate.label for candidate in needed if candidate not in rates]
+        if rateless:
+            parts.append(f"no learning rate for frozen layers {', '.join(rateless)}")
+        return " and ".join(parts)
 
     def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
         """Return the curve of the trials that have ended, made anew when another one has."""
-        measured = [one for one in known if one.trial.phase is Phase.MEASURE]
-        ended = frozenset(one.trial.key for one in measured if one.status.is_final)
-        if ended != self._judged:
-            rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
-            self._curve = next(iter(freeze_curves(rows, self._evidence)), None)
-            self._judged = ended
+        ended = frozenset(trial.key for trial in known if trial.measures and trial.is_final)
+        if ended == self._judged:
+            return self._curve
+        rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
+        curves = freeze_curves(rows, self._evidence)
+        self._curve = curves[0] if curves else None
+        self._judged = ended
         return self._curve
 
 
 def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], candidate: Candidate) -> int:
     """Return the trials of a candidate, both phases, as far as they are decided."""
     strategy = strategy_of(spec)
-    exploring = max(strategy.rates.planned(candidate), len(tried(known, candidate)))
-    return exploring + strategy.planned_seeds(candidate, known)
+    planned = strategy.rates.planned(candidate)
+    begun = len(tried(known, candidate))
+    return max(planned, begun) + strategy.planned_seeds(candidate, known)
 
 
 def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int]:
@@ -162,45 +173,64 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
     fewest: without them, and without what the search may end before.
     """
     strategy = strategy_of(spec)
+    measured = Counter(trial.candidate for trial in known if trial.measures)
     settled = strategy.settled(known)
-    measured = Counter(one.trial.candidate for one in known if one.trial.phase is Phase.MEASURE)
-    fewest = most = furthest = begun = 0
+    exploring = 0
+    most_exploring = 0
     for candidate in spec.candidates:
-        explored = len(tried(known, candidate))
-        exploring = max(strategy.rates.planned(candidate), explored)
-        measuring = strategy.planned_seeds(candidate, known)
-        may_end_before = strategy.may_leave_out(candidate)
-        fewest += exploring + (measured[candidate] if may_end_before else measuring)
-        most += max(measuring, strategy.seeds_at(-1, candidate)) if measuring else 0
-        is_open = candidate not in settled and not measured[candidate]
-        furthest += max(exploring, strategy.rates.most(candidate)) if is_open else exploring
-        begun += exploring
+        planned = max(strategy.rates.planned(candidate), len(tried(known, candidate)))
+        exploring += planned
+        if candidate not in settled and not measured[candidate]:
+            planned = max(planned, strategy.rates.most(candidate))
+        most_exploring += planned
     if spec.exploring_limit is not None:
-        furthest = max(begun, min(furthest, spec.exploring_limit))
-    return fewest, most + furthest
+        most_exploring = max(exploring, min(most_exploring, spec.exploring_limit))
+
+    measuring = 0
+    most_measuring = 0
+    for candidate in spec.candidates:
+        planned = strategy.planned_seeds(candidate, known)
+        if strategy.may_leave_out(candidate):
+            measuring += measured[candidate]
+        else:
+            measuring += planned
+        if planned:
+            most_measuring += max(planned, strategy.seeds_at(-1, candidate))
+    for candidate in strategy.undecided(known):
+        most_measuring += strategy.seeds_at(-1, candidate)
+    return exploring + measuring, most_exploring + most_measuring
 
 
 def exploring_share(spec: SearchSpec) -> float:
     """Return the part of a time budget that exploring may take: that of its trials, at most."""
     strategy = strategy_of(spec)
-    exploring, measuring = strategy.exploring_trials, strategy.measuring_trials
-    return min(spec.policy.exploring_share, exploring / (exploring + measuring))
+    exploring = strategy.exploring_trials
+    in_all = exploring + strategy.measuring_trials
+    return min(spec.policy.exploring_share, exploring / in_all)
 
 
 def steps_per_trial(spec: SearchSpec) -> int:
     """Return the optimiser steps of a trial that runs to its end."""
-    return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
+    steps_an_epoch = math.ceil(spec.train_examples / spec.recipe.batch_size)
+    return steps_an_epoch * spec.recipe.epochs
 
 
 def doubts(spec: SearchSpec) -> Iterator[str]:
     """Yield what to tell whoever is about to train all of this, and might not want to."""
     from elsa_tune.training.loop import few_steps
 
-    full = REFERENCE in spec.candidates
-    if not full or len(spec.candidates) == 1:
-        lacks = "frozen layers" if full else "0 (the full model)"
+    strategy = strategy_of(spec)
+    if not strategy.plans_tests:
+        yield f"strategy {strategy.name} certifies nothing: its answer will be a measured one"
+    lacks = ""
+    if REFERENCE not in spec.candidates:
+        lacks = "0 (the full model)"
+    elif len(spec.candidates) == 1:
+        lacks = "frozen layers"
+    if lacks:
         yield f"depths without {lacks} leave nothing to compare: no answer by this search alone"
-    if note := few_steps(spec.recipe, steps_per_trial(spec)):
+    note = few_steps(spec.recipe, steps_per_trial(spec))
+    if note:
         yield note
 
 
@@ -213,7 +243,11 @@ def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
         paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):
             return Plan.of(load_specification(paths), paths, state).trials
-    params = state.search.params
-    counts = [str(params.get(f"{phase}_trials", "")) for phase in ("exploring", "measuring")]
-    planned = [int(count) for count in counts if count.isdigit()]
-    return max(sum(planned), state.trials_done) if planned else None
+    planned = []
+    for name in ("exploring_trials", "measuring_trials"):
+        count = str(state.search.params.get(name, ""))
+        if count.isdigit():
+            planned.append(int(count))
+    if not planned:
+        return None
+    return max(sum(planned), state.trials_done)

@@ -29,7 +29,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SamplerName, SearchSpec
-from elsa_tune.specs.trial import TrialStatus, canonical_rate, trial_score
+from elsa_tune.specs.trial import canonical_rate, trial_score
 
 
 class Rates(ABC):
@@ -82,24 +82,32 @@ class Rates(ABC):
         rate. Where all diverged it is the lowest: the measuring seeds will diverge too and count as
         chance, which is the truth about such a candidate.
         """
-        here = tried(exploring, candidate)
-        diverged = [one for one in here if one.status is TrialStatus.DIVERGED]
-        if diverged and len(diverged) == len(here) >= self.planned(candidate):
-            return min(one.trial.learning_rate for one in diverged)
-        reported = [one for one in here if one.scores and one not in diverged]
-        completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
+        diverged = []
+        reported = []
+        tries = tried(exploring, candidate)
+        for trial in tries:
+            if trial.is_diverged:
+                diverged.append(trial.learning_rate)
+            elif trial.scores:
+                reported.append(trial)
+        if diverged and len(diverged) == len(tries) >= self.planned(candidate):
+            return min(diverged)
+        completed = [trial for trial in reported if trial.is_completed]
         return self._best_of(completed or reported)
 
     def _best_of(self, compared: Sequence[KnownTrial]) -> float | None:
         """Return the rate of the best trial, each judged by as many evaluations as any other."""
         if not compared:
             return None
-        age = min(len(one.scores) for one in compared)
+        age = min(len(trial.scores) for trial in compared)
         merits: dict[float, float] = {}
-        for one in compared:
-            score = trial_score(self.spec.recipe.selection, one.scores[:age])
-            merits[one.trial.learning_rate] = score
-        return max(merits, key=lambda rate: (merits[rate], -rate))
+        for trial in compared:
+            merits[trial.learning_rate] = self._score_at(age, trial)
+        return _best_rate(merits)
+
+    def _score_at(self, age: int, trial: KnownTrial) -> float:
+        """Return what a trial scored after this many evaluations."""
+        return trial_score(self.spec.recipe.selection, trial.scores[:age])
 
 
 class GivenThenOutward(Rates):
@@ -280,9 +288,8 @@ class OneStudy(Rates):
     def _side(self, here: Sequence[KnownTrial]) -> Border | None:
         """Return on which side of what a candidate has tried a better rate may lie, if on any."""
         scores: dict[float, float | None] = {}
-        for one in here:
-            is_complete = one.status is TrialStatus.COMPLETED
-            scores[one.trial.learning_rate] = one.score if is_complete else None
+        for trial in here:
+            scores[trial.learning_rate] = trial.score if trial.is_completed else None
         return border(scores, self.spec.chance, self.spec.policy.noise)
 
     def _worth(self, candidate: Candidate) -> float:
@@ -365,23 +372,28 @@ class OneStudy(Rates):
             LEARNING_RATE: FloatDistribution(low, high, log=True),
         }
 
-    def _value(self, one: KnownTrial, exploring: Sequence[KnownTrial]) -> float | None:
+    def _value(self, trial: KnownTrial, exploring: Sequence[KnownTrial]) -> float | None:
         """Return the score that a trial counts with; None for one whose score is to come.
 
         One that diverged counts as chance; one that was stopped lies as far below the best complete
         one of its candidate as it did after as many evaluations.
         """
-        if one.status is TrialStatus.DIVERGED:
+        if trial.is_diverged:
             return self.spec.chance
-        if not one.status.is_final or one.is_unfinished or one.score is None:
+        if not trial.is_final or trial.is_unfinished or trial.score is None:
             return None
-        here = tried(exploring, one.trial.candidate)
-        complete = [other for other in here if other.status is TrialStatus.COMPLETED]
-        if one.status is TrialStatus.COMPLETED or not complete:
-            return one.score
-        best = max(complete, key=lambda other: other.score or 0.0)
-        as_old = trial_score(self.spec.recipe.selection, best.scores[: len(one.scores)])
-        return (best.score or 0.0) - (as_old - one.score)
+        if trial.is_completed:
+            return trial.score
+        best: KnownTrial | None = None
+        for other in tried(exploring, trial.candidate):
+            if not other.is_completed:
+                continue
+            if best is None or (other.score or 0.0) > (best.score or 0.0):
+                best = other
+        if best is None:
+            return trial.score
+        behind = self._score_at(len(trial.scores), best) - trial.score
+        return (best.score or 0.0) - behind
 
 
 @functools.cache
@@ -391,10 +403,15 @@ def even_rates(low: float, high: float, besides: tuple[float, ...]) -> tuple[flo
     besides: rates that are among them, where they lie between the bounds.
     """
     count = round(12 * math.log2(high / low)) + 1
-    steps = np.geomspace(low, high, max(2, count))
-    rounded = {float(f"{rate:.1e}") for rate in steps}
-    wanted = rounded | {low, high, *besides}
-    return tuple(sorted(rate for rate in wanted if low <= rate <= high))
+    wanted = {low, high, *besides}
+    for rate in np.geomspace(low, high, max(2, count)):
+        wanted.add(float(f"{rate:.1e}"))
+    return tuple(rate for rate in sorted(wanted) if low <= rate <= high)
+
+
+def _best_rate(scores: Mapping[float, float]) -> float:
+    """Return the rate of the best score, the lower one of equals."""
+    return max(scores, key=lambda rate: (scores[rate], -rate))
 
 
 # By the space's `sampler`. Which of the given rates come first is what the last three differ in.

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import RateList, RateSpace, SamplerName, SearchSpec
-from elsa_tune.specs.trial import TrialStatus, canonical_rate
+from elsa_tune.specs.trial import canonical_rate
 
 LEARNING_RATE = "learning_rate"
 
@@ -38,10 +38,13 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
     values = rates.values
     if values is None:
         assert not isinstance(rates, RateList)
-        values = (rates.low, canonical_rate(math.sqrt(rates.low * rates.high)), rates.high)
-    centre = math.log(values[0] * values[-1]) / 2
+        geometric_middle = canonical_rate(math.sqrt(rates.low * rates.high))
+        values = (rates.low, geometric_middle, rates.high)
+    lowest = values[0]
+    highest = values[-1]
+    centre = math.log(lowest * highest) / 2
     middle = min(values, key=lambda rate: abs(math.log(rate) - centre))
-    return tuple(dict.fromkeys((values[-1], middle, values[0])))
+    return tuple(dict.fromkeys((highest, middle, lowest)))
 
 
 def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> float:
@@ -83,17 +86,23 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTria
     return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
 
 
-def _as_trial(one: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
+def _as_trial(trial: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
     """Return a trial for the study; a stopped one is PRUNED, which TPE ranks lower."""
-    # Of one that is to run again only the rate counts.
-    scores = () if one.is_unfinished else one.scores
-    state = TrialState.COMPLETE if one.status is TrialStatus.COMPLETED else TrialState.PRUNED
+    scores = trial.scores
+    if trial.is_unfinished:  # it is to run again, and only its rate counts
+        scores = ()
+    value = None
     if not scores:
         state = TrialState.RUNNING
+    elif trial.is_completed:
+        state = TrialState.COMPLETE
+        value = trial.score
+    else:
+        state = TrialState.PRUNED
     return optuna.trial.create_trial(
-        params={LEARNING_RATE: _inside(one.trial.learning_rate, distribution)},
+        params={LEARNING_RATE: _inside(trial.learning_rate, distribution)},
         distributions={LEARNING_RATE: distribution},
-        value=one.score if state is TrialState.COMPLETE else None,
+        value=value,
         intermediate_values=dict(enumerate(scores, start=1)),
         state=state,
     )

@@ -19,6 +19,8 @@ from elsa_tune.searching.planning.known import (
     Slot,
     exploring_of,
     failed_slots,
+    measured_rates,
+    relative_cost,
     slot_again,
     tried,
 )
@@ -26,7 +28,8 @@ from elsa_tune.searching.planning.rates import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
-from elsa_tune.specs.search import Looks, SearchSpec
+from elsa_tune.specs.search import NO_LOOKS, Looks, SearchSpec
+from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.journal_records import Decision
 
@@ -38,7 +41,7 @@ class Outline:
     candidates: tuple[Candidate, ...]  # all that are trained, in the order of tests
     explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
     seeds: int  # measuring seeds of a candidate, at most
-    ladder_error: float = 0.0  # the part of the error that is spent before anything is tested
+    spent_error: float = 0.0  # the part of the error that is spent before anything is tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class Findings:
     """What a search has found so far."""
 
     known: Sequence[KnownTrial]
-    rates: Mapping[Candidate, float]  # of the candidates that need explore no further
+    chosen_rates: Mapping[Candidate, float]  # of the candidates that explore no further
     curve: Callable[[], FreezeCurve | None]  # of what was measured; None before anything was
     decisions: Mapping[str, Any] = field(default_factory=dict)  # recorded ones, by name
 
@@ -67,6 +70,11 @@ class Strategy(ABC):
 
     # As spaces and search.json have it.
     name: ClassVar[str]
+    # Whether candidates are tested in one fixed order without gaps (`tested`), which a certificate
+    # takes. A strategy that skips candidates does not: its answers say that no test was planned.
+    certifies: ClassVar[bool] = False
+    # Whether more seeds than those of the first tests can be asked for: `thorough`, `until`.
+    takes_second_looks: ClassVar[bool] = False
 
     def __init__(self, spec: SearchSpec) -> None:
         self.spec = spec
@@ -76,14 +84,12 @@ class Strategy(ABC):
 
     @classmethod
     @abstractmethod
-    def outline(
-        cls, inputs: Inputs, policy: Policy, *, seeds: int | None, whole_ladder: bool
-    ) -> Outline:
+    def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         """Return what a new search trains.
 
-        seeds: measuring seeds that were asked for, None for the space's. whole_ladder: no candidate
-        may be left out by exploring runs, for other searches are to have them too. Raises
-        SpaceError for what the strategy cannot do.
+        seeds: measuring seeds that were asked for, None for the space's. joined: the search is one
+        of several tasks', which are to measure the same candidates. Raises SpaceError for what the
+        strategy cannot do.
         """
 
     def with_seeds(self, seeds: int) -> SearchSpec:
@@ -101,7 +107,17 @@ class Strategy(ABC):
         return replace(spec, seeds=seeds, planned_seeds=planned)
 
     def until_certain(self) -> SearchSpec:
-        """Return the search that takes every look it planned. Raises SpaceError without any."""
+        """Return the search that takes every look it planned.
+
+        Raises SpaceError for a strategy without second looks.
+        """
+        if self.takes_second_looks:
+            return replace(self.spec, until_certified=True)
+        if not self.plans_tests:
+            raise SpaceError(
+                f"`until` certified: search '{self.spec.name}' has strategy {self.name}, which "
+                "certifies nothing; start another one by `space` hunt"
+            )
         raise SpaceError(
             f"`until` certified: search '{self.spec.name}' tests each depth once, with the seeds "
             "it planned; start another one by `space` hunt, or with more seeds"
@@ -120,11 +136,8 @@ class Strategy(ABC):
         """
         known = list(known)
         exploring = exploring_of(known)
-        restarts = []
-        for one in exploring:
-            if one.is_unfinished:
-                restarts.append(slot_again(one))
-        slots = [*restarts, *self._fresh(exploring), *self._further(exploring)]
+        restarts = [slot_again(trial) for trial in exploring if trial.is_unfinished]
+        slots = restarts + self._fresh(exploring) + self._further(exploring)
         slots = self.in_order(slots, known)
         limit = self.spec.exploring_limit
         if limit is not None:
@@ -134,24 +147,26 @@ class Strategy(ABC):
 
     def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
-        had = Counter(one.trial.candidate for one in exploring)
-        planned = {candidate: self.rates.planned(candidate) for candidate in self.spec.explored}
+        had = _counted(exploring)
+        explored = self.spec.explored
+        most = max(map(self.rates.planned, explored), default=0)
         slots = []
-        for number in range(max(planned.values(), default=0)):
-            for candidate, tries in planned.items():
-                if had[candidate] <= number < tries:
+        for number in range(most):
+            for candidate in explored:
+                if had[candidate] <= number < self.rates.planned(candidate):
                     slots.append(Slot(candidate=candidate))
         return slots
 
     def _further(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
         """Return the next rate of each candidate that has had its tries."""
-        had = Counter(one.trial.candidate for one in exploring)
+        had = _counted(exploring)
         slots = []
         for candidate in self.rates.in_turn(self.spec.explored, had):
-            if had[candidate] >= self.rates.planned(candidate):
-                rate = self.rates.next_rate(candidate, exploring)
-                if rate is not None:
-                    slots.append(Slot(candidate=candidate, learning_rate=rate))
+            if had[candidate] < self.rates.planned(candidate):
+                continue
+            rate = self.rates.next_rate(candidate, exploring)
+            if rate is not None:
+                slots.append(Slot(candidate=candidate, learning_rate=rate))
         return slots
 
     def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
@@ -192,8 +207,9 @@ class Strategy(ABC):
         ended it is settled only where it would stop beside any of them. One that is not explored
         takes its rate from the leading ones.
         """
+        known = list(known)
         exploring = exploring_of(known)
-        waiting = {slot.candidate for slot in self.slots(exploring)}
+        waiting = {slot.candidate for slot in self.slots(known)}
         settled: list[Candidate] = []
         for place, candidate in enumerate(self.spec.explored):
             if candidate in waiting or not self._has_had_all(candidate, exploring):
@@ -207,10 +223,10 @@ class Strategy(ABC):
 
     def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         """Whether all tries that a candidate has in any case have ended."""
-        here = tried(exploring, candidate)
-        if not here or not all(one.status.is_final for one in here):
+        tries = tried(exploring, candidate)
+        if not tries or not all(trial.is_final for trial in tries):
             return False
-        return self._is_limited(exploring) or len(here) >= self.rates.planned(candidate)
+        return self._is_limited(exploring) or len(tries) >= self.rates.planned(candidate)
 
     def _may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         return not self._is_limited(exploring) and self.rates.may_go_on(candidate, exploring)
@@ -252,17 +268,27 @@ class Strategy(ABC):
     def next(self, findings: Findings) -> Step:
         """Return what to measure now."""
 
+    @property
+    def plans_tests(self) -> bool:
+        """Whether its answers can be certified; never where it may skip a candidate."""
+        return self.certifies and not self._skips
+
     def looks(self, candidate: Candidate, decisions: Mapping[str, Any]) -> Looks | None:
-        """Return when a candidate is tested, None where it never is.
+        """Return when a candidate is tested, None where its search has no plan of that.
 
         The full model's looks are those beside any other. decisions: the recorded ones, by name.
         """
+        if not self.plans_tests:
+            return NO_LOOKS
         spec = self.spec
-        order = [one for one in self.tested(decisions) if one.is_tested]
-        if spec.planned_seeds is None or candidate not in order or not order[0].is_reference:
+        order = [other for other in self.tested(decisions) if other.is_tested]
+        if spec.planned_seeds is None or candidate not in order:
             return None
+        if not order[0].is_reference:
+            return None
+        before = max(0, order.index(candidate) - 1)
         return Looks(
-            after=order[max(0, order.index(candidate) - 1)].key,
+            after=order[before].key,
             first_seed=spec.seed + 1,
             counts=self.look_counts(candidate),
             error=round(spec.policy.error - spec.ladder_error, 3),
@@ -281,17 +307,50 @@ class Strategy(ABC):
         """Return the measuring trials of a candidate up to its first look (0) or its last (-1)."""
         return self.spec.seeds
 
+    @property
+    def most_measured(self) -> int:
+        """How many candidates are measured at most, the full model included.
+
+        Every count of measuring trials follows from this. Where it is less than all of them, a
+        candidate counts from its first measuring trial on.
+        """
+        return len(self.spec.candidates)
+
+    @property
+    def _skips(self) -> bool:
+        """Whether some candidate is never measured."""
+        return self.most_measured < len(self.spec.candidates)
+
     def may_leave_out(self, candidate: Candidate) -> bool:
         """Whether the search may end without measuring a candidate."""
-        return False
+        return self._skips and not candidate.is_reference
 
-    def planned_seeds(self, candidate: Candidate, known: Sequence[KnownTrial]) -> int:
+    def planned_seeds(self, candidate: Candidate, known: Iterable[KnownTrial]) -> int:
         """Return how many measuring trials a candidate has, as far as that is decided."""
-        return self.spec.seeds
+        if self.may_leave_out(candidate) and candidate not in measured_rates(known):
+            return 0
+        return self.seeds_at(0, candidate)
+
+    def undecided(self, known: Iterable[KnownTrial]) -> Sequence[Candidate]:
+        """Return the candidates that may be measured beside those of which that is decided.
+
+        Which ones these will be is open: the most expensive ones stand for them.
+        """
+        if not self._skips:
+            return ()
+        known = list(known)
+        still_open = []
+        for candidate in self.spec.candidates:
+            if not self.planned_seeds(candidate, known):
+                still_open.append(candidate)
+        still_open.sort(key=lambda candidate: -relative_cost(self.spec, candidate))
+        decided = len(self.spec.candidates) - len(still_open)
+        return still_open[: max(0, self.most_measured - decided)]
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, by candidate."""
-        return Counter(trial.candidate for trial in self.next(findings).trials)
+        step = self.next(findings)
+        return Counter(trial.candidate for trial in step.trials)
 
     @property
     def opening(self) -> str:
@@ -310,32 +369,69 @@ class Strategy(ABC):
         """Exploring trials, as many as there may be."""
         most = sum(map(self.rates.most, self.spec.explored))
         limit = self.spec.exploring_limit
-        return most if limit is None else min(most, limit)
+        if limit is None:
+            return most
+        return min(most, limit)
+
+    def measuring_at(self, look: int) -> Counter[Candidate]:
+        """Return the measuring trials of a new search, by candidate.
+
+        Those up to every candidate's first look (0) or its last (-1).
+        """
+        undecided = self.undecided(())
+        trials: Counter[Candidate] = Counter()
+        for candidate in self.spec.candidates:
+            if candidate in undecided or self.planned_seeds(candidate, ()):
+                trials[candidate] = self.seeds_at(look, candidate)
+        return trials
 
     @property
     def measuring_trials(self) -> int:
         """Measuring trials up to every candidate's first look."""
-        return sum(self.seeds_at(0, candidate) for candidate in self.spec.candidates)
+        return self.measuring_at(0).total()
 
     @property
     def most_measuring_trials(self) -> int:
         """Measuring trials up to every candidate's last look."""
-        return sum(self.seeds_at(-1, candidate) for candidate in self.spec.candidates)
+        return self.measuring_at(-1).total()
 
 
-def measuring_trials(
+def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return which of its candidates a space has try learning rates of their own.
+
+    None where it gives one rate, the full model alone where all follow it. Raises SpaceError where
+    that one is not among them.
+    """
+    values = space.rates.values
+    if values is not None and len(values) == 1:
+        return ()
+    if not space.follows_full_model:
+        return tuple(candidates)
+    if REFERENCE not in candidates:
+        raise SpaceError(
+            "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
+        )
+    return (REFERENCE,)
+
+
+def left_to_measure(
     spec: SearchSpec, rates: Mapping[Candidate, float], known: Iterable[KnownTrial]
 ) -> tuple[TrialSpec, ...]:
     """Return the measuring trials still to run: every candidate's first seed, then the second, ...
 
     So that a search that runs out of time has an answer, if a less certain one.
     """
-    finished = {one.trial.key for one in known if one.status.is_final}
+    ended = {trial.key for trial in known if trial.is_final}
+    measured = [candidate for candidate in spec.candidates if candidate in rates]
     trials = []
     for seed in spec.measuring_seeds:
-        for candidate in spec.candidates:
-            if candidate in rates:
-                trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
-                if trial.key not in finished:
-                    trials.append(trial)
+        for candidate in measured:
+            trial = spec.trial(Phase.MEASURE, candidate, rates[candidate], seed)
+            if trial.key not in ended:
+                trials.append(trial)
     return tuple(trials)
+
+
+def _counted(trials: Iterable[KnownTrial]) -> Counter[Candidate]:
+    """Return how many of these trials each candidate has."""
+    return Counter(trial.candidate for trial in trials)

@@ -30,4 +30,6 @@ def more_of(seeds: int | None, until_certified: bool) -> Callable[[SearchSpec], 
         raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
     if seeds is not None:
         return functools.partial(with_seeds, seeds=seeds)
-    return until_certain if until_certified else None
+    if until_certified:
+        return until_certain
+    return None

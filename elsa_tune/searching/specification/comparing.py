@@ -12,8 +12,11 @@ from elsa_tune.tracking.paths import SearchPaths
 
 def check_same(asked: SearchSpec, paths: SearchPaths) -> None:
     """Raise StorageError where a search of this name is recorded with other settings."""
-    if paths.exists and (why := differences(asked, load_specification(paths))):
-        raise taken(paths, why)
+    if not paths.exists:
+        return
+    differing = differences(asked, load_specification(paths))
+    if differing:
+        raise taken(paths, differing)
 
 
 def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
@@ -22,22 +25,22 @@ def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
     Left out is what a later session may change: fewer seeds than it has, its time, its store, its
     share of the machine.
     """
-    wanted = _decided(asked)
-    kept = _decided(recorded)
-    found = []
-    for name, value in wanted.items():
+    asked_settings = _decided(asked)
+    recorded_settings = _decided(recorded)
+    differing = []
+    for name, value in asked_settings.items():
         # `auto` is settled when a search starts.
         is_settled_later = name == "precision" and value is Precision.AUTO
-        if value != kept.get(name) and not is_settled_later:
-            found.append(f"{name} {_shown(value)} (recorded: {_shown(kept.get(name))})")
+        before = recorded_settings.get(name)
+        if value != before and not is_settled_later:
+            differing.append(f"{name} {_shown(value)} (recorded: {_shown(before)})")
     if asked.seeds > recorded.seeds:
-        found.append(f"seeds {asked.seeds} (recorded: {recorded.seeds})")
-    return found
+        differing.append(f"seeds {asked.seeds} (recorded: {recorded.seeds})")
+    return differing
 
 
 def _decided(spec: SearchSpec) -> dict[str, object]:
     """Return by name what decides which trials a search runs, and how they train."""
-    names = ("rates", "tries", "exploring_limit", "strategy", "sampler", "asha", "extend")
     return {
         "model": spec.model.location,
         "task": spec.task.name,
@@ -46,7 +49,16 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "metric": spec.task.metric,
         **dataclasses.asdict(spec.task.cleaning),
         "depths": spec.candidates,
-        **{name: getattr(spec, name) for name in (*names, "target", "thorough", "seed")},
+        "rates": spec.rates,
+        "tries": spec.tries,
+        "exploring_limit": spec.exploring_limit,
+        "strategy": spec.strategy,
+        "sampler": spec.sampler,
+        "asha": spec.asha,
+        "extend": spec.extend,
+        "target": spec.target,
+        "thorough": spec.thorough,
+        "seed": spec.seed,
         **spec.recipe.comparable(),
     }
 
@@ -60,4 +72,6 @@ def _shown(value: object) -> str:
         return shortlist(map(_shown, value))
     if isinstance(value, Candidate):
         return value.label
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -39,8 +39,8 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 
 
 def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
-    kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
-    write_aside(file, _SPECIFICATION.dump_json(kept, indent=1))
+    without_secrets = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
+    write_aside(file, _SPECIFICATION.dump_json(without_secrets, indent=1))
 
 
 def load_specification(paths: SearchPaths) -> SearchSpec:

@@ -19,21 +19,23 @@ def specify(
     inputs: Inputs,
     *,
     policy: Policy | None = None,
-    whole_ladder: bool = False,
+    joined: bool = False,
     command: str = "",
 ) -> SearchSpec:
     """Return the whole plan of a search, under a new id.
 
     options: with the search's name and the store's URI. policy: of the search that is recorded
-    under this name, None for this version's. whole_ladder: of a hunt, whose depths others are to
-    have too. What data, weights and machine are is a placeholder. Raises SpaceError where its parts
-    contradict each other, UsageError for resources that no machine has.
+    under this name, None for this version's. joined: one of several tasks', which are to measure
+    the same depths. What data, weights and machine are is a placeholder. Raises SpaceError where
+    its parts contradict each other, UsageError for resources that no machine has.
     """
     _check_numbers(options)
     policy = policy or Policy()
     space = inputs.space
     strategy = strategy_named(space.strategy)
-    outline = strategy.outline(inputs, policy, seeds=options.seeds, whole_ladder=whole_ladder)
+    if space.thorough and not strategy.takes_second_looks:
+        raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
+    outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
     explores = bool(outline.explored)
     seeds = outline.seeds
     spec = SearchSpec(
@@ -55,7 +57,7 @@ def specify(
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
-        ladder_error=outline.ladder_error,
+        ladder_error=outline.spent_error,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(options.tracking_uri or ""),
@@ -74,13 +76,14 @@ def specify(
 
 def _check_numbers(options: SearchOptions) -> None:
     """Raise for numbers that no search or machine could give, before one is looked at."""
-    for name, given in (("trials", options.trials), ("seeds", options.seeds)):
-        if given is not None and given < 1:
-            raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    counts = {"trials": options.trials, "seeds": options.seeds}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise SpaceError(f"`{name}` is {count}; it must be 1 or more")
     if options.seeds is not None and options.seeds > MOST:
         raise SpaceError(f"`seeds` is {options.seeds:,}; it must be at most {MOST:,}")
-    hours, cpus = options.gpu_hours, options.cpus_per_trial
-    for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
+    amounts = {"gpu_hours": options.gpu_hours, "cpus_per_trial": options.cpus_per_trial}
+    for name, amount in amounts.items():
         # Written so that nan, which compares to nothing, is refused too.
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"`{name}` is {amount:g}; it must be above 0")

@@ -45,7 +45,7 @@ class PerCandidateAsha(FIFOScheduler):
         self.stopped: set[str] = set()
 
     def has_workers(self) -> bool:
-        """Whether Ray has given the search room for one; that it has begun is not said by it."""
+        """Return whether Ray has given the search room for a worker, which may not have begun."""
         # Ray has no question for it; without these attributes it seems to have none.
         actors = getattr(self._controller, "_actor_manager", None)
         return bool(getattr(actors, "num_live_actors", 0))
@@ -65,7 +65,8 @@ class PerCandidateAsha(FIFOScheduler):
         idle = getattr(tune_controller, "_actor_cache", None)
         if self._keeps_workers and idle is not None:
             idle.increase_max(trial.placement_group_factory)
-        if (rungs := self._rungs(trial)) is not None:
+        rungs = self._rungs(trial)
+        if rungs is not None:
             rungs.on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
@@ -73,19 +74,23 @@ class PerCandidateAsha(FIFOScheduler):
         if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
-        rung = (trial.config[TRIAL].candidate, result[EVALUATION])
+        candidate = trial.config[TRIAL].candidate
+        rung = (candidate, result[EVALUATION])
         score = result[self._compared_by]
         best = max(score, self._best.get(rung, score))
         self._best[rung] = best
         assert self._asha is not None  # or there were no rungs
-        if action == TrialScheduler.STOP and score < best - self._asha.margin:
+        is_clearly_worse = score < best - self._asha.margin
+        if action == TrialScheduler.STOP and is_clearly_worse:
             self.stopped.add(trial.trial_id)
             return action
         return str(TrialScheduler.CONTINUE)
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
-        grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
-        if self._asha is None or grace >= self._evaluations:
+        if self._asha is None:
+            return None
+        grace = self._asha.grace_of(self._evaluations)
+        if grace >= self._evaluations:
             return None
         spec: TrialSpec = trial.config[TRIAL]
         if spec.candidate in self._exempt or spec.phase is not Phase.EXPLORE:

@@ -77,10 +77,11 @@ class Capacity:
             no_gpu=gpu.fault,
         )
 
-    def at_once(self, each: Resources) -> int:
+    def at_once(self, share: Resources) -> int:
         """Return how many trials of this share run side by side."""
-        by_gpus = self.gpus / each.gpus if each.gpus else math.inf
-        return max(1, int(min(self.cpus / each.cpus, by_gpus)))
+        by_cpus = self.cpus / share.cpus
+        by_gpus = self.gpus / share.gpus if share.gpus else math.inf
+        return max(1, int(min(by_cpus, by_gpus)))
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
         """Return one trial's share.

@@ -68,7 +68,9 @@ class Probing:
     @property
     def trial(self) -> TrialSpec | None:
         """The probe for a worker on a GPU, once a trial has ended; None where it has none to do."""
-        return self._trial if self._is_wanted and self._spec.resources.gpus else None
+        if not self._is_wanted or not self._spec.resources.gpus:
+            return None
+        return self._trial
 
     @property
     def _is_wanted(self) -> bool:
@@ -79,9 +81,11 @@ class Probing:
         self._error = None
         # Beside the driver, where all packages are; the core that it takes for seconds is none of
         # the trials' share.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        node = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=True)
         fit = ray.remote(_fit).options(num_cpus=0, scheduling_strategy=here)
-        self._task = fit.remote(self._spec.task, self._mailbox.take.remote(self._trial.key))
+        left = self._mailbox.take.remote(self._trial.key)
+        self._task = fit.remote(self._spec.task, left)
 
     def failed(self, error: BaseException) -> None:
         """Keep a worker's error. Another may do it: the end of the trials shows what is lost."""
@@ -105,7 +109,8 @@ class Probing:
             left = max(0.0, deadline - time.monotonic())
             try:
                 # In short steps: an interruption ends the wait.
-                if ray.wait([self._task], timeout=min(left, 1.0))[0]:
+                ended, _ = ray.wait([self._task], timeout=min(left, 1.0))
+                if ended:
                     self._fetch()
             except Exception as error:  # whatever became of it
                 self._task = None

@@ -47,7 +47,10 @@ class Recorder(NeverRestored, Callback):
         probing: Probing,
     ) -> None:
         super().__init__()
-        self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
+        self._record = record
+        self._scheduler = scheduler
+        self._work = work
+        self._board = board
         self._probing = probing
 
     @_never_raises
@@ -90,19 +93,21 @@ class Recorder(NeverRestored, Callback):
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        spec, error = trial.config[TRIAL], _error_of(trial)
+        spec = trial.config[TRIAL]
+        error = _error_of(trial)
         if spec.phase is Phase.PROBE:
             self._probing.failed(error)
             return
         if not self._runs(spec.key):
             self._record.begin(spec)  # it failed before Ray could start it
         # A remote traceback ends with what matters.
-        said = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-        message = f"{type(error).__name__}: {hidden(said[-1])[:500]}"
+        lines = str(error).strip().splitlines()
+        last_line = lines[-1].strip() if lines else "no message"
+        message = f"{type(error).__name__}: {hidden(last_line)[:500]}"
         self._end(spec.key, TrialStatus.FAILED, message)
 
     def end_the_rest(self) -> None:
-        """Trials that Ray let go without a word were interrupted."""
+        """Record as interrupted the trials that Ray let go without a word."""
         for trial in self._record.state().planned_trials:
             if trial.runs:
                 self._end(trial.key, TrialStatus.INTERRUPTED)
@@ -112,12 +117,16 @@ class Recorder(NeverRestored, Callback):
         return trial is not None and trial.runs
 
     def _evaluations(self, key: str) -> int:
-        """How many of them a trial has reported."""
+        """Return how many evaluations a trial has reported."""
         trial = self._record.trial(key)
-        return trial.reports[-1].evaluation if trial is not None and trial.reports else 0
+        if trial is None or not trial.reports:
+            return 0
+        return trial.reports[-1].evaluation
 
     def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
-        artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
+        artifact = None
+        if status is TrialStatus.COMPLETED:
+            artifact = self._predictions(key)
         ended = self._record.end(key, status, message, artifact)
         self._board.ended(known_trial(self._record.spec, ended))
 

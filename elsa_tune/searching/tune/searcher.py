@@ -1,8 +1,7 @@
 """What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -23,7 +22,7 @@ ATTEMPTS = 2
 class PlanSearcher(NeverRestored, Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
 
-    known: gives the trials of this search so far. rates: of candidates that an earlier session
+    trials: gives the trials of this search so far. rates: of candidates that an earlier session
     began to measure; they explore no more. decide: called with the rates of all decided candidates
     whenever there are new ones. measuring: gives what is to be measured at given rates.
     limit: the session's time; once exploring has had its share of it, no more of its trials begin,
@@ -36,7 +35,7 @@ class PlanSearcher(NeverRestored, Searcher):
     def __init__(
         self,
         strategy: Strategy,
-        known: Callable[[], Sequence[KnownTrial]],
+        trials: Callable[[], Sequence[KnownTrial]],
         rates: Mapping[Candidate, float],
         decide: Callable[[Mapping[Candidate, float]], None],
         measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Sequence[TrialSpec]],
@@ -45,7 +44,7 @@ class PlanSearcher(NeverRestored, Searcher):
         super().__init__()
         self._spec = strategy.spec
         self._strategy = strategy
-        self._known = known
+        self._trials = trials
         self._rates = dict(rates)
         self._decide = decide
         self._limit = limit or TimeLimit()
@@ -57,17 +56,19 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
-        known = self._so_far()
-        ended = [one.trial.key for one in known if one.status.is_final]
+        trials = self._so_far()
+        ended = [trial.trial.key for trial in trials if trial.status.is_final]
         # The workers' first work is a trial; what earlier sessions finished says nothing of them.
-        if any(key in self._attempts for key in ended) and self._probe_is_due:
+        has_worked = any(key in self._attempts for key in ended)
+        if has_worked and self._probe_is_due:
             return self._suggest_probe(trial_id)
-        trial = self._next(known)
+        trial = self._next(trials)
         if trial is not None:
             self._under_way[trial_id] = trial
             self._attempts[trial.key] += 1
             return {TRIAL: trial}
-        if self._under_way or self._probe_runs_as:
+        something_runs = self._under_way or self._probe_runs_as
+        if something_runs:
             return None
         if ended and self._probe_is_due:
             return self._suggest_probe(trial_id)
@@ -76,8 +77,9 @@ class PlanSearcher(NeverRestored, Searcher):
     @property
     def _probe_is_due(self) -> bool:
         """Whether the probe is wanted, does not run, and has not failed too often."""
-        is_wanted = self.probe is not None and self._probe_runs_as is None
-        return is_wanted and self._probed < ATTEMPTS
+        if self.probe is None or self._probe_runs_as is not None:
+            return False
+        return self._probed < ATTEMPTS
 
     def _suggest_probe(self, trial_id: str) -> dict[str, TrialSpec | None]:
         self._probe_runs_as = trial_id
@@ -90,64 +92,74 @@ class PlanSearcher(NeverRestored, Searcher):
         """Note that a trial runs no more; how it ended is in the record."""
         if trial_id == self._probe_runs_as:
             self._probe_runs_as = None
-            self.probe = self.probe if error else None
+            if not error:
+                self.probe = None
         self._under_way.pop(trial_id, None)
 
     @property
     def under_way(self) -> list[TrialSpec]:
-        """Those that Ray Tune was given and that have not ended."""
+        """The trials that Ray Tune was given and that have not ended."""
         return list(self._under_way.values())
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the plan follows from the journal."""
 
-    def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
+    def _next(self, trials: Sequence[KnownTrial]) -> TrialSpec | None:
         """Return a trial that could start now: one to explore, else one to measure."""
-        slots = self._strategy.slots_left(known, self._rates.keys())
-        trial = self._first((self._strategy.trial_of(slot, known) for slot in slots), known)
-        if trial is not None and self._may_explore(known):
+        slots = self._strategy.slots_left(trials, self._rates.keys())
+        to_explore = (self._strategy.trial_of(slot, trials) for slot in slots)
+        trial = self._first(to_explore, trials)
+        if trial is not None and self._may_explore(trials):
             return trial
         explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = explores or self._strategy.waits_for_reference(known)
-        self._settle(known, is_over=not waits)
+        waits = explores or self._strategy.waits_for_reference(trials)
+        self._settle(trials, is_over=not waits)
         running = {trial.key for trial in self.under_way}
-        left = self._measuring(self._rates, known)
-        return self._first((one for one in left if one.key not in running), known)
+        measuring = self._measuring(self._rates, trials)
+        to_measure = (trial for trial in measuring if trial.key not in running)
+        return self._first(to_measure, trials)
 
-    def _may_explore(self, known: Sequence[KnownTrial]) -> bool:
-        """Whether exploring, which must leave time to measure, has some of its own left."""
+    def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
+        """Return whether exploring, which must leave time to measure, has some of its own left."""
         is_late = self._limit.has_passed(exploring_share(self._spec))
-        return not is_late or not self._strategy.best_rates(known)
+        return not is_late or not self._strategy.best_rates(trials)
 
-    def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
+    def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
+        """Decide the rates that are settled, all of them where exploring is over."""
         if len(self._rates) == len(self._spec.candidates):
             return
-        best = self._strategy.best_rates(known)
-        settled = best.keys() if is_over else self._strategy.settled(known)
-        new = {}
+        best = self._strategy.best_rates(trials)
+        settled = best.keys() if is_over else self._strategy.settled(trials)
+        decided = {}
         for candidate in self._spec.candidates:
             if candidate in settled and candidate in best:
-                new[candidate] = best[candidate]
-        if new.keys() - self._rates.keys():
-            self._rates = {**new, **self._rates}
+                decided[candidate] = best[candidate]
+        if decided.keys() - self._rates.keys():
+            self._rates = {**decided, **self._rates}
             self._decide(self._rates)
 
-    def _first(self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]) -> TrialSpec | None:
-        """Return the trials less those that failed in this session, unless nothing else is left."""
-        ended = (one.status for one in known if one.trial.key in self._attempts)
-        attempts = 1 if all(status is TrialStatus.FAILED for status in ended) else ATTEMPTS
-        again: TrialSpec | None = None
+    def _first(
+        self, suggested: Iterable[TrialSpec], trials: Sequence[KnownTrial]
+    ) -> TrialSpec | None:
+        """Return the first that did not fail in this session, or one to try again without such."""
+        everything_failed = True
         for trial in trials:
-            if not self._attempts[trial.key]:
-                return trial
-            if again is None and self._attempts[trial.key] < attempts:
-                again = trial
+            if trial.trial.key in self._attempts and trial.status is not TrialStatus.FAILED:
+                everything_failed = False
+        attempts = 1 if everything_failed else ATTEMPTS
+        again: TrialSpec | None = None
+        for spec in suggested:
+            if not self._attempts[spec.key]:
+                return spec
+            if again is None and self._attempts[spec.key] < attempts:
+                again = spec
         return again
 
     def _so_far(self) -> list[KnownTrial]:
         """Return what is recorded, and what was suggested and has not begun."""
         running = {trial.key: trial for trial in self._under_way.values()}
-        known = [one for one in self._known() if one.trial.key not in running]
-        begun = partial(KnownTrial, status=TrialStatus.RUNNING, qualities=())
-        return known + [begun(trial=trial) for trial in running.values()]
+        trials = [trial for trial in self._trials() if trial.trial.key not in running]
+        for spec in running.values():
+            trials.append(KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=()))
+        return trials

@@ -36,8 +36,8 @@ def share(
 ) -> Resources:
     """Return one trial's share of the machine.
 
-    It is as asked for, else as `doctor --tune` found for the model, else by a rule. Raises
-    UsageError when no node could ever run such a trial.
+    It is what was asked for, else what `doctor --tune` found for the model, else what a rule gives.
+    Raises UsageError when no node could ever run such a trial.
     """
     cpus = request.cpus_per_trial
     gpus = request.gpus_per_trial
@@ -65,16 +65,19 @@ def _measured(
 
     if capacity.gpus and look_at_gpu().fault:
         return None, None  # a cluster's GPUs, of which this machine has none
-    tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.spec.model.name)
+    device = "cuda" if capacity.gpus else "cpu"
+    tuned = remembered(device).get(request.spec.model.name)
     if tuned is None or tuned.division.threads > capacity.largest_cpus:
         return None, None
     cpus = float(tuned.division.threads)
-    gpus = 1 / tuned.division.trials if capacity.gpus else None
+    gpus = None
+    if capacity.gpus:
+        gpus = 1 / tuned.division.trials
     if say is not None:
-        each = f"{cpus:g} CPU"
+        resources = f"{cpus:g} CPU"
         if gpus:
-            each += f" and {gpus:g} GPU"
-        say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
+            resources += f" and {gpus:g} GPU"
+        say(f"  {resources} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
         is_faster = tuned.bf16 is not None and tuned.bf16 >= WORTH_BF16
         if is_faster and request.spec.recipe.precision is Precision.AUTO:
             say(f"  precision=bf16 trains the full model {tuned.bf16:.1f} times as fast")
@@ -116,6 +119,7 @@ def default_gpu_share(
 def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) -> None:
     """Raise UsageError for a share of a GPU, or a GPU that others use, in which no trial fits."""
     least = least_bytes(model)
+    taken = f"CUDA itself and the model's weights take {_gib(least)}"
     for gpu in gpus:
         part = gpus_per_trial * gpu.memory
         if part < least:
@@ -123,17 +127,23 @@ def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) 
             if least > gpu.memory:
                 remedy = "use a larger one, or give `gpus_per_trial` 0 to train on CPUs"
             raise UsageError(
-                f"{gpus_per_trial:g} of a {gpu.name} is {part / GIB:.1f} GiB, but CUDA itself and "
-                f"the model's weights take {least / GIB:.1f} GiB; {remedy}"
+                f"{gpus_per_trial:g} of a {gpu.name} is {_gib(part)}, but {taken}; {remedy}"
             )
+        if gpu.free is None:
+            continue
         # Who asked what is free had CUDA's own part already.
-        if gpu.free is not None and gpu.free + CONTEXT_MIB * MIB < least:
+        within_reach = gpu.free + CONTEXT_MIB * MIB
+        if within_reach < least:
             raise UsageError(
                 f"other processes hold all but {gpu.free / GIB:.1f} of the {gpu.name}'s "
-                f"{gpu.memory / GIB:.1f} GiB, but CUDA itself and the model's weights take "
-                f"{least / GIB:.1f} GiB; end them (`nvidia-smi` lists them), or give "
+                f"{_gib(gpu.memory)}, but {taken}; end them (`nvidia-smi` lists them), or give "
                 "`gpus_per_trial` 0 to train on CPUs"
             )
+
+
+def _gib(size: float) -> str:
+    """Write a number of bytes in GiB."""
+    return f"{size / GIB:.1f} GiB"
 
 
 def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]:
@@ -143,19 +153,18 @@ def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]
     """
     sentences: list[str] = []
     needed = needed_bytes(model, spec.recipe)
+    share_of_gpu = spec.resources.gpus
     for gpu in gpus:
-        size = f"{gpu.name} ({gpu.memory / GIB:.1f} GiB)"
-        part = spec.resources.gpus * gpu.memory
-        if part < needed:
+        size = f"{gpu.name} ({_gib(gpu.memory)})"
+        if share_of_gpu * gpu.memory < needed:
             sentences.append(
-                f"{spec.resources.gpus:g} of a {size} may be too little for a trial of the full "
-                f"model, which takes about {needed / GIB:.1f} GiB: batches may be halved, or it "
-                "may fail"
+                f"{share_of_gpu:g} of a {size} may be too little for a trial of the full "
+                f"model, which takes about {_gib(needed)}: batches may be halved, or it may fail"
             )
         usually_free = (1 - NOTED_IN_USE) * gpu.memory - CONTEXT_MIB * MIB
         if gpu.free is not None and gpu.free < usually_free:
             sentences.append(
-                f"other processes hold {(gpu.memory - gpu.free) / GIB:.1f} GiB of a {size}: "
+                f"other processes hold {_gib(gpu.memory - gpu.free)} of a {size}: "
                 "trials may be slower, and their batches halved"
             )
         if " MIG " in gpu.name:
@@ -187,6 +196,7 @@ def settled_recipe(spec: SearchSpec, gpus: Sequence[Gpu], say: Say) -> Recipe:
     has_units = all(gpu.has_bf16 for gpu in gpus)
     precision = resolve_precision(spec.recipe.precision, "cuda", has_units)
     recipe = dataclasses.replace(spec.recipe, precision=precision)
-    for note in notes(dataclasses.replace(spec, recipe=recipe), model, gpus):
+    settled = dataclasses.replace(spec, recipe=recipe)
+    for note in notes(settled, model, gpus):
         say(f"note: {note}")
     return recipe

@@ -22,7 +22,7 @@ class SearchStopper(NeverRestored, Stopper):
         return False
 
     def stop_all(self) -> bool:
-        """Whether the run is over.
+        """Return whether the run is over.
 
         Raises LostNodes where Ray Tune must not even try to end its trials.
         """

@@ -83,8 +83,9 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
                 predictions = np.asarray(result.predictions)  # [E, ...]
                 dtype = np.int32 if predictions.dtype.kind in "iu" else np.float32
                 _leave(work, trial, predictions.astype(dtype))
-            told = dataclasses.asdict(dataclasses.replace(result, predictions=None))
-            tune.report({**told, NODE: _node()})
+            report = dataclasses.asdict(dataclasses.replace(result, predictions=None))
+            report[NODE] = _node()
+            tune.report(report)
     except DivergedError as error:
         tune.report({DIVERGED: str(error), NODE: _node()})
 

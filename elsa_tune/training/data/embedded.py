@@ -40,7 +40,8 @@ def _columns(split: str) -> tuple[list[str], list[str], list[int]]:
     names = []
     sentences = []
     labels = []
-    _, *lines = file_of(split).read_text(encoding="utf-8").rstrip("\n").split("\n")
+    text = file_of(split).read_text(encoding="utf-8")
+    _, *lines = text.rstrip("\n").split("\n")  # the first one names the columns
     for line in lines:
         name, sentence, label = line.split("\t")
         names.append(name)

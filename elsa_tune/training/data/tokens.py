@@ -46,8 +46,11 @@ class Split:
     def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> "Split":
         """Return the chosen rows, in the file's order, with these notes. what: for messages."""
         chosen = np.sort(rows)
-        texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
-        return Split(f"{what} of {self.where}", texts, self.labels[chosen], notes)
+        columns = []
+        for column in self.texts:
+            columns.append([column[row] for row in chosen.tolist()])
+        where = f"{what} of {self.where}"
+        return Split(where, tuple(columns), self.labels[chosen], notes)
 
 
 @dataclass(frozen=True)
@@ -64,24 +67,27 @@ class TokenRows:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each row [E]."""
+        """The tokens of each row [E]."""
         return np.diff(self.offsets)
 
     @functools.cached_property
     def longest(self) -> int:
-        """Tokens of the longest row."""
+        """The tokens of the longest row."""
         return int(self.lengths.max())
 
     def take(self, chosen: NDArray[np.int64]) -> "TokenRows":
         """Return the rows of these numbers, in this order."""
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        source = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        shifts = self.offsets[chosen] - offsets[:-1]  # of each row, from its new place
+        source = np.arange(offsets[-1]) + np.repeat(shifts, lengths)
         types = self.token_type_ids
+        if types is not None:
+            types = types[source]
         return TokenRows(
             input_ids=self.input_ids[source],
             offsets=offsets,
-            token_type_ids=None if types is None else types[source],
+            token_type_ids=types,
             labels=self.labels[chosen],
         )
 
@@ -105,9 +111,15 @@ class TaskData:
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows
 
     def splits(self) -> dict[str, TokenRows]:
-        """Return by name: `train`, `evaluation`, `holdout` if there is one, and the companions."""
-        held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
-        return {"train": self.train, "evaluation": self.evaluation, **held_out, **self.companions}
+        """Return the splits by name.
+
+        They are `train`, `evaluation`, `holdout` if there is one, and the companions.
+        """
+        splits = {"train": self.train, "evaluation": self.evaluation}
+        if self.holdout is not None:
+            splits[HOLDOUT] = self.holdout
+        splits.update(self.companions)
+        return splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +143,7 @@ def pad_batch(
     width = int(lengths.max())
     if device.type != "cpu":
         # Never wider than the split: a model may have no further positions.
-        width = min(-(-width // WIDTHS) * WIDTHS, rows.longest)
+        width = min(_rounded_up(width, WIDTHS), rows.longest)
     columns = np.arange(width, dtype=np.int64)[None, :]  # [1, T]
     pads = (width - lengths)[:, None]  # [B, 1]
     if data.padding_side == "left":
@@ -141,35 +153,48 @@ def pad_batch(
         mask = columns < lengths[:, None]
         place = columns
     source = starts[:, None] + np.where(mask, place, 0)
+    ids = np.where(mask, rows.input_ids[source], data.pad_token_id)
     arrays: dict[str, NDArray[Any]] = {
-        "input_ids": np.where(mask, rows.input_ids[source], data.pad_token_id).astype(np.int64),
+        "rows": chosen,
+        "places": source,
+        "input_ids": ids.astype(np.int64),
         "attention_mask": mask.astype(np.int64),
     }
     if rows.token_type_ids is not None:
         types = np.where(mask, rows.token_type_ids[source], data.pad_token_type_id)
         arrays["token_type_ids"] = types.astype(np.int64)
-    inputs = to_device({"rows": chosen, "places": source, **arrays}, device)
+    inputs = to_device(arrays, device)
     numbers = inputs.pop("rows")
     places = inputs.pop("places")
     return PaddedBatch(rows=numbers, inputs=inputs, places=places, mask=mask)
 
 
+def _rounded_up(number: int, unit: int) -> int:
+    """Return the least multiple of the unit that is no less than the number."""
+    return -(-number // unit) * unit
+
+
 def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
     """Put the arrays on the device: a GPU's by one copy for which the host does not wait."""
-    here = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return here if device.type == "cpu" else _by_one_copy(here, device)
+    on_host = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if device.type == "cpu":
+        return on_host
+    return _by_one_copy(on_host, device)
 
 
 def _by_one_copy(on_host: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    ends = np.cumsum([-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in on_host.values()])
+    places = {}  # of each array among the bytes of the copy
+    end = 0
+    for name, tensor in on_host.items():
+        places[name] = slice(end, end + tensor.nbytes)
+        end += _rounded_up(tensor.nbytes, _ALIGNED)
     # Pinned memory comes from torch's own pool, which waits for the copy before it lends it again.
-    host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=device.type == "cuda")
-    parts = {}
-    for (name, tensor), start in zip(on_host.items(), [0, *ends.tolist()], strict=False):
-        parts[name] = slice(start, start + tensor.nbytes)
-        host[parts[name]] = tensor.reshape(-1).view(torch.uint8)
-    on_device = host.to(device, non_blocking=True)
-    return {
-        name: on_device[parts[name]].view(tensor.dtype).view(tensor.shape)
-        for name, tensor in on_host.items()
-    }
+    copy = torch.empty(end, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for name, tensor in on_host.items():
+        copy[places[name]] = tensor.reshape(-1).view(torch.uint8)
+    copied = copy.to(device, non_blocking=True)
+    arrays = {}
+    for name, tensor in on_host.items():
+        array = copied[places[name]].view(tensor.dtype)
+        arrays[name] = array.view(tensor.shape)
+    return arrays

@@ -48,17 +48,15 @@ def attend(
     attend_bucket = _explicit if batch.layout.attention is Attention.BUCKETED else _by_torch
     buckets = batch.buckets
     tokens = [bucket.tokens for bucket in buckets]
-    asking = tokens if every_token_asks else [bucket.rows for bucket in buckets]
-    parts = zip(
-        buckets,
-        _split(query, asking),
-        _split(key, tokens),
-        _split(value, tokens),
-        _biases(position_bias, buckets, every_token_asks),
-        strict=True,
-    )
+    asking = tokens
+    if not every_token_asks:
+        asking = [bucket.rows for bucket in buckets]
+    queries = _split(query, asking)
+    keys = _split(key, tokens)
+    values = _split(value, tokens)
+    biases = _biases(position_bias, buckets, every_token_asks)
     contexts = []
-    for bucket, q, k, v, bias in parts:
+    for bucket, q, k, v, bias in zip(buckets, queries, keys, values, biases, strict=True):
         if every_token_asks:
             q = _padded(q, bucket, heads)
         else:
@@ -69,9 +67,12 @@ def attend(
         context = context.reshape(-1, query.shape[1])
         if every_token_asks and bucket.index is not None:
             assert bucket.real is not None and bucket.padding is not None
-            context = gathered(context, bucket.real, bucket.index, bucket.padding.view(-1, 1))
+            padding = bucket.padding.view(-1, 1)
+            context = gathered(context, bucket.real, bucket.index, padding)
         contexts.append(context)
-    return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
+    if len(contexts) == 1:
+        return contexts[0]
+    return torch.cat(contexts)
 
 
 def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads) -> Tensor:
@@ -79,16 +80,19 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads
 
     torch's public name for it (torch.nn.attention.varlen) has no dropout.
     """
-    every_token_asks = len(query) != len(batch)
-    q, k, v = (x.view(len(x), heads.count, -1) for x in (query, key, value))
+    query_bounds = batch.cu_seqlens
+    most_queries = batch.longest
+    if len(query) == len(batch):  # each row's first token asks
+        query_bounds = batch.cu_cls_tokens
+        most_queries = 1
     context: Tensor
     context, *_ = torch.ops.aten._flash_attention_forward(
-        q,
-        k,
-        v,
-        batch.cu_seqlens if every_token_asks else batch.cu_cls_tokens,
+        query.view(len(query), heads.count, -1),
+        key.view(len(key), heads.count, -1),
+        value.view(len(value), heads.count, -1),
+        query_bounds,
         batch.cu_seqlens,
-        batch.longest if every_token_asks else 1,
+        most_queries,
         batch.longest,
         heads.dropout,
         is_causal=False,
@@ -99,7 +103,10 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads
 
 
 def _split(x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
-    return x.split(sizes) if len(sizes) > 1 else [x]  # on a GPU both ways would be a launch
+    if len(sizes) == 1:
+        return [x]  # on a GPU a split of its own would be a launch
+    parts: Sequence[Tensor] = x.split(sizes)
+    return parts
 
 
 def _biases(
@@ -128,7 +135,7 @@ def _padded(x: Tensor, bucket: Bucket, heads: Heads) -> Tensor:
 def _by_torch(
     q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
 ) -> Tensor:
-    """Return the context [b, n, h, d] by torch's kernels. bias: the bucket's own is in it."""
+    """Return the context [b, n, h, d] by torch's kernels. bias: includes the bucket's own."""
     return F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
@@ -143,8 +150,10 @@ def _explicit(
     q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
 ) -> Tensor:
     """Return the context [b, n, h, d] with explicit gradients. bias: [h, n, w]."""
-    by_head = (x.permute(2, 0, 1, 3).contiguous() for x in (q, k, v))
-    context: Tensor = _Attended.apply(*by_head, bucket.bias, bias, heads)  # type: ignore[no-untyped-call]  # untyped
+    q = q.permute(2, 0, 1, 3).contiguous()
+    k = k.permute(2, 0, 1, 3).contiguous()
+    v = v.permute(2, 0, 1, 3).contiguous()
+    context: Tensor = _Attended.apply(q, k, v, bucket.bias, bias, heads)  # type: ignore[no-untyped-call]  # untyped
     return context.permute(1, 2, 0, 3)
 
 
@@ -182,11 +191,14 @@ class _Attended(torch.autograd.Function):
         [g] = grads
         d_p = drop(g @ v.transpose(2, 3), mask, ctx.heads.dropout)
         # Of softmax: p * (d_p - sum(p * d_p)).
-        d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p)
+        weighted_sum = (d_p * p).sum(-1, keepdim=True)
+        d_scores = d_p.sub_(weighted_sum).mul_(p)
         d_bias = d_scores.sum(1) if ctx.needs_input_grad[4] else None
         d_scores.mul_(ctx.heads.scaling)
         d_v = drop(p, mask, ctx.heads.dropout).transpose(2, 3) @ g
-        return d_scores @ k, d_scores.transpose(2, 3) @ q, d_v, None, d_bias, None
+        d_q = d_scores @ k
+        d_k = d_scores.transpose(2, 3) @ q
+        return d_q, d_k, d_v, None, d_bias, None
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:
@@ -195,7 +207,8 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     # Each 64-bit number gives four lanes; from -2^63 on, so that the sign bit is random too.
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     lanes = bits.view(torch.int16)[:count].view(like.shape)
-    return lanes >= round(p * _DROPOUT_STEPS) - _DROPOUT_STEPS // 2
+    threshold = round(p * _DROPOUT_STEPS) - _DROPOUT_STEPS // 2
+    return lanes >= threshold
 
 
 def drop(x: Tensor, mask: Tensor | None, p: float) -> Tensor:

@@ -113,9 +113,11 @@ def pack(
     positions = np.arange(ends[-1]) - starts[row]
     places = rows.offsets[chosen][row] + positions
     ids = rows.input_ids[places].astype(np.int64)
+    if numbers is not None:
+        ids = numbers[ids]
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
-        "ids": ids if numbers is None else numbers[ids],
+        "ids": ids,
         "positions": positions,
         "places": places,
         "starts": starts,
@@ -129,17 +131,21 @@ def pack(
     bounds = _bounds(lengths, layout.attention)
     for first, last, width in bounds:
         if lengths[first] < width:
-            for name, array in _padding(lengths[first:last], width).items():
+            bucket_arrays = _padding(lengths[first:last], width)
+            for name, array in bucket_arrays.items():
                 arrays[f"{name} {first}"] = array
     on_device = to_device(arrays, layout.device)
+    longest = int(lengths[-1])
     buckets = []
     for first, last, width in bounds:
         tokens = int(ends[last] - ends[first])
-        buckets.append(_bucket(on_device, first, (last - first, width, tokens), layout))
+        sizes = (last - first, width, tokens)
+        buckets.append(_bucket(on_device, first, sizes, layout))
+        longest = width  # the last bucket's
     return PackedBatch(
         layout=layout,
         types=on_device.pop("types", None),
-        longest=bounds[-1][2] if bounds else int(lengths[-1]),
+        longest=longest,
         buckets=tuple(buckets),
         **on_device,
     )
@@ -153,7 +159,8 @@ def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, i
     if attention is Attention.VARLEN:
         return []
     if attention is Attention.PADDED:
-        width = math.ceil(int(lengths[-1]) / WIDTHS) * WIDTHS
+        longest = int(lengths[-1])
+        width = math.ceil(longest / WIDTHS) * WIDTHS
         return [(0, len(lengths), width)]
     bounds = []
     first = 0
@@ -168,7 +175,8 @@ def _padding(lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
     """Return index, real and padding of a `Bucket` of rows [b] padded to this width."""
     columns = np.arange(width)[None, :]
     is_token = columns < lengths[:, None]  # [b, w]
-    index = (np.cumsum(lengths) - lengths)[:, None] + np.where(is_token, columns, 0)
+    starts = np.cumsum(lengths) - lengths
+    index = starts[:, None] + np.where(is_token, columns, 0)
     return {"index": index.ravel(), "real": np.flatnonzero(is_token), "padding": ~is_token}
 
 
@@ -185,12 +193,13 @@ def _bucket(
         return Bucket(*sizes)
     shape = (rows, 1, 1, width)
     bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+    bias.masked_fill_(padding.view(shape), -math.inf)
     return Bucket(
         *sizes,
         index=on_device.pop(f"index {first}"),
         real=on_device.pop(f"real {first}"),
         padding=padding,
-        bias=bias.masked_fill_(padding.view(shape), -math.inf),
+        bias=bias,
     )
 
 
@@ -212,10 +221,8 @@ def length_buckets(
     first = [0]  # first[i]: where their last bucket begins
     for end in range(1, len(ascending) + 1):
         starts = range(max(0, end - largest), end)
-        costs = [
-            best[start] + (end - start) * ascending[end - 1] ** power + cost_of_a_bucket
-            for start in starts
-        ]
+        row_cost = ascending[end - 1] ** power
+        costs = [best[start] + (end - start) * row_cost + cost_of_a_bucket for start in starts]
         cheapest = int(np.argmin(costs))
         best.append(costs[cheapest])
         first.append(starts[cheapest])
@@ -231,7 +238,8 @@ def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
     """Return the mean [B, H] of each row's tokens, of [P, H]."""
     sums = hidden.new_zeros((len(batch), hidden.shape[1]), dtype=torch.float32)
     sums = sums.index_add(0, batch.row, hidden.float())
-    return (sums / batch.cu_seqlens.diff()[:, None]).to(hidden.dtype)
+    lengths = batch.cu_seqlens.diff()[:, None]
+    return (sums / lengths).to(hidden.dtype)
 
 
 def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = None) -> Tensor:
@@ -256,4 +264,6 @@ class _Gathered(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         inverse, blank = ctx.saved_tensors
         grad = grads[0].index_select(0, inverse)
-        return grad if blank is None else grad.masked_fill_(blank, 0), None, None, None
+        if blank is not None:
+            grad.masked_fill_(blank, 0)
+        return grad, None, None, None

@@ -51,21 +51,31 @@ class Block:
 
         bias: of positions, where the architecture has one.
         """
-        attention: Any = layer.get_submodule(self.attention)
-        asking = batch.cls_tokens(hidden) if cls_only else hidden
-        read = batch.operand(hidden)
-        query, key, value = (getattr(attention, name) for name in self.projections)
-        count = getattr(attention, self.heads)
-        dropout = attention.dropout.p if attention.training else 0.0
-        context = attend(
-            query(asking if cls_only else read),
-            key(read),
-            value(read),
-            batch,
-            Heads(count, dropout, (query.out_features // count) ** -0.5),
-            bias,
-        )
+        first_tokens = batch.cls_tokens(hidden) if cls_only else None
+        context = self._context(layer, hidden, first_tokens, batch, bias)
+        asking = hidden if first_tokens is None else first_tokens
         return self.behind(layer, context, asking)
+
+    def _context(
+        self,
+        layer: nn.Module,
+        hidden: Tensor,
+        first_tokens: Tensor | None,
+        batch: PackedBatch,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """Return what the first tokens, or all without them, gather from their rows' tokens."""
+        attention: Any = layer.get_submodule(self.attention)
+        query, key, value = [getattr(attention, name) for name in self.projections]
+        count = getattr(attention, self.heads)
+        heads = Heads(
+            count=count,
+            dropout=attention.dropout.p if attention.training else 0.0,
+            scaling=(query.out_features // count) ** -0.5,
+        )
+        read = batch.operand(hidden)
+        asking = read if first_tokens is None else first_tokens
+        return attend(query(asking), key(read), value(read), batch, heads, bias)
 
 
 def _behind_bert(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
@@ -106,6 +116,14 @@ BLOCKS = (
 )
 
 
+def _block_of(layer: nn.Module) -> Block | None:
+    """Return the kind of a layer, None for one that is not known here."""
+    for block in BLOCKS:
+        if block.fits(layer):
+            return block
+    return None
+
+
 class PackedModel(nn.Module):
     """The parts of a model that run, in their order; of the model itself nothing may be used.
 
@@ -133,7 +151,7 @@ class PackedModel(nn.Module):
         super().__init__()
         base: Any = model.base_model
         layers = list(layer_list(model))
-        block = next((block for block in BLOCKS if block.fits(layers[0])), None)
+        block = _block_of(layers[0])
         embeddings = getattr(base, "embeddings", None)
         table = getattr(embeddings, "position_embeddings", None)
         if block is None or embeddings is None or not isinstance(table, nn.Embedding):
@@ -162,7 +180,8 @@ class PackedModel(nn.Module):
 
     def drop_prefix(self, layers: int) -> None:
         """Give up the embeddings and so many layers: hidden states behind them will be given."""
-        self.embeddings = self.project = None
+        self.embeddings = None
+        self.project = None
         self.layers = nn.ModuleList(list(self.layers)[layers:])
         self.first_layer = layers
 
@@ -178,9 +197,8 @@ class PackedModel(nn.Module):
             "position_ids": batch.positions[None] + self._first_position,
             "token_type_ids": None if batch.types is None else batch.types[None],
         }
-        hidden = self.embeddings(
-            **{name: value for name, value in given.items() if name in self._takes}
-        )
+        taken = {name: value for name, value in given.items() if name in self._takes}
+        hidden = self.embeddings(**taken)
         if self.project is not None:
             hidden = self.project(hidden)
         return hidden[0]  # type: ignore[no-any-return]  # untyped
@@ -209,10 +227,14 @@ class PackedModel(nn.Module):
         given: what the layer `begin` reads. cls_only: the last layer's are [B, H], each row's first
         token.
         """
-        hidden = self.embed(batch) if given is None else given
+        hidden = given
+        begin = self._begin
+        if hidden is None:
+            hidden = self.embed(batch)
+            begin = 0
         bias = self.position_bias(hidden, batch)
         yield hidden
-        for index in range(0 if given is None else self._begin, self.deepest):
+        for index in range(begin, self.deepest):
             layer = self.layers[index - self.first_layer]
             is_last = index == self.deepest - 1
             hidden = self._block.run(layer, hidden, batch, cls_only and is_last, bias)
@@ -228,18 +250,22 @@ class PackedModel(nn.Module):
         """
         batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
-        for n, hidden in zip(range(max(wanted) + 1), self._hidden(batch), strict=False):
+        last = max(wanted)
+        for n, hidden in enumerate(self._hidden(batch)):
             if n in wanted:
                 in_order = torch.empty_like(hidden)
                 in_order[place] = hidden
                 yield n, in_order
+            if n == last:
+                return  # before the next layer runs
 
     def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
         """Return logits [B, C] in the batch's order.
 
         given: hidden states [P, H] that layer `begin` reads; else computed from the tokens.
         """
-        [hidden] = deque(self._hidden(batch, given, cls_only=not self._reads_mean), maxlen=1)
+        states = self._hidden(batch, given, cls_only=not self._reads_mean)
+        hidden = deque(states, maxlen=1).pop()  # the last one; no other is held meanwhile
         if self._reads_mean:
             hidden = row_means(hidden, batch)
         elif self._begin == self.deepest and given is not None:
@@ -249,7 +275,8 @@ class PackedModel(nn.Module):
 
 def has_position_bias(model: PreTrainedModel) -> bool:
     """Return whether a table of relative positions adds to all layers' scores, as MPNet's."""
-    return hasattr(getattr(model.base_model, "encoder", None), "compute_position_bias")
+    encoder = getattr(model.base_model, "encoder", None)
+    return hasattr(encoder, "compute_position_bias")
 
 
 class Passthrough(nn.Module):
@@ -270,12 +297,14 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
     number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
-    used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
+    all_ids = [rows.input_ids for rows in data.splits().values()]
+    used = np.unique(np.concatenate(all_ids))
     numbers = np.zeros(table.num_embeddings, dtype=np.int64)
     numbers[used] = np.arange(len(used))
-    kept = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
+    used_rows = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
     with torch.no_grad():
-        table.weight = nn.Parameter(table.weight[kept], requires_grad=table.weight.requires_grad)
+        weight = table.weight[used_rows]
+        table.weight = nn.Parameter(weight, requires_grad=table.weight.requires_grad)
     if table.padding_idx is not None:
         # Its row gets no gradient; where no example uses it, there is no such row any more.
         is_used = table.padding_idx in used

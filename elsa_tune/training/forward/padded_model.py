@@ -60,16 +60,16 @@ class PaddedModel(nn.Module):
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
         """Return what `PackedModel.behind` yields, of the complete model."""
-        base = int(rows.offsets[chunk[0]])
-        count = int(rows.offsets[chunk[-1] + 1]) - base
+        first_token = int(rows.offsets[chunk[0]])
+        count = int(rows.offsets[chunk[-1] + 1]) - first_token
         states: dict[int, Tensor] = {}
         by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
         for start in range(0, len(chunk), _ROWS):
             batch = self.batch(rows, by_length[start : start + _ROWS])
             # Numbers from the host: a GPU would be waited for to count those of a mask.
-            on_device = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
-            real = on_device["real"]
-            place = batch.places.view(-1)[real] - base
+            numbers = {"real": np.flatnonzero(batch.mask)}
+            real = tokens.to_device(numbers, self.model.device)["real"]
+            place = batch.places.view(-1)[real] - first_token
             for n, hidden in self._hidden(batch, wanted).items():
                 if n not in states:
                     states[n] = hidden.new_empty((count, hidden.shape[-1]))
@@ -91,22 +91,23 @@ class PaddedModel(nn.Module):
             if number == max(wanted):
                 raise _EnoughError
 
-        hooks = [
-            layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
-            for number in wanted
-            if number < len(layers)
-        ]
+        hooks = []
+        for number in wanted:
+            if number < len(layers):
+                hook = partial(keep, number)
+                hooks.append(layers[number].register_forward_pre_hook(hook, with_kwargs=True))
         try:
             with masks_without_asking(self.model.device):
                 if len(layers) in wanted:
-                    states[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
+                    output = self.model.base_model(**batch.inputs)
+                    states[len(layers)] = output.last_hidden_state
                 else:
                     self.model(**batch.inputs)
         except _EnoughError:
             pass
         finally:
-            for hook in hooks:
-                hook.remove()
+            for handle in hooks:
+                handle.remove()
         return states
 
     def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:

@@ -66,19 +66,20 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
-        return sum(self.tokens.values()) * self.hidden_size * self.dtype.itemsize
+        """The bytes of all rows."""
+        tokens = sum(self.tokens.values())
+        return tokens * self.hidden_size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySummary:
     """One entry as `elsa-tune cache ls` shows it."""
 
-    key: str
-    what: str
-    bytes: int
+    key: str  # the file's name
+    what: str  # model, task and depth in words, or `damaged`
+    bytes: int  # on disk
     last_used: float  # seconds since the epoch
-    in_use: bool
+    in_use: bool  # whether some process reads or writes it
 
 
 @dataclass(slots=True)
@@ -129,11 +130,13 @@ class PrefixStore:
         used = sum(entry.bytes for entry in entries)
 
         def fits() -> bool:
-            return used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE
+            is_within_budget = used + wanted <= self.budget
+            return is_within_budget and self._free() >= wanted + KEPT_FREE
 
-        for entry in reversed(entries) if wanted <= self.budget else []:
-            if not fits() and self.evict(entry.key):
-                used -= entry.bytes
+        if wanted <= self.budget:
+            for entry in reversed(entries):
+                if not fits() and self.evict(entry.key):
+                    used -= entry.bytes
         if not fits():
             raise NotKeptError(
                 f"{wanted / 1e9:.1f} GB are needed; of the {self.budget / 1e9:g} GB that "
@@ -158,7 +161,8 @@ class PrefixStore:
 
         def append(hidden: Tensor) -> None:
             nonlocal crc
-            data = hidden.to("cpu", shape.dtype).contiguous().view(torch.uint8).numpy().data
+            on_host = hidden.to("cpu", shape.dtype).contiguous()
+            data = on_host.view(torch.uint8).numpy().data
             file.write(data)
             crc = zlib.crc32(data, crc)
 
@@ -181,29 +185,33 @@ class PrefixStore:
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
-            what = "damaged"
-            with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
-                what = str(json.loads(file.read(_FACTS))["what"])
-            with contextlib.suppress(OSError):
-                summaries.append(
-                    EntrySummary(
-                        key=entry.name,
-                        what=what,
-                        bytes=entry.lstat().st_size,
-                        last_used=entry.lstat().st_mtime,
-                        in_use=is_locked(entry),
-                    )
-                )
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                summaries.append(_summary(entry))
         return sorted(summaries, key=lambda summary: summary.last_used, reverse=True)
 
     def evict(self, key: str) -> bool:
-        """Remove an entry unless somebody reads or writes it; whether it was removed."""
+        """Remove an entry unless somebody reads or writes it; return whether it was removed."""
         entry = self.folder / key
         with contextlib.suppress(OSError):
             if not is_locked(entry):
                 entry.unlink()
                 return True
         return False
+
+
+def _summary(entry: Path) -> EntrySummary:
+    """Describe an entry. Raises OSError where there is none any more."""
+    what = "damaged"
+    with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
+        what = str(json.loads(file.read(_FACTS))["what"])
+    status = entry.lstat()
+    return EntrySummary(
+        key=entry.name,
+        what=what,
+        bytes=status.st_size,
+        last_used=status.st_mtime,
+        in_use=is_locked(entry),
+    )
 
 
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
@@ -225,4 +233,5 @@ def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
     """Map each split's rows [tokens, H] into private pages: no change reaches the file."""
     mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
     rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
-    return dict(zip(shape.tokens, rows.split(list(shape.tokens.values())), strict=True))
+    parts = rows.split(list(shape.tokens.values()))
+    return dict(zip(shape.tokens, parts, strict=True))

@@ -54,9 +54,12 @@ class Runner:
 
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """Return logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
-        batch = self.model.batch(self.data.splits()[split], indices)
-        kept = self.kept.hidden.get(split)
-        given = None if kept is None else kept[batch.places].float()
+        rows = self.data.splits()[split]
+        batch = self.model.batch(rows, indices)
+        all_kept = self.kept.hidden.get(split)
+        given = None
+        if all_kept is not None:
+            given = all_kept[batch.places].float()
         with self.setting.arithmetic():
             logits = self.model(batch, given)
         return logits.float(), batch.rows
@@ -70,10 +73,12 @@ class Runner:
         lengths = self.data.splits()[split].lengths[batch]
         # A GPU is bound by launches at this size: padding costs it less than another pass.
         if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
-            return [batch[group] for group in length_buckets(lengths, largest, BUCKET_COST)]
-        if len(batch) > largest:
-            batch = batch[np.argsort(lengths, kind="stable")]
-        return [batch[start : start + largest] for start in range(0, len(batch), largest)]
+            groups = length_buckets(lengths, largest, BUCKET_COST)
+            return [batch[group] for group in groups]
+        if len(batch) <= largest:
+            return [batch]
+        by_length = batch[np.argsort(lengths, kind="stable")]
+        return [by_length[start : start + largest] for start in range(0, len(batch), largest)]
 
     def train(self, training: bool) -> None:
         """Set training mode (the prefix's dropout as the recipe says) or evaluation mode."""
@@ -96,12 +101,19 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     trainable = setting.trainable
     recipe = setting.recipe
     layers = list(layer_list(model))
-    calm = [] if recipe.frozen_dropout else frozen_modules(model, trainable)
+    without_dropout = [] if recipe.frozen_dropout else frozen_modules(model, trainable)
     runs, notes = taken_apart(model, data, setting, why_padded)
     has_prefix = trainable.first_trained_layer > 0
-    how = "recomputed" if has_prefix else "none"
-    runner = Runner(runs, data, setting, calm, how, notes)
-    if has_prefix and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
+    runner = Runner(
+        model=runs,
+        data=data,
+        setting=setting,
+        frozen_prefix=without_dropout,
+        prefix="recomputed" if has_prefix else "none",
+        notes=notes,
+    )
+    can_be_kept = has_prefix and runs.deepest > 0
+    if can_be_kept and recipe.prefix_cache is not PrefixCache.NONE:
         why = _not_read(runner, model, layers)
         if why is not None:
             notes.append(f"the frozen prefix is computed in every step: {why}")
@@ -113,7 +125,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 def taken_apart(
     model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
-    """Return what runs this model, on padded batches if there is a reason; and why."""
+    """Return what runs this model, on padded batches if there is a reason, and notes on why."""
     if why_padded is not None:
         return PaddedModel(model, data), [f"padded batches: {why_padded}"]
     layout, notes = packed_layout(model, data, setting)
@@ -126,37 +138,36 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
     setting = runner.setting
     runs = runner.model
     frozen = setting.trainable.first_trained_layer
-    n = min(frozen, runs.deepest)
-    noise = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
+    behind = min(frozen, runs.deepest)
+    dropout = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
     if isinstance(runs, PaddedModel):
-        doubt = noise or tail_doubt(model, runner.data, setting)
+        doubt = dropout or tail_doubt(model, runner.data, setting)
         if doubt is not None:
             return doubt
     others = {min(other, runs.deepest) for other in setting.others}
     try:
         prefix = Prefix(runs, model.config.hidden_size, runner.data, setting)
-        runner.kept = prefix.reading(n, others)
+        runner.kept = prefix.reading(behind, others)
     except (NotKeptError, OSError) as error:
         return str(error)
-    if noise is not None:  # training needs other masks every time: only evaluation reads
-        return noise
-    runs.drop_prefix(n)
-    runner.frozen_prefix = list(layers[n:frozen])
+    if dropout is not None:  # training needs other masks every time: only evaluation reads
+        return dropout
+    runs.drop_prefix(behind)
+    runner.frozen_prefix = list(layers[behind:frozen])
     runner.prefix = "cached"
     return None
 
 
 def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
     """Return the shape of what is kept: no training rows where frozen layers have dropout."""
-    splits = dict(data.splits())
     recipe = setting.recipe
+    tokens = {split: len(rows.input_ids) for split, rows in data.splits().items()}
     if recipe.frozen_dropout:
-        del splits["train"]
-    return Shape(
-        tokens={split: len(rows.input_ids) for split, rows in splits.items()},
-        hidden_size=hidden_size,
-        dtype=torch.bfloat16 if recipe.prefix_cache is PrefixCache.BF16 else torch.float32,
-    )
+        del tokens["train"]
+    dtype = torch.float32
+    if recipe.prefix_cache is PrefixCache.BF16:
+        dtype = torch.bfloat16
+    return Shape(tokens=tokens, hidden_size=hidden_size, dtype=dtype)
 
 
 def _fits(shape: Shape, device: torch.device) -> bool:
@@ -176,16 +187,17 @@ class Prefix:
         self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
     ) -> None:
         self._shape = _shape(hidden_size, data, setting)
-        self._splits = {split: data.splits()[split] for split in self._shape.tokens}
+        splits = data.splits()
+        self._splits = {split: splits[split] for split in self._shape.tokens}
         self._runs = runs
         self._setting = setting
         self._store = PrefixStore()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
-        self._what = (
-            data.fingerprint,
-            *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
-            *(f"{setting.precision}-{setting.recipe.prefix_cache.value}", runs.how),
-        )
+        self._what = [data.fingerprint]
+        for split, rows in self._splits.items():
+            self._what.append(f"{split} {_rows_digest(rows)}")
+        self._what.append(f"{setting.precision}-{setting.recipe.prefix_cache.value}")
+        self._what.append(runs.how)
 
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
         """Return the hidden states behind so many frozen layers, computed if need be.
@@ -201,15 +213,17 @@ class Prefix:
             )
         store = self._store
         key = self._key(frozen_layers)
-        if kept := store.open(key, self._shape):
-            return kept
+        reading = store.open(key, self._shape)
+        if reading is not None:
+            return reading
         # One builder a model and task, whatever the depth: it will fill the others' too.
         with store.building(self._key(0)):
-            if kept := store.open(key, self._shape):
-                return kept
-            self._build(frozen_layers, others)
-            if kept := store.open(key, self._shape):
-                return kept
+            reading = store.open(key, self._shape)
+            if reading is None:
+                self._build(frozen_layers, others)
+                reading = store.open(key, self._shape)
+        if reading is not None:
+            return reading
         raise OSError(f"what was written to {store.folder} cannot be read back")
 
     def _computed_here(self, frozen_layers: int) -> Reading:
@@ -219,23 +233,30 @@ class Prefix:
             size = (len(rows.input_ids), self._shape.hidden_size)
             hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
             start = 0
-            for _, _, part in rows_behind(self._runs, rows, [frozen_layers], self._setting):
-                hidden[start : start + len(part)] = part
-                start += len(part)
+            for _, _, chunk in rows_behind(self._runs, rows, [frozen_layers], self._setting):
+                stop = start + len(chunk)
+                hidden[start:stop] = chunk
+                start = stop
             reading.hidden[split] = hidden
         return reading
 
     def _key(self, frozen_layers: int) -> str:
         """Return an entry's name, made of what the checkpoint's files and the data contain."""
-        parts = (str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        parts = [str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers)]
+        digest = hashlib.sha256("\n".join(parts).encode())
+        return digest.hexdigest()[:32]
 
     def _build(self, frozen_layers: int, others: Iterable[int]) -> None:
+        """Write the entry of this depth, and of others where there is room for all of them."""
         store = self._store
         shape = self._shape
-        kept_as = self._setting.recipe.prefix_cache
-        kept_keys = {entry.key for entry in store.entries()}
-        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in kept_keys)})
+        precision = self._setting.recipe.prefix_cache
+        present_keys = {entry.key for entry in store.entries()}
+        missing = {frozen_layers}
+        for n in others:
+            if self._key(n) not in present_keys:
+                missing.add(n)
+        depths = sorted(missing)
         try:
             store.make_room(shape.bytes * len(depths))
         except NotKeptError:
@@ -244,7 +265,7 @@ class Prefix:
         with contextlib.ExitStack() as written:
             append = {}
             for n in depths:
-                what = f"{self._setting.name}, {n} frozen layers, {kept_as}"
+                what = f"{self._setting.name}, {n} frozen layers, {precision}"
                 append[n] = written.enter_context(store.writing(self._key(n), what, shape))
             for rows in self._splits.values():
                 for _, n, hidden in rows_behind(self._runs, rows, depths, self._setting):
@@ -269,13 +290,18 @@ def passes(rows: TokenRows) -> Iterator[IndexArray]:
     start = 0
     while start < len(rows):
         limit = rows.offsets[start] + _CHUNK_TOKENS
-        stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
+        within_limit = int(np.searchsorted(rows.offsets, limit, side="right")) - 1
+        stop = max(start + 1, within_limit)
         yield np.arange(start, stop)
         start = stop
 
 
 def _rows_digest(rows: TokenRows) -> str:
+    """Return a digest of the rows' tokens."""
     digest = hashlib.blake2b()
     for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+        if array is None:
+            digest.update(b"-")
+        else:
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:32]

@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,7 +81,8 @@ def weight_files(folder: Path, name: str) -> list[Path]:
         if not candidate.endswith(".index.json"):
             return [path]
         try:
-            shards = sorted(set(json.loads(path.read_text("utf-8"))["weight_map"].values()))
+            index = json.loads(path.read_text("utf-8"))
+            shards = sorted(set(index["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
             raise ModelError(f"{path} of model '{name}' is not an index of weights") from error
         missing = [shard for shard in shards if not (folder / shard).is_file()]
@@ -112,20 +113,33 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     the commit. Reads the weights once a process, but not the hub's, whose cache knows the digest.
     """
     folder = model_folder(spec)
-    digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
-    names = (path.name for path in folder.iterdir() if path.is_file())
-    small = [sha256_of(folder / n) for n in sorted(_matching(names, CONFIG, *TOKENIZER_PATTERNS))]
-    together, rest = (hashlib.sha256("".join(d).encode()).hexdigest() for d in (digests, small))
+    weights = _digest(weight_files(folder, spec.name))
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    small_names = sorted(_matching(names, CONFIG, *TOKENIZER_PATTERNS))
+    small = [sha256_of(folder / name) for name in small_names]
+    rest = hashlib.sha256("".join(small).encode()).hexdigest()
+    fingerprint = f"sha256:{weights}+{rest[:8]}"
+    if _COMMIT.fullmatch(folder.name):
+        fingerprint += f"@{folder.name[:12]}"
+    return fingerprint
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """Return the digest of a file, or of several files' digests in their order."""
+    digests = [sha256_of(path) for path in files]
     if len(digests) == 1:
-        [together] = digests
-    commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
-    return f"sha256:{together}+{rest[:8]}{commit}"
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def pinned(spec: ModelSpec) -> ModelSpec:
     """Return the model with its hub revision, if any, as a full commit; fetched if need be."""
-    commit = model_folder(spec).name if spec.source is ModelSource.HUB else ""
-    return replace(spec, revision=commit) if _COMMIT.fullmatch(commit) else spec
+    if spec.source is not ModelSource.HUB:
+        return spec
+    commit = model_folder(spec).name
+    if not _COMMIT.fullmatch(commit):
+        return spec
+    return replace(spec, revision=commit)
 
 
 def folder_pooling(spec: ModelSpec) -> Pooling | None:
@@ -135,15 +149,17 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
 
     Raises ModelError for a model that cannot be had; the known ones of the hub are not asked for.
     """
-    known = {model.location for model in KNOWN_MODELS.values()}
-    if spec.source is ModelSource.HUB and spec.location in known:
+    known_locations = {model.location for model in KNOWN_MODELS.values()}
+    if spec.source is ModelSource.HUB and spec.location in known_locations:
         return None
+    file = model_folder(spec, weights=False) / POOLING
     try:
-        written = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
+        settings = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    is_mean = isinstance(written, dict) and written.get("pooling_mode_mean_tokens") is True
-    return Pooling.MEAN if is_mean else None
+    if isinstance(settings, dict) and settings.get("pooling_mode_mean_tokens") is True:
+        return Pooling.MEAN
+    return None
 
 
 def _package_folder(package: str) -> Path:
@@ -179,7 +195,11 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
 
 
 def _matching(names: Iterable[str], *patterns: str) -> list[str]:
-    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    matching = []
+    for name in names:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            matching.append(name)
+    return matching
 
 
 @functools.lru_cache(maxsize=16)

@@ -63,13 +63,18 @@ def divide(model: PreTrainedModel) -> ModelParts:
                 f"has a parameter '{name}' that is neither known to run before the layers nor "
                 "after them, so it cannot be divided safely",
             )
-        part = layers[place] if isinstance(place, int) else head if place == "head" else embedding
-        part.append(name)
+        if isinstance(place, int):
+            layers[place].append(name)
+        elif place == "head":
+            head.append(name)
+        else:
+            embedding.append(name)
+    fixed = [name for name in embedding if _is_constant(model, name)]
     return ModelParts(
         embedding=tuple(embedding),
         layers=tuple(tuple(names) for names in layers),
         head=tuple(head),
-        fixed=frozenset(name for name in embedding if _is_constant(model, name)),
+        fixed=frozenset(fixed),
     )
 
 
@@ -88,7 +93,9 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
     outside = path.rpartition(".")[0]
     holder = model.get_submodule(outside)
     for name, child in list(holder.named_children()):
-        place = None if child is stack else _place(model, path, f"{outside}.{name}.")
+        if child is stack:
+            continue
+        place = _place(model, path, f"{outside}.{name}.")
         if isinstance(place, int) and place < count:
             setattr(holder, name, None)
     del stack[:count]
@@ -106,24 +113,23 @@ def prefix_modules(model: PreTrainedModel, layers: int) -> list[nn.Module]:
         if f"{path}.".startswith(f"{name}."):
             continue  # it holds the layers
         place = _place(model, path, f"{name}.")
-        if place == "embedding" or (isinstance(place, int) and place < layers):
+        is_in_layers = isinstance(place, int) and place < layers
+        if place == "embedding" or is_in_layers:
             modules.append(module)
     return modules
 
 
 def final_linear(model: PreTrainedModel) -> str:
     """Return the name of the last linear module, whose width is `num_labels`. Raises ModelError."""
-    outside_base = f"{model.base_model_prefix}."
-    names: list[str] = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear)
-        and module.out_features == model.config.num_labels
-        and not name.startswith(outside_base)
-    ]
-    if not names:
+    last: str | None = None
+    for name, module in model.named_modules():
+        if name.startswith(f"{model.base_model_prefix}."):
+            continue
+        if isinstance(module, nn.Linear) and module.out_features == model.config.num_labels:
+            last = name
+    if last is None:
         raise _refusal(model, "has no linear classification layer at its end")
-    return names[-1]
+    return last
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
@@ -133,14 +139,16 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     if base is model:
         raise _refusal(model, "has no base model apart from its head")
     count = getattr(model.config, "num_hidden_layers", None)
-    stacks = {
-        name: module
-        for name, module in base.named_modules()
-        if isinstance(module, nn.ModuleList)
-        and len(module) == count
-        and len({type(layer) for layer in module}) == 1
-    }
-    outermost = [n for n in stacks if not any(n.startswith(f"{other}.") for other in stacks)]
+    stacks: dict[str, nn.ModuleList] = {}
+    for name, module in base.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            classes = {type(layer) for layer in module}
+            if len(classes) == 1:
+                stacks[name] = module
+    outermost = []
+    for name in stacks:
+        if not any(name.startswith(f"{other}.") for other in stacks):
+            outermost.append(name)
     if len(outermost) != 1:
         raise _refusal(
             model,
@@ -148,12 +156,22 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
             "layers were found, and there must be exactly one",
         )
     [name] = outermost
-    own = [{id(parameter) for parameter in layer.parameters()} for layer in stacks[name]]
-    if not all(own) or len(set().union(*own)) < sum(map(len, own)):
+    if _shares_weights(stacks[name]):
         raise _refusal(
             model, "shares weights among its layers, so they cannot be frozen one by one"
         )
     return f"{model.base_model_prefix}.{name}", stacks[name]
+
+
+def _shares_weights(layers: nn.ModuleList) -> bool:
+    """Return whether two layers have a parameter in common, or one has none of its own."""
+    seen: set[int] = set()
+    for layer in layers:
+        own = {id(parameter) for parameter in layer.parameters()}
+        if not own or own & seen:
+            return True
+        seen |= own
+    return False
 
 
 def _refusal(model: PreTrainedModel, why: str) -> ModelError:
@@ -171,18 +189,21 @@ def _refuse_other_kinds(model: PreTrainedModel) -> None:
             model,
             "shares one set of weights among all its layers, so they cannot be frozen one by one",
         )
+    if _is_decoder(model):
+        raise _refusal(model, "is a decoder (each token sees only those before it)")
+
+
+def _is_decoder(model: PreTrainedModel) -> bool:
+    config = model.config
+    if getattr(config, "is_decoder", False):
+        return True
     # XLNet is pretrained as a causal model too, but reads both ways unless told otherwise.
     reads_both_ways = getattr(config, "attn_type", None) == "bi"
-    causal_only = (
-        config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        and config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    )
-    if (
-        getattr(config, "is_decoder", False)
-        or (causal_only and not reads_both_ways)
-        or any(getattr(module, "is_causal", None) is True for module in model.modules())
-    ):
-        raise _refusal(model, "is a decoder (each token sees only those before it)")
+    is_causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if is_causal and not is_masked and not reads_both_ways:
+        return True
+    return any(getattr(module, "is_causal", None) is True for module in model.modules())
 
 
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
@@ -191,7 +212,8 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
     The layer's index, "embedding", "head", or None where nothing tells. path: names the layers.
     """
     if name.startswith(f"{path}."):
-        return int(name[len(path) + 1 :].split(".", 1)[0])
+        within_layers = name.removeprefix(f"{path}.")
+        return int(within_layers.split(".", 1)[0])
     if not name.startswith(f"{model.base_model_prefix}."):
         return "head"
     if model.config.model_type in ("deberta", "deberta-v2"):
@@ -200,28 +222,35 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
             return 0
         if name.startswith(f"{encoder}.LayerNorm."):
             return "embedding"
-    own_name = name[len(model.base_model_prefix) + 1 :]
+    own_name = name.removeprefix(f"{model.base_model_prefix}.")
     if _POOLER.search(own_name):  # GTE and Nomic register theirs before the layers
         return "head"
     if _stands_before(model, path, name) or _SHARED_TABLE.search(own_name):
         return "embedding"
-    return "head" if _AFTER_LAYERS.search(own_name) else None
+    if _AFTER_LAYERS.search(own_name):
+        return "head"
+    return None
 
 
 def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
     """Return whether `name` was registered before the layers, where the two names part."""
     ours = name.split(".")
     theirs = path.split(".")
-    level = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-    order = list(model.get_submodule(".".join(theirs[:level]))._modules)
-    return ours[level] in order and order.index(ours[level]) < order.index(theirs[level])
+    level = 0
+    while ours[level] == theirs[level]:
+        level += 1
+    parent = model.get_submodule(".".join(theirs[:level]))
+    order = list(parent._modules)
+    if ours[level] not in order:
+        return False
+    return order.index(ours[level]) < order.index(theirs[level])
 
 
 def _is_constant(model: PreTrainedModel, name: str) -> bool:
     """Return whether it is a sinusoidal position table: made without a gradient, they stay so."""
     holder = name.rsplit(".", 1)[0]
-    if "Sinusoidal" in type(model.get_submodule(holder)).__name__:
+    kind = type(model.get_submodule(holder))
+    if "Sinusoidal" in kind.__name__:
         return True
-    return bool(getattr(model.config, "sinusoidal_pos_embds", False)) and holder.endswith(
-        "position_embeddings"
-    )
+    has_sinusoidal = bool(getattr(model.config, "sinusoidal_pos_embds", False))
+    return has_sinusoidal and holder.endswith("position_embeddings")

@@ -66,6 +66,9 @@ class _MeanFirst:
         hidden: Tensor = output[0] if isinstance(output, tuple) else output
         mask = torch.ones(hidden.shape[:2]) if self._mask is None else self._mask
         share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
-        mean = (hidden.float() * share).sum(1, keepdim=True) / share.sum(1, keepdim=True)
+        total = (hidden.float() * share).sum(1, keepdim=True)
+        mean = total / share.sum(1, keepdim=True)
         pooled = torch.cat([mean.to(hidden.dtype), hidden[:, 1:]], dim=1)
-        return (pooled, *output[1:]) if isinstance(output, tuple) else pooled
+        if isinstance(output, tuple):
+            return (pooled, *output[1:])
+        return pooled

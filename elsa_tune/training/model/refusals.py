@@ -70,9 +70,12 @@ def check_classifies_texts(config: PretrainedConfig, name: str) -> None:
     model_type = config.model_type
     if model_type in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         return
-    kinds = (kind for names, kind in _KINDS if model_type in names)
-    usual = "an encoder-decoder" if config.is_encoder_decoder else "no text classifier"
+    kind = "an encoder-decoder" if config.is_encoder_decoder else "no text classifier"
+    for names, described_as in _KINDS:
+        if model_type in names:
+            kind = described_as
+            break
     raise ModelError(
-        f"model '{name}' is {next(kinds, usual)} (architecture '{model_type}'); give an encoder of "
-        f"texts such as {ENCODERS}"
+        f"model '{name}' is {kind} (architecture '{model_type}'); give an encoder of texts such as "
+        f"{ENCODERS}"
     )
