@@ -55,8 +55,9 @@ def store_of(trials: int, folder: Path) -> None:
         TrialEnded,
         TrialStarted,
     )
-    from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.paths import SearchPaths
+    from elsa_tune.tracking.places import StorePaths
 
     sys.path.insert(0, str(ROOT))
     from tests.unit.search_examples import make_spec
@@ -69,7 +70,7 @@ def store_of(trials: int, folder: Path) -> None:
     store = MlflowStore(uri)
     store.initialise()
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
 
         def put(record: Any) -> None:
             forwarder.offer(journal.append(record))

@@ -33,8 +33,9 @@ TABLES = ("params", "tags", "metrics", "latest_metrics")
 def make_store(folder: Path, searches: int, trials: int) -> Path:
     """The store's file; made where it is not there."""
     sys.path.insert(0, str(ROOT))
-    from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.paths import SearchPaths
+    from elsa_tune.tracking.places import StorePaths
     from tests.recorded_search import record, whole_search
 
     places = StorePaths(folder / "made")

@@ -25,13 +25,14 @@ from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_until
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
-from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
+from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 
 
 class Curves(tuple[FreezeCurve, ...]):
@@ -381,7 +382,7 @@ def _source(source: Any) -> Source:
     if text == "published":
         return Published()
     if "://" in text:
-        return Store(StorePaths(Path.cwd()).tracking_uri(text))
+        return Stored(StorePaths(Path.cwd()).tracking_uri(text))
     if text.endswith(".jsonl"):
         return Journals(Path(text))
     if isinstance(source, Path) or text.endswith(".csv"):

@@ -26,15 +26,12 @@ from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.mlflow_reader import (
-    is_unmade,
-    local_folder,
-    read_overview,
-    read_searches,
-)
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
+from elsa_tune.tracking.store import RecordStore, local_folder
+from elsa_tune.tracking.stores import store_at
 
 FULL = "full"  # the whole training set, among training sizes
 
@@ -69,7 +66,7 @@ class Source(ABC):
     # Whether models and tasks may be known and have no results here yet, and one training size has
     # to be chosen; a table knows its own names alone, and answers for each size.
     is_record = False
-    tracking_uri: str | None = None
+    store: RecordStore | None = None  # what keeps predictions that no folder has
 
     @abstractmethod
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
@@ -174,7 +171,7 @@ class Source(ABC):
         """Return the freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
         evidence = None
         if any(row.predictions for row in rows):
-            evidence = KeptPredictions(self.tracking_uri)
+            evidence = KeptPredictions(self.store)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
         return [self._with_searches(curve, question, rows, target) for curve in curves]
@@ -287,16 +284,15 @@ class Journals(Source):
         return [SearchPaths(self._place, name).journal for name in names]
 
 
-class Store(Source):
-    """What MLflow has."""
+class Stored(Source):
+    """What a store has, MLflow's or another."""
 
     name = "the record"
     is_record = True
 
     def __init__(self, tracking_uri: str) -> None:
-        self.tracking_uri = tracking_uri
-        self._read = functools.cache(functools.partial(read_searches, tracking_uri))
-        self._overview = functools.partial(read_overview, tracking_uri)
+        self.store: RecordStore = store_at(tracking_uri)
+        self._read = functools.cache(self.store.searches)
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows of the search and tasks asked for, in the order of their start."""
@@ -314,7 +310,7 @@ class Store(Source):
 
     def overview(self) -> Searches:
         """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
-        return [(None, one) for one in self._overview()]
+        return [(None, one) for one in self.store.overview()]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
@@ -326,7 +322,7 @@ def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches
     if search_names(storage):
         places.append(lambda: Journals(storage).searches(Question(), say))
     if tracking_uri is not None:
-        places.append(Store(tracking_uri).overview)
+        places.append(Stored(tracking_uri).overview)
     by_id: dict[str, tuple[Path | None, SearchState]] = {}
     for searches in places:
         try:
@@ -350,7 +346,7 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     """
     named = places.named_uri(tracking_uri)
     if named is not None:
-        return Store(named)
+        return Stored(named)
     journals = Journals(places.storage, "the record")
     said: list[str] = []
     try:
@@ -362,12 +358,14 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
         pass  # nothing is there, nothing of this name, or nothing that can be read
     uri = places.tracking_uri()
     names = search_names(places.storage)
-    is_alone = is_unmade(uri) or (question.search in names and not Store(uri).searches(question))
+    stored = Stored(uri)
+    is_unmade = stored.store.is_unmade()
+    is_alone = is_unmade or (question.search in names and not stored.searches(question))
     if names and is_alone:
         return journals
     for unread in first_few([str(error) for error in journals.unread]):
-        say(f"left out: {unread}; MLflow's record answers in its place")
-    return Store(uri)
+        say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
+    return stored
 
 
 def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:

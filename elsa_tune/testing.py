@@ -122,32 +122,40 @@ def example_spec(**changes: Any) -> SearchSpec:
     return replace(spec, **changes)
 
 
-def search(spec: SearchSpec, quality: Quality, working_directory: Path) -> SearchState:
+def search(
+    spec: SearchSpec,
+    quality: Quality,
+    working_directory: Path,
+    tracking_uri: str | None = None,
+) -> SearchState:
     """Carry out a search, or what is left of it, with pretended trials; returns its record.
 
     It is recorded as one that was started in `working_directory`: `elsa-tune operating-point` and
-    the other commands read it there. A Ray that runs in this process already is used, and goes on.
+    the other commands read it there. tracking_uri: of another store than MLflow's file there,
+    absolute. A Ray that runs in this process already is used, and goes on.
     """
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
     from elsa_tune.searching.tune.cluster import ray_session
-    from elsa_tune.tracking.connection import Connection
-    from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.paths import SearchPaths
+    from elsa_tune.tracking.places import StorePaths
     from elsa_tune.tracking.state import read_state
+    from elsa_tune.tracking.stores import store_at
+    from elsa_tune.tracking.uris import shown_uri
 
     places = StorePaths(working_directory)
-    uri = f"sqlite:///{places.database}"
-    spec = replace(spec, tracking_uri=uri)
+    uri = tracking_uri or f"sqlite:///{places.database}"
+    spec = replace(spec, tracking_uri=shown_uri(uri))
+    store = store_at(uri)
     paths = SearchPaths(places.storage, spec.name)
     paths.check_writable()
     with ray_session(spec.address) as session, _sent_by_value(quality):
-        Connection(uri).initialise()
+        store.initialise(lambda line: None)
         session.ready()
         if not paths.exists:
             save_specification(spec, paths)
         no_data = cast("TaskData", None)
-        run_session(spec, paths, no_data, MlflowStore(uri), train=Pretended(quality, spec.chance))
+        run_session(spec, paths, no_data, store, train=Pretended(quality, spec.chance))
     return read_state(paths.journal)
 
 

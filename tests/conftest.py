@@ -26,6 +26,7 @@ SHARED = ROOT.parent / "shared"
 
 # Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
 ROOMS = {
+    "integration/test_another_store.py": "ray",
     "integration/test_hunt.py": "ray",
     "integration/test_pretended.py": "ray",
     "integration/test_python.py": "ray",
@@ -38,6 +39,7 @@ ROOMS = {
     "integration/test_forwarder.py": "mlflow",
     "integration/test_mlflow_export.py": "mlflow",
     "integration/test_mlflow_store.py": "mlflow",
+    "integration/test_stores.py": "mlflow",
 }
 
 # Whoever begins one of these last works alone in the end.

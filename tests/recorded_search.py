@@ -22,13 +22,13 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import SEARCH_TAG, TRIAL_TAG
+from elsa_tune.tracking.mlflow_names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.store import RecordStore, local_folder
+from elsa_tune.tracking.stores import store_at
 
 LAYERS = 6
 # As much of an answer as a list of searches shows.
@@ -153,11 +153,11 @@ def whole_search(name: str = "first", trials: int = 4) -> Iterator[Record]:
 
 
 def record(
-    paths: SearchPaths, records: Iterator[Record] | list[Record], store: MlflowStore | None = None
+    paths: SearchPaths, records: Iterator[Record] | list[Record], store: RecordStore | None = None
 ) -> int:
     """Journal the records, forward them to a store if given; returns how many stay unsent."""
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, store).start() if store else None
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start() if store else None
         for entry in records:
             stamped = journal.append(entry)
             if forwarder:
@@ -185,8 +185,8 @@ def journal_rows(journal: Path) -> list[ResultRow]:
 def store_rows(
     uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[ResultRow]:
-    """What MLflow says, as rows."""
-    states = read_searches(uri, tasks, search)
+    """What a store says, as rows."""
+    states = store_at(uri).searches(tasks, search)
     return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from elsa_tune.cli.app import app
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"

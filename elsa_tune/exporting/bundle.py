@@ -15,7 +15,7 @@ from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_lin
 from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
-from elsa_tune.tracking.mlflow_writer import write_pyfunc
+from elsa_tune.tracking.mlflow_models import write_pyfunc
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import ABOUT, Bundle, Member, Text
 from elsa_tune.training.data.preparation import tokenizer_identity

@@ -34,13 +34,11 @@ from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tasks.types.scores import task_scores
-from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.uris import hidden
+from elsa_tune.tracking.uris import hidden, reason
 from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
@@ -85,7 +83,7 @@ def export(request: ExportRequest, say: Say) -> float:
     store = store_of(spec)
     with Journal(paths.journal) as journal:
         earlier = journal.earlier
-        forwarder = Forwarder(paths, store, earlier).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal), earlier).start()
         record = SearchRecord(spec, paths, journal, forwarder, say)
         rows = rows_of(record.state(), paths.folder)
         try:
@@ -113,13 +111,14 @@ def export(request: ExportRequest, say: Say) -> float:
         except Exception as error:  # of memory, transformers or the machine
             failed.append(f"{request.check} was not scored ({first_line(error)})")
     try:
-        run_id = store.run_id(record.state().search)
+        search = record.state().search
         row = example_row(spec.task)
         with quiet():
-            uri = log_model(store, run_id, saved.classifier(out), row, _packages(used))
-        say(f"In MLflow: {uri}")
-    except Exception as error:  # MLflow's, the server's and the network's have no common base
-        say(f"the model did not reach MLflow: {reason(error, store.uri)}")
+            place = store.keep_model(search, saved.classifier(out), row, _packages(used))
+        if place is not None:
+            say(f"In {store.name}: {place}")
+    except Exception as error:  # the store's, the server's and the network's have no common base
+        say(f"the model did not reach {store.name}: {reason(error, store.uri)}")
     if failed:
         raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
     if request.push is not None:

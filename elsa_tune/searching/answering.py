@@ -12,12 +12,12 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
-from elsa_tune.tracking.mlflow_reader import is_lost
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import RecordStore
+from elsa_tune.tracking.stores import store_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +29,35 @@ class Finished:
     status: SearchStatus
     message: str  # why it ended so
     answers: tuple[Answer, ...]
-    unsent: int = 0  # records that MLflow lacks
-    why_unsent: str = ""  # what MLflow said last, and what to do; "" for nothing
+    unsent: int = 0  # records that the store lacks
+    why_unsent: str = ""  # what the store said last, and what to do; "" for nothing
     # What the journal lacks for want of room, and where it is, in a sentence; mostly "".
     unwritten: str = ""
 
     @property
     def unsent_words(self) -> str:
-        """Write how much MLflow lacks, and why; "" for nothing."""
+        """Write how much the store lacks, and why; "" for nothing."""
         if not self.unsent:
             return ""
         why = f", which {self.why_unsent}" if self.why_unsent else ""
         records = "1 record" if self.unsent == 1 else f"{self.unsent} records"
-        return f"{records} did not reach MLflow at {self.spec.tracking_uri}{why}"
+        uri = self.spec.tracking_uri
+        return f"{records} did not reach {store_at(uri).name} at {uri}{why}"
 
 
-def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: Say) -> Finished:
-    """Answer a complete search again, and add what is missing: report and records in MLflow."""
+def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
+    """Answer a complete search again, and add what is missing: report and records in the store."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
         is_store_up = True
         try:
-            if is_lost(store.uri, spec.search_id):
+            if store.is_lost(spec.search_id):
                 paths.forwarded.unlink(missing_ok=True)
         except TrackingError as error:
             is_store_up = False
             say(f"{error}; this answer is the journal's")
-        forwarder = Forwarder(paths, store, journal.earlier)
+        forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
         has_report = REPORT in state.decisions and paths.report.is_dir()
         if not has_report and has_drawn(state, paths, answers, say):
             record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
@@ -66,7 +67,7 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
                 say(str(error))
         unsent = forwarder.lag
         if unsent and is_store_up:
-            say(f"sending {unsent} records to MLflow")
+            say(f"sending {unsent} records to {store.name}")
             unsent = forwarder.start().finish()
     return Finished(
         spec,

@@ -77,10 +77,10 @@ def _send_finding(
 
 
 def store(tracking_uri: str) -> str:
-    """Check that MLflow can be reached and written."""
-    from elsa_tune.tracking.store_check import look_at_store
+    """Check that the store can be reached and written."""
+    from elsa_tune.tracking.stores import store_at
 
-    return look_at_store(tracking_uri)
+    return store_at(tracking_uri).look()
 
 
 def ray(address: str | None) -> str:

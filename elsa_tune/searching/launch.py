@@ -28,9 +28,11 @@ from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import Journal, is_held, running
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import RecordStore
+from elsa_tune.tracking.stores import store_at
 from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
@@ -196,7 +198,7 @@ def resume(
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     if is_complete and not is_moved:
-        store = MlflowStore(uri)  # it may be down: what it lacks stays in the journal
+        store = store_at(uri)  # it may be down: what it lacks stays in the journal
     else:
         store = _open_again(uri, say, is_remembered=uri not in (tracking_uri, spec.tracking_uri))
     if is_moved:
@@ -235,7 +237,7 @@ def _recorded_state(spec: SearchSpec, paths: SearchPaths, say: Say) -> SearchSta
         return SearchState.replay(journal.earlier, alive=False)
 
 
-def _open_again(uri: str, say: Say, *, is_remembered: bool) -> MlflowStore:
+def _open_again(uri: str, say: Say, *, is_remembered: bool) -> RecordStore:
     """Open the store of a recorded search. Raises TrackingError.
 
     is_remembered: the URI is made of what was kept of it, which is never its password.
@@ -309,9 +311,9 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
     say("starting Ray")
 
 
-def store_of(spec: SearchSpec) -> MlflowStore:
+def store_of(spec: SearchSpec) -> RecordStore:
     """Return the store that a saved search names. It is not asked whether it answers."""
-    return MlflowStore(_remembered(spec.tracking_uri))
+    return store_at(_remembered(spec.tracking_uri))
 
 
 def _remembered(stored: str) -> str:
@@ -326,8 +328,8 @@ def _remembered(stored: str) -> str:
     return without_credentials(stored)
 
 
-def _open_store(tracking_uri: str, say: Say) -> MlflowStore:
-    store = MlflowStore(tracking_uri)
+def _open_store(tracking_uri: str, say: Say) -> RecordStore:
+    store = store_at(tracking_uri)
     store.check()
     store.initialise(say)
     return store

@@ -33,8 +33,8 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.words import duration

@@ -24,7 +24,8 @@ from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tasks.known import GLUE_TASKS
 from elsa_tune.tasks.task_file import has_columns
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 
 _STAMP = "%Y%m%d-%H%M%S"
 

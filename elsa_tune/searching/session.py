@@ -38,9 +38,9 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, REPORT
+from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.words import candidates_text, rate_text, trials_text
@@ -50,7 +50,7 @@ def run_session(
     spec: SearchSpec,
     paths: SearchPaths,
     data: TaskData,
-    store: MlflowStore,
+    store: RecordStore,
     trained: Callable[[], object] = lambda: None,
     train: Train = train_here,
 ) -> Finished:
@@ -60,7 +60,8 @@ def run_session(
     """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
-        forwarder = Forwarder(paths, store, journal.earlier).start()
+        sink = store.sink(paths.journal)
+        forwarder = Forwarder(paths, sink, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder)

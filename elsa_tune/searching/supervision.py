@@ -27,9 +27,9 @@ from elsa_tune.searching.signals import STOPS, handling_signals
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
-from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.stores import store_at
 
 # What the driver leaves in memory that both processes see: whether it ended in words (one byte),
 # then the search that it records, as JSON, up to a zero.
@@ -186,7 +186,7 @@ def _end_of(signals: set[int], status: int) -> tuple[SearchStatus, str]:
 
 
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
-    """Record a missing end, and bring MLflow the rest.
+    """Record a missing end, and bring the store the rest.
 
     Raises StorageError where another driver runs.
     """
@@ -196,5 +196,5 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
             return
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
-        store = MlflowStore(tracking_uri)
-        Forwarder(paths, store).start().close()
+        sink = store_at(tracking_uri).sink(paths.journal)
+        Forwarder(paths, sink).start().close()

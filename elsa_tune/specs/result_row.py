@@ -47,7 +47,7 @@ class ResultRow:
     peak_memory_mb: float | None = None
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
     examples: Count | None = None  # E of the evaluation split
-    predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in MLflow
+    predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in a store
     given_rates: tuple[float, float] | None = None  # of the search, which may have gone beyond them
     looks: Looks | None = None  # when its candidate is tested
     policy: Policy | None = None  # of its search; None where no search of ours is known

@@ -182,6 +182,10 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         raise _nothing_looks_like(
             "label (values that repeat, or a name that says so)", path, columns
         )
+    if not label.cells:
+        raise DataError(
+            f"column '{label.name}' of {path} is empty in every row; name another one by `label`"
+        )
     texts = list(given.texts) or _texts(in_order, label)
     if not texts:
         raise _nothing_looks_like("text", path, columns)

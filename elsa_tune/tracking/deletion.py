@@ -1,20 +1,18 @@
-"""The deletion of a search: its folder, and its runs in MLflow."""
+"""The deletion of a search: its folder, and what its store has of it."""
 
 import shutil
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import take_lock
-from elsa_tune.tracking.mlflow_pages import describe
-from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
-from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.stores import store_at
+from elsa_tune.tracking.uris import reason
 
 
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
-    """Delete a search's folder and mark its MLflow runs as deleted; returns how many runs.
+    """Delete a search's folder and what its store has of it; returns how many runs (as `delete`).
 
     Raises UnknownNameError, StorageError while it runs, TrackingError (then nothing is deleted).
     """
@@ -44,20 +42,12 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         search_id = read_state(paths.journal).search.search_id
     except StorageError:
         return 0  # a journal that cannot be read names no runs; deleting is the way out of it
-    if not search_id or is_unmade(tracking_uri):
+    if not search_id:
         return 0
-    store = Connection(tracking_uri)
+    store = store_at(tracking_uri)
     store.check()
     try:
-        if store.is_empty():
-            return 0
-        runs = list(runs_of(store.client(), search_id))
-        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
-        for run in sorted(runs, key=lambda run: TRIAL_TAG not in run.data.tags):
-            store.client().delete_run(run.info.run_id)
-        for experiment in {run.info.experiment_id for run in runs}:
-            describe(store.client(), experiment)
-        return len(runs)
+        return store.delete(search_id)
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
             f"the runs of search '{paths.name}' could not be deleted "

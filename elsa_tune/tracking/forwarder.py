@@ -1,38 +1,24 @@
-"""Passes a journal on to MLflow in the background; never raises into its caller or blocks it."""
+"""Passes a journal on to a store in the background; never raises into its caller or blocks it."""
 
 import itertools
 import json
 import logging
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Self
 
-from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
-from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import reason, refused_access
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
-    Decision,
     Record,
     Report,
-    SearchEnded,
-    SearchStarted,
-    SearchStatus,
-    TrialEnded,
-    TrialStarted,
     encode,
 )
-from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.tracking.uris import without_credentials
+from elsa_tune.tracking.store import RecordSink, RefusedError, StoreGoneError
+from elsa_tune.tracking.uris import reason, without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -43,35 +29,32 @@ _LONGEST_PAUSE_S = 15.0
 _BETWEEN_MARKS_S = 1.0
 # How often a store that lost our runs is filled again from the journal's beginning.
 _REFILLS = 3
-# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
-_ARTIFACT_TRIES = 3
-# Answers of MLflow that will be the same next time.
-_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
 
 
 class Forwarder:
     """Sends a search's records to its store; make one per driver, after taking the journal's lock.
 
-    records: the journal's so far, where they were read already; later ones come by `offer`.
+    sink: of that journal. records: the journal's so far, where they were read already; later ones
+    come by `offer`.
     """
 
     def __init__(
-        self, paths: SearchPaths, store: MlflowStore, records: Sequence[Record] | None = None
+        self, paths: SearchPaths, sink: RecordSink, records: Sequence[Record] | None = None
     ) -> None:
         self._journal = paths.journal
         self._watermark = paths.forwarded  # how far this journal has reached this store
-        self._place = without_credentials(store.uri)
-        self._sender = Sender(self._journal, store)
+        self._sink = sink
+        self._uri = sink.uri
+        self._place = without_credentials(sink.uri)
         self._pending: deque[Record] = deque()
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
-        self._uri = store.uri
         self._error: Exception | None = None
         everything = read_journal(self._journal) if records is None else records
         self._take_backlog(everything, self._read_watermark())
-        self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
 
     def start(self) -> Self:
         """Begin to send; returns itself."""
@@ -93,12 +76,7 @@ class Forwarder:
     def trouble(self) -> str:
         """Why the store did not take the last record offered, and what to do; "" if it did."""
         error = self._error
-        if error is None:
-            return ""
-        if isinstance(error, TrackingError) and isinstance(error.__cause__, Exception):
-            error = error.__cause__  # MLflow's own
-        refusal = refused_access(self._uri, error)
-        return refusal or f"did not take them ({reason(error, self._uri)})"
+        return "" if error is None else self._sink.trouble(error)
 
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""
@@ -126,7 +104,8 @@ class Forwarder:
             self._send_until_closed()
         except Exception as error:
             # Not even a fault of this thread may reach the search; the next driver sends the rest.
-            log.error("MLflow gets no more records from this driver: %s", reason(error, self._uri))
+            why = reason(error, self._uri)
+            log.error("%s gets no more records from this driver: %s", self._sink.name, why)
 
     def _send_until_closed(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -134,7 +113,7 @@ class Forwarder:
         while self._wait_for_records():
             batch = self._next_batch(size)
             try:
-                self._sender.send(batch)
+                self._sink.send(batch)
                 self._drop(batch)
                 self._error = None
                 pause = _FIRST_PAUSE_S
@@ -191,27 +170,30 @@ class Forwarder:
             write_aside(self._watermark, text.encode(), is_private=True)
         except OSError as error:
             # An older watermark makes a later driver send more, not less.
-            log.info("how far MLflow has the journal is not noted (%s)", reason(error))
+            name = self._sink.name
+            log.info("how far %s has the journal is not noted (%s)", name, reason(error))
 
     def _skip(self, batch: Sequence[Record], error: BaseException) -> None:
         why = reason(error, self._uri)
-        log.warning("MLflow refuses a record (%s): %s", why, encode(batch[0]))
+        text = encode(batch[0])
+        log.warning("%s refuses a record (%s): %s", self._sink.name, why, text)
         self._drop(batch)
 
     def _note(self, error: Exception) -> None:
         self._error = error
         why = reason(error, self._uri)
-        log.info("MLflow did not take the record (%s); it will be sent again", why)
+        name = self._sink.name
+        log.info("%s did not take the record (%s); it will be sent again", name, why)
 
     def _take_backlog(self, records: Sequence[Record], until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""
-        self._sender.begin_again()
+        self._sink.begin_again()
         self._pending.clear()
         for record in records:
             if record.time > until:
                 self._pending.append(record)
             else:
-                self._sender.state.add(record)
+                self._sink.learn(record)
 
     def _refill(self) -> None:
         """Begin again with the first record."""
@@ -230,170 +212,3 @@ class Forwarder:
         except (OSError, ValueError, KeyError, TypeError):
             # Without it everything is sent again, which changes nothing that is there.
             return 0.0
-
-
-class RefusedError(Exception):
-    """The store will never take what was sent: trying again cannot help."""
-
-
-class Sender:
-    """Makes records calls of the store, without threads or retries.
-
-    journal: artifacts are relative to its folder. state: what was sent so far.
-    """
-
-    def __init__(self, journal: Path, store: MlflowStore) -> None:
-        self._journal = journal
-        self._store = store
-        self._artifact_tries: dict[str, int] = {}
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        self.state = SearchState()
-        self._ready = False
-        self._store.forget()
-
-    def send(self, batch: Sequence[Record]) -> None:
-        """Bring one record into the store, or several reports of one trial; then `state` has them.
-
-        Raises RefusedError when the store will never take them, StoreGoneError when everything must
-        be sent again, and whatever MLflow raises when trying again may help.
-        """
-        try:
-            if not self._ready:
-                self._store.initialise()
-                # Records that it is said to have: said by a file of ours, not by the store.
-                if self.state.search.attempt:
-                    self._store.run_id(self.state.search)
-                self._ready = True
-            self._send(batch)
-        except Exception as error:  # sorted by what the forwarder should do next; else passed on
-            if _code(error) == "RESOURCE_DOES_NOT_EXIST":
-                raise StoreGoneError(reason(error, self._store.uri)) from error
-            if _is_refusal(error):
-                raise RefusedError(reason(error, self._store.uri)) from error
-            raise
-        for record in batch:
-            self.state.add(record)
-
-    def _send(self, batch: Sequence[Record]) -> None:
-        record = batch[0]
-        search = self.state.search
-        if isinstance(record, SearchStarted | SearchEnded):
-            self._interrupt_running(record.time)
-        if isinstance(record, SearchStarted):
-            place = {
-                names.JOURNAL_TAG: str(self._journal.absolute()),
-                names.HOST_TAG: socket.gethostname(),
-            }
-            self._store.begin_search(record, place)
-        elif not search.attempt:
-            raise RefusedError("the record belongs to no search")
-        elif isinstance(record, SearchEnded):
-            # MLflow cannot take a point of the curve back: it waits until there is no more to come.
-            is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
-            answer = self.state.decisions.get(names.ANSWER) if is_over else None
-            reports = names.curve_reports(answer, record.time)
-            tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
-            name = names.search_run_name(search.name, answer)
-            self._store.end(search, record, reports, tags, name)
-        elif isinstance(record, TrialStarted):
-            self._store.begin_trial(search, record)
-        elif isinstance(record, Decision):
-            self._decide(record)
-        elif isinstance(record, Report | TrialEnded) and self.state.expects(record):
-            # One of an attempt that was given up meanwhile counts for nothing.
-            trial = self.state.trials[record.trial]
-            if isinstance(record, TrialEnded):
-                self._end_trial(trial, record)
-            else:
-                self._report(trial, [one for one in batch if isinstance(one, Report)])
-
-    def _report(self, trial: RecordedTrial, reports: Sequence[Report]) -> None:
-        # The headline metric by its own name is `quality` once more.
-        twice = names.TWICE | {names.metric_of(trial.start.params)}
-        shown = []
-        for report in reports:
-            values = report.metrics | {names.EVALUATION: float(report.evaluation)}
-            once = {name: value for name, value in values.items() if name not in twice}
-            shown.append(replace(report, metrics=once))
-        notes = dict.fromkeys(note for one in (*trial.reports, *reports) for note in one.notes)
-        tags = {"notes": "; ".join(notes)} if notes else {}
-        self._store.log(self.state.search, trial.key, shown, tags)
-
-    def _end_trial(self, trial: RecordedTrial, record: TrialEnded) -> None:
-        values = dict(record.metrics)
-        last = trial.reports[-1] if trial.reports else None
-        if QUALITY in values:
-            quality = values.pop(QUALITY)
-            # Another number than the last evaluation's only where the selection chose another.
-            if last is None or last.metrics.get(QUALITY) != quality:
-                values[names.TRIAL_QUALITY] = quality
-        at_end = Report(
-            trial=record.trial,
-            evaluation=len(trial.reports),
-            step=last.step if last else 0,
-            metrics=values,
-            tags=record.tags,
-            time=record.time,
-        )
-        tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
-        name = names.run_name(record.trial, trial.start.params, record.status)
-        self._store.end(self.state.search, record, [at_end], tags, name)
-        if record.artifact:
-            self._add_artifact(record.trial, record.artifact)
-
-    def _decide(self, record: Decision) -> None:
-        search = self.state.search
-        if record.what == names.REPORT:
-            self._add_artifact("", str(record.value))
-        if record.what in (names.REPORT, names.DESCRIPTION):
-            decisions = self.state.decisions | {record.what: record.value}
-            tags = names.described(decisions, self._store.run_id(search))
-        else:
-            tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
-            if record.what == names.ANSWER:
-                tags |= names.answer_tags(record.value)
-        self._store.log(search, "", [], tags)
-
-    def _add_artifact(self, trial: str, artifact: str) -> None:
-        file = self._journal.parent / artifact
-        home = self._journal.parent.resolve()
-        tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
-        try:
-            if not file.exists():
-                raise RefusedError(f"{file} is not there any more")
-            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
-                raise RefusedError(f"{file} leads out of the search's folder")
-            self._store.add_artifact(self.state.search, trial, file)
-            del self._artifact_tries[trial]
-        except Exception as error:  # an artifact that cannot be had must not hold up the rest
-            if tries < _ARTIFACT_TRIES and not _is_refusal(error):
-                raise
-            what = f"the predictions of {trial}" if trial else "the report"
-            log.warning("%s did not reach MLflow: %s", what, reason(error, self._store.uri))
-
-    def _interrupt_running(self, at: float) -> None:
-        """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
-        for key, trial in self.state.trials.items():
-            if trial.runs:
-                end = TrialEnded(
-                    trial=key,
-                    attempt=trial.start.attempt,
-                    status=TrialStatus.INTERRUPTED,
-                    message="the search ended before the trial did",
-                    time=at,
-                )
-                name = names.run_name(key, trial.start.params, end.status)
-                self._store.end(self.state.search, end, name=name)
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether trying again cannot help: a refusal of MLflow, or an error of our own making."""
-    if isinstance(error, RefusedError) or _code(error) in _REFUSALS:
-        return True
-    return isinstance(error, TypeError | KeyError | AttributeError | AssertionError)
-
-
-def _code(error: BaseException) -> str:
-    return str(getattr(error, "error_code", ""))

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from elsa_tune.tracking import names
+from elsa_tune.tracking import mlflow_names as names
+from elsa_tune.tracking.record_names import JOURNAL_TAG
 
 VIEW: Final = "elsa-tune"
 _VIEW_TAG: Final = f"mlflow.sharedViewState.{VIEW}"
@@ -50,7 +51,7 @@ def describe(client: Any, experiment_id: str) -> None:
     searches = client.search_runs(
         [experiment_id],
         # Trials have no journal of their own.
-        filter_string=f"tags.`{names.JOURNAL_TAG}` LIKE '%'",
+        filter_string=f"tags.`{JOURNAL_TAG}` LIKE '%'",
         order_by=["attributes.start_time DESC"],
         max_results=_MOST_LISTED,
     )

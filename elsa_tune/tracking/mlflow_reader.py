@@ -3,16 +3,12 @@
 import contextlib
 import json
 import math
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import PATIENCE_S, Connection, unusable
-from elsa_tune.tracking.journal import is_held
+from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -21,10 +17,13 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_connection import PATIENCE_S, MlflowConnection, unusable
 from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.params import read_params
-from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
+from elsa_tune.tracking.paths import SEARCH_NAME, sqlite_file
+from elsa_tune.tracking.record_names import JOURNAL_TAG
 from elsa_tune.tracking.state import RecordedTrial, SearchState, is_planned
+from elsa_tune.tracking.store import may_run
 from elsa_tune.tracking.uris import shown_uri
 
 
@@ -76,7 +75,7 @@ def read_overview(tracking_uri: str) -> list[SearchState]:
     states: dict[str, SearchState] = {}
     with _asked(tracking_uri) as client:
         # Trials' runs have no journal.
-        for run in _runs(client, f"tags.`{names.JOURNAL_TAG}` LIKE '%'"):
+        for run in _runs(client, f"tags.`{JOURNAL_TAG}` LIKE '%'"):
             state = _search_state(run)
             told = run.data.tags.get(names.TRIALS_DONE_TAG, "")
             if state.end is not None and told.isdecimal():
@@ -104,7 +103,7 @@ def _asked(tracking_uri: str) -> Iterator[Any]:
 
     Whatever fails inside becomes a TrackingError.
     """
-    connection = Connection(tracking_uri)
+    connection = MlflowConnection(tracking_uri)
     connection.check()
     if connection.is_empty():
         place = sqlite_file(tracking_uri) or shown_uri(tracking_uri)
@@ -143,8 +142,7 @@ def _search_state(run: Any) -> SearchState:
         search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
-        # Of another machine's driver nobody here can tell.
-        is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
+        is_alive=may_run(tags),
         decisions={name: _decided(text) for name, text in decided.items()},
     )
 
@@ -199,20 +197,12 @@ def _decided(text: str) -> Any:
     return text
 
 
-def local_folder(tags: Mapping[str, str]) -> Path | None:
-    """Return the folder of the search whose run has these tags, if it may be on this machine."""
-    journal = tags.get(names.JOURNAL_TAG)
-    if journal is None or tags.get(names.HOST_TAG) != socket.gethostname():
-        return None
-    return Path(journal).parent
-
-
 def is_lost(tracking_uri: str, search_id: str) -> bool:
     """Whether the store has nothing of a search.
 
     Raises TrackingError for one that does not answer in time, or cannot be read.
     """
-    connection = Connection(tracking_uri)
+    connection = MlflowConnection(tracking_uri)
     connection.check()
 
     def has_nothing() -> bool:
@@ -226,11 +216,6 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
     # A file answers, however long a slow disk takes.
     is_file = sqlite_file(tracking_uri) is not None
     return connection.within(math.inf if is_file else PATIENCE_S, has_nothing)
-
-
-def is_unmade(tracking_uri: str) -> bool:
-    """Whether it is an SQLite store that is not there yet: a question must not make it."""
-    return sqlite_file(tracking_uri) is not None and Connection(tracking_uri).is_empty()
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:

@@ -6,10 +6,8 @@ are found by their tags, so that no trial has two. Errors come as MLflow raises 
 
 import contextlib
 import getpass
-import logging
 import math
 import os
-import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,8 +18,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from elsa_tune.files import slug
-from elsa_tune.tracking import mlflow_pages, names
-from elsa_tune.tracking.connection import Connection, set_environment
+from elsa_tune.tracking import mlflow_names as names
+from elsa_tune.tracking import mlflow_pages
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -29,9 +27,12 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.paths import artifact_root_for
+from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.store import StoreGoneError
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
@@ -45,15 +46,15 @@ class _Run:
     params: dict[str, str]
 
 
-class MlflowStore(Connection):
-    """Writes to one MLflow store; not thread-safe, used by one thread at a time.
+class MlflowWriter(MlflowConnection):
+    """Writes runs to one MLflow store; not thread-safe, used by one thread at a time.
 
     uri: absolute. artifact_root: a folder for files where no server decides on it, else None.
     """
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self.artifact_root = StorePaths(Path.cwd()).artifact_root_for(uri)
+        self.artifact_root = artifact_root_for(uri, Path.cwd())
         self.forget()
 
     def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
@@ -132,7 +133,7 @@ class MlflowStore(Connection):
         """
         client = self.client()
         run_id = self.run_id(search, trial)
-        folder = names.PREDICTIONS if trial else names.REPORT
+        folder = names.PREDICTIONS if trial else REPORT
         place = urlsplit(client.get_run(run_id).info.artifact_uri)
         if place.scheme != "file":
             send = client.log_artifact if source.is_file() else client.log_artifacts
@@ -249,82 +250,6 @@ class MlflowStore(Connection):
             client.restore_experiment(found.experiment_id)
         mlflow_pages.add_view(client, found)
         return str(found.experiment_id)
-
-
-def log_model(
-    store: MlflowStore,
-    run_id: str,
-    classifier: Any,
-    row: Mapping[str, str],
-    versions: Mapping[str, str],
-) -> str:
-    """Log a model of this run, with signature and example; returns its URI.
-
-    classifier: transformers' pipeline; by a folder's path MLflow 3.17 cannot log under transformers
-    5.23. row: an example, by input column. versions: of packages, for whoever loads the model.
-    Raises whatever MLflow raises.
-    """
-    store.import_mlflow()
-    import mlflow
-    from mlflow.models import ModelSignature
-    from mlflow.types.schema import ColSpec, Schema
-
-    packages = [
-        f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
-    ]
-    outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
-    inputs = Schema([ColSpec("string", name) for name in row])
-    # It says at length what it found in the folder.
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    # There is no client of this call that takes the store; a caller's own stays the caller's.
-    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
-    before = mlflow.get_tracking_uri() if is_set else None
-    mlflow.set_tracking_uri(store.uri)
-    try:
-        client = store.client()
-        run = client.get_run(run_id)
-        # Made first, for `log_model` would put it into whatever experiment the process is in.
-        model = client.create_logged_model(
-            run.info.experiment_id, "model", run_id, params=dict(run.data.params)
-        )
-        logged = mlflow.transformers.log_model(
-            classifier,
-            model_id=model.model_id,
-            run_id=run_id,
-            task="text-classification",
-            signature=ModelSignature(inputs, outputs),
-            input_example=[dict(row)],
-            model_config={"truncation": True},
-            pip_requirements=packages,
-        )
-    finally:
-        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
-    return str(logged.model_uri)
-
-
-def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
-    """Make a folder what `mlflow.pyfunc.load_model` loads: the file `MLmodel`, with a signature.
-
-    loader: the module whose `_load_pyfunc` gets the folder. tasks: each is a column of labels, and
-    `NAME_score` one of scores. Raises whatever MLflow raises.
-    """
-    set_environment()
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
-
-    texts = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair", required=False)])
-    scores = (ColSpec("double", f"{name}_score") for name in tasks)
-    answers = Schema([*(ColSpec("string", name) for name in tasks), *scores])
-    asked = ParamSchema([ParamSpec("tasks", "string", list(tasks), shape=(-1,))])
-    model = Model(signature=ModelSignature(texts, answers, asked))
-    # As `mlflow.pyfunc.add_to_model` does it, whose module warns while it is imported.
-    version = platform.python_version()
-    model.add_flavor("python_function", loader_module=loader, python_version=version)
-    model.save(folder / "MLmodel")
-
-
-class StoreGoneError(Exception):
-    """A run that should be there is not: somebody removed it, or the store was replaced."""
 
 
 def _link(source: str | Path, target: str | Path) -> None:

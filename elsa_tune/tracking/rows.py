@@ -1,13 +1,13 @@
-"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example."""
+"""Recorded trials as result rows, from a store or a journal, with what they answered by example."""
 
 import functools
-import os
 import shlex
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -18,13 +18,16 @@ from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
-from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.params import UnreadParams
+from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.state import RecordedTrial, SearchState
+
+if TYPE_CHECKING:
+    from elsa_tune.tracking.store import RecordStore
 
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
 _POLICY = TypeAdapter(Policy)
+# Of a place in a store: the scheme, then the trial's `run_id`, then the file's path.
 RUN_SCHEME = "runs:/"
 
 
@@ -133,10 +136,10 @@ def _count(metrics: Mapping[str, float], name: str) -> int | None:
 
 
 class KeptPredictions:
-    """Predictions of recorded trials. tracking_uri: the store of places like `runs:/...`."""
+    """Predictions of recorded trials, as files of searches' folders or of the store."""
 
-    def __init__(self, tracking_uri: str | None = None) -> None:
-        self._uri = tracking_uri
+    def __init__(self, store: "RecordStore | None" = None) -> None:
+        self._store = store
         self._fetched = functools.cache(self._fetch)  # each look at a depth asks again
 
     def __call__(self, row: ResultRow) -> Predictions | None:
@@ -148,24 +151,24 @@ class KeptPredictions:
             return None
         if not row.predictions.startswith(RUN_SCHEME):
             return _read(Path(row.predictions))
-        return None if self._uri is None else self._fetched(self._uri, row.predictions)
+        return self._fetched(row.predictions)
 
-    @staticmethod
-    def _fetch(uri: str, place: str) -> Predictions | None:
+    def _fetch(self, place: str) -> Predictions | None:
+        if self._store is None:
+            return None
         run_id, _, artifact = place.removeprefix(RUN_SCHEME).partition("/")
-        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         with tempfile.TemporaryDirectory() as folder:
             try:
-                client = Connection(uri).client()
-                return _read(Path(client.download_artifacts(run_id, artifact, folder)))
-            except Exception:  # MLflow's, the server's and the network's, without a common base
+                file = self._store.fetch(run_id, artifact, Path(folder))
+                return None if file is None else _read(file)
+            except Exception:  # the store's, the server's and the network's, without a common base
                 return None
 
 
 def predictions_place(
     artifact: str | None, search_folder: Path | None, run_id: str | None
 ) -> str | None:
-    """Where a trial's predictions are read: in the search's folder if there, else in MLflow.
+    """Where a trial's predictions are read: in the search's folder if there, else in the store.
 
     artifact: their file, relative to either. None without any, or where it would lie outside.
     """

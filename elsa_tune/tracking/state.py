@@ -20,16 +20,16 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.record_names import REPORT
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTrial:
-    """A trial's last attempt, as journal or MLflow have it.
+    """A trial's last attempt, as a journal or a store has it.
 
     What else the package asks of a recorded trial is a projection of this one: `known_trial` is
     the plan's, `rows_of` the answers'.
@@ -39,7 +39,7 @@ class RecordedTrial:
     reports: tuple[Report, ...] = ()
     end: TrialEnded | None = None
     cut_off: float | None = None  # when its search ended or was resumed before it did
-    run_id: str | None = None  # its run in MLflow, where it was read from there
+    run_id: str | None = None  # where a store keeps its files, as `fetch` takes it
 
     @property
     def key(self) -> str:

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus
 
+from elsa_tune.errors import first_line
+
 HIDDEN: Final = "***"
+SQLITE: Final = "sqlite:///"
 SERVER_SCHEMES: Final = frozenset({"http", "https", "databricks"})
 DATABASE_SCHEMES: Final = frozenset({"postgresql", "mysql", "mssql"})
 _WEB = frozenset({"http", "https"})
@@ -95,6 +98,11 @@ def hidden(text: str, *uris: str) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return _IN_TEXT.sub(lambda found: shown_uri(found[0]), text)
+
+
+def reason(error: BaseException, uri: str = "") -> str:
+    """Return an error in one line of at most 200 characters, without secrets. uri: its store's."""
+    return hidden(first_line(error), uri)[:200]
 
 
 def without_credentials(uri: str) -> str:

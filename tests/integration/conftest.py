@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.places import StorePaths
 
 
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database; making its schema takes seconds, so it is made once and copied."""
     file = tmp_path_factory.mktemp("template") / "mlflow.db"
-    Connection(f"sqlite:///{file}").initialise()
+    MlflowConnection(f"sqlite:///{file}").initialise()
     return file
 
 

@@ -24,7 +24,8 @@ from elsa_tune import testing
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.training.bundled import load_bundle

@@ -17,11 +17,13 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
 from elsa_tune.sources import Question, recorded
+from elsa_tune.tracking.mlflow_names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.mlflow_reader import _search_state, latest_page
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import KeptPredictions
+from elsa_tune.tracking.stores import store_at
 from tests.recorded_search import record, store_rows, whole_search
 from tests.unit.result_rows import row
 
@@ -124,7 +126,7 @@ def test_a_server_whose_files_climb_writes_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(inner))
     with ThreadingHTTPServer(("127.0.0.1", 0), Climbing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        kept = KeptPredictions(f"http://127.0.0.1:{server.server_port}")
+        kept = KeptPredictions(store_at(f"http://127.0.0.1:{server.server_port}"))
         assert kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
         server.shutdown()
     assert not list(tmp_path.rglob("*.npz"))

@@ -22,8 +22,8 @@ from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.store_check import look_at_store
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.stores import store_at
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions
@@ -222,13 +222,13 @@ def test_a_store_that_is_there_is_written_to_in_vain(tmp_path: Path) -> None:
     uri = f"sqlite:///{file}"
     MlflowStore(uri).initialise()
     before = experiments(file)
-    assert look_at_store(uri) == f"{uri} answers and can be written"
+    assert store_at(uri).look() == f"{uri} answers and can be written"
     assert experiments(file) == before
     # Another process writes, and does not end.
     with sqlite3.connect(file, isolation_level=None) as other:
         other.execute("begin immediate")
         with pytest.raises(TrackingError, match=r"cannot be written \(.*database is locked"):
-            look_at_store(uri)
+            store_at(uri).look()
         other.execute("rollback")
     other.close()
 

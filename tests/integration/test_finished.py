@@ -19,7 +19,6 @@ from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -27,10 +26,12 @@ from elsa_tune.tracking.journal_records import (
     SearchStarted,
     SearchStatus,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.mlflow_reader import is_lost
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.record_names import REPORT
 from tests.recorded_search import journal_rows, record, store_rows, store_runs, whole_search
 from tests.unit.search_examples import make_spec
 
@@ -102,7 +103,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
 def test_a_store_that_hangs_is_asked_for_seconds_and_the_journal_answers(
     finished: SearchPaths, drawn: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection.check, "__defaults__", (1.0,))
+    monkeypatch.setattr(MlflowConnection.check, "__defaults__", (1.0,))
     before, said = finished.forwarded.read_bytes(), list[str]()
     with socket.socket() as black_hole:  # it takes connections, and never says anything
         black_hole.bind(("127.0.0.1", 0))

@@ -21,7 +21,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
@@ -31,8 +30,10 @@ from elsa_tune.tracking.journal_records import (
     SearchEnded,
     SearchStatus,
 )
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.integration.conftest import Server
 from tests.recorded_search import (
     journal_rows,
@@ -107,7 +108,7 @@ def break_client(
 ) -> Callable[..., FaultyClient]:
     def break_it(fault: Callable[[str, int], None], after: bool = False) -> FaultyClient:
         faulty = FaultyClient(MlflowClient(store.uri), fault, after)
-        monkeypatch.setattr(Connection, "client", lambda self: faulty)
+        monkeypatch.setattr(MlflowConnection, "client", lambda self: faulty)
         monkeypatch.setattr("elsa_tune.tracking.forwarder._FIRST_PAUSE_S", 0.001)
         return faulty
 
@@ -155,7 +156,7 @@ def test_offering_never_waits_for_a_slow_store(
     break_client(lambda name, number: released.wait() and None)
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         stamped = [journal.append(entry) for entry in whole_search("first", 20)]
         for entry in stamped:
             forwarder.offer(entry)
@@ -196,7 +197,7 @@ def test_a_store_that_takes_records_slowly_gets_all_of_them(
     with Journal(paths.journal) as journal:
         for entry in whole_search("first", 4):
             journal.append(entry)
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         assert forwarder.finish(limit) == 0
         assert clock.now > limit  # which is for a store that takes nothing at all
     check_equal(paths, store.uri)
@@ -206,7 +207,7 @@ def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowSt
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
         records = [journal.append(one) for one in (search_started(), *whole_trial(A, 0.8))]
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         for one in records:  # they were in the journal already
             forwarder.offer(one)
         assert forwarder.close(30) == 0
@@ -234,7 +235,7 @@ def test_a_refused_record_does_not_hold_up_the_others(
     with Journal(paths.journal) as journal:
         for entry in records:
             journal.append(entry)
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         assert forwarder.close(30) == 0
     assert caplog.text.count("MLflow refuses a record") == 2
     assert "Invalid value" in caplog.text and '"what":"bad"' in caplog.text
@@ -257,7 +258,7 @@ def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
     with Journal(paths.journal) as journal:
         for entry in records:
             journal.append(entry)
-        forwarder = Forwarder(paths, store).start()
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         assert forwarder.close(30) == 0
     assert caplog.text.count("did not reach MLflow") == 2 and "refuses" not in caplog.text
     assert {row.status for row in store_rows(store.uri)} == {TrialStatus.COMPLETED}
@@ -309,8 +310,9 @@ import sys
 from pathlib import Path
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
 name, trials = sys.argv[2], int(sys.argv[3])
@@ -320,7 +322,7 @@ paths = SearchPaths(places.storage, name)
 print("ready", flush=True)
 sys.stdin.readline()
 with Journal(paths.journal) as journal:
-    forwarder = Forwarder(paths, store).start()
+    forwarder = Forwarder(paths, store.sink(paths.journal)).start()
     def write(record):
         forwarder.offer(journal.append(record))
     write(search_started(name))
@@ -421,7 +423,7 @@ def test_a_server_that_is_down_killed_and_back(
     (paths.predictions / "a.npz").write_bytes(b"predictions")
     trials = [f"measure-N{number % 7}-s{number}" for number in range(6)]
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, MlflowStore(server.uri)).start()
+        forwarder = Forwarder(paths, MlflowStore(server.uri).sink(paths.journal)).start()
 
         def write(entry: Record) -> None:
             forwarder.offer(journal.append(entry))

@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 
 QUALITIES = {0: 0.92, 9: 0.90, 12: 0.70}
 

@@ -25,7 +25,6 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import mlflow_reader
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -36,11 +35,14 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_names import TRIALS_DONE_TAG
 from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import TRIALS_DONE_TAG
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
 from elsa_tune.tracking.params import read_params
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
     answered,
@@ -318,8 +320,9 @@ def test_an_experiment_of_an_earlier_version_gets_the_view(
 def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
     trial = trial_started(A, **{f"p{number}": number for number in range(230)})
-    store.begin_search(search, {})
-    store.begin_trial(search, dataclasses.replace(trial, time=2.0))
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
+    writer.begin_trial(search, dataclasses.replace(trial, time=2.0))
     reports = [
         Report(
             trial=A,
@@ -330,7 +333,7 @@ def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> 
         )
         for step in range(50)
     ]
-    store.log(search, A, reports, {f"t{number}": "x" * 9000 for number in range(130)})
+    writer.log(search, A, reports, {f"t{number}": "x" * 9000 for number in range(130)})
     run = runs_in(places)[A]
     assert run.data.params["p229"] == "229"
     assert run.data.metrics["m49"] == 49.0
@@ -339,11 +342,12 @@ def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> 
 
 def test_a_trial_never_gets_two_runs(places: StorePaths, store: MlflowStore) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
-    store.begin_search(search, {})
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
     trial = dataclasses.replace(trial_started(A), time=2.0)
-    store.begin_trial(search, trial)
+    writer.begin_trial(search, trial)
     # Another driver, which remembers nothing.
-    other = MlflowStore(store.uri)
+    other = MlflowWriter(store.uri)
     other.begin_search(search, {})
     other.begin_trial(search, trial)
     assert set(runs_in(places)) == {"first", A}
@@ -361,13 +365,14 @@ def test_a_run_whose_creation_was_not_answered_is_found(
     places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
-    store.begin_search(search, {})
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
     lossy = LostAnswers(store.uri)
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "client", lambda self: lossy)
+        patch.setattr(MlflowConnection, "client", lambda self: lossy)
         with pytest.raises(ConnectionError):
-            store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
-    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+            writer.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+    writer.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
     runs = runs_in(places)
     assert set(runs) == {"first", A}
     assert runs[A].data.params["seed"] == "0"
@@ -377,12 +382,13 @@ def test_a_second_run_that_a_slow_server_made_is_removed_at_the_end(
     places: StorePaths, store: MlflowStore
 ) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
-    store.begin_search(search, {})
-    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
+    writer.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
     kept = runs_in(places)[A]
     tags = {name: kept.data.tags[name] for name in kept.data.tags if name.startswith("elsa_tune")}
     client_of(places).create_run(kept.info.experiment_id, tags=tags, run_name=A)
-    store.end(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
+    writer.end(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
     assert runs_in(places)[A].info.run_id == kept.info.run_id
 
 
@@ -434,11 +440,12 @@ def test_a_store_gives_the_rows_of_the_journal_to_the_last_digit(
 
 def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: MlflowStore) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
-    store.begin_search(search, {})
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
     broken = dataclasses.replace(
         trial_started(A), time=2.0, params=read_params({"model": "minilm"})
     )
-    store.begin_trial(search, broken)
+    writer.begin_trial(search, broken)
     with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*names no candidate"):
         store_rows(store.uri)
 
@@ -446,8 +453,9 @@ def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: M
 def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: MlflowStore) -> None:
     """Between a run's making and its params a reader may come, or the driver's end."""
     search = dataclasses.replace(search_started(), time=1.0)
-    store.begin_search(search, {})
-    store.begin_trial(
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
+    writer.begin_trial(
         search, dataclasses.replace(trial_started(A), time=2.0, params=read_params({}))
     )
     assert store_rows(store.uri) == []
@@ -515,8 +523,8 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 
 INITIALISE = """
 import os, signal, sys, time
-from elsa_tune.tracking.connection import Connection
-connection = Connection("sqlite:///" + sys.argv[1])
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+connection = MlflowConnection("sqlite:///" + sys.argv[1])
 connection.import_mlflow()
 children = []
 for _ in range(3):
@@ -650,12 +658,13 @@ def test_a_report_is_kept_with_the_search_and_lies_once(
     (folder / "figures").mkdir(parents=True)
     search = search_started()
     store.initialise()
-    store.begin_search(search, {})
+    writer = MlflowWriter(store.uri)
+    writer.begin_search(search, {})
     for text in ("drawn", "drawn again", "drawn again"):
         for name in ("index.html", "figures/freeze_curve.svg"):
             (folder / "aside").write_text(text)
             (folder / "aside").replace(folder / name)
-        store.add_artifact(search, "", folder)
+        writer.add_artifact(search, "", folder)
         (page,) = places.artifact_root.rglob("report/index.html")
         (figure,) = places.artifact_root.rglob("report/figures/freeze_curve.svg")
         assert page.read_text() == figure.read_text() == text

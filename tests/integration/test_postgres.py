@@ -20,9 +20,9 @@ import pytest
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal_records import SearchStarted
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import shown_uri
 from tests.conftest import ROOT, Run
@@ -209,7 +209,7 @@ def test_a_killed_set_up_is_done_again(postgres: Postgres, tmp_path: Path) -> No
         assert "setting up MLflow's tables" in one.stdout.readline()
         one.kill()
     MlflowStore(uri).initialise()
-    assert not Connection(uri).is_empty()
+    assert not MlflowConnection(uri).is_empty()
 
 
 def finished(postgres: Postgres, folder: Path, database: str) -> SearchPaths:

@@ -18,7 +18,7 @@ from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Asha, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.conftest import Run
 from tests.searching import family, wait_for

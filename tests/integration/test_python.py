@@ -22,7 +22,7 @@ from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.row_findings import FindingCode
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TokenRows
 from elsa_tune.training.loop import train

@@ -35,7 +35,8 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import NO_LOOKS, Asha, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
 
 pytestmark = pytest.mark.timeout(400)

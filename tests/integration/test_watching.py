@@ -17,7 +17,7 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 from tests.searching import wait_for
 
 pytestmark = pytest.mark.timeout(300)

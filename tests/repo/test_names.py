@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import elsa_tune
-from elsa_tune.tracking import names as persisted
+from elsa_tune.tracking import mlflow_names, record_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "elsa_tune"
@@ -231,7 +231,8 @@ def is_attribute(parts: list[str]) -> bool:
 @functools.cache
 def persisted_names() -> set[str]:
     """The texts under which MLflow keeps what we record, such as a tag's name."""
-    return {value for value in vars(persisted).values() if isinstance(value, str)}
+    values = [*vars(mlflow_names).values(), *vars(record_names).values()]
+    return {value for value in values if isinstance(value, str)}
 
 
 def leads_nowhere(name: str) -> bool:

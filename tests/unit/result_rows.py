@@ -18,6 +18,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import search_started
 
@@ -71,10 +72,10 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
     for one in rows:
         kept.setdefault((one.search or "", one.task), []).append(one)
 
-    def read_searches(
-        uri: str, tasks: Sequence[str] | None = None, search: str | None = None
+    def searches(
+        store: MlflowStore, tasks: Sequence[str] | None = None, search: str | None = None
     ) -> list[SearchState]:
-        asked.append(uri)
+        asked.append(store.uri)
         end = SearchEnded(status=SearchStatus.COMPLETED)
         return [
             SearchState(search=search_started(name, task=task), end=end)
@@ -87,7 +88,7 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
 
     read = sources.rows_of
     monkeypatch.setattr(sources, "rows_of", rows_of)
-    monkeypatch.setattr(sources, "read_searches", read_searches)
+    monkeypatch.setattr(MlflowStore, "searches", searches)
     return asked
 
 

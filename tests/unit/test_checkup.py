@@ -12,7 +12,7 @@ from elsa_tune.errors import DataError, TrackingError
 from elsa_tune.searching import checkup
 from elsa_tune.searching.checkup import Finding, examine
 from elsa_tune.tasks.task_file import resolve_task
-from elsa_tune.tracking.store_check import look_at_store
+from elsa_tune.tracking.stores import store_at
 from tests import checks
 from tests.conftest import Run
 from tests.searching import make_bench
@@ -57,7 +57,7 @@ def test_a_cluster_that_accepts_and_never_answers_is_not_waited_for() -> None:
 
 def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlruns/mlflow.db"
-    assert look_at_store(uri).endswith("mlflow.db can be made: the first search does it")
+    assert store_at(uri).look().endswith("mlflow.db can be made: the first search does it")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -66,7 +66,7 @@ def test_a_folder_that_cannot_be_written_is_told(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # to root every folder can be written
     with pytest.raises(TrackingError, match=r"cannot be made: .* cannot be written; work in"):
-        look_at_store(f"sqlite:///{tmp_path}/mlruns/mlflow.db")
+        store_at(f"sqlite:///{tmp_path}/mlruns/mlflow.db").look()
 
 
 def test_the_rows_of_a_task_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources import list_searches
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import decode, encode
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import journal_of, probed, whole_search

@@ -37,7 +37,9 @@ from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_sink import MlflowSink
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
@@ -51,10 +53,9 @@ from tests.unit.tiny_models import make_tiny
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
     """The search, whose MLflow is a dummy that takes everything."""
-    store = Mock(spec=MlflowStore)
-    store.uri = "sqlite:////nowhere/mlflow.db"
-    monkeypatch.setattr(model, "store_of", lambda spec: store)
-    monkeypatch.setattr(model, "log_model", lambda *arguments: "models:/m-1")
+    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere/mlflow.db")
+    monkeypatch.setattr(MlflowStore, "sink", lambda store, journal: MlflowSink(journal, writer))
+    monkeypatch.setattr(MlflowStore, "keep_model", lambda *arguments: "models:/m-1")
     make_bench(tmp_path)
     return made_up_search(tmp_path, str(tmp_path / "model"), str(tmp_path / "task.yaml"))
 
@@ -417,7 +418,7 @@ def test_a_trace_that_fails_behind_the_training_costs_no_model(
 def test_an_mlflow_that_fails_costs_nothing_else(
     paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "log_model", Mock(side_effect=OSError("no room")))
+    monkeypatch.setattr(MlflowStore, "keep_model", Mock(side_effect=OSError("no room")))
     done = exported(paths)
     assert "the model did not reach MLflow: no room" in done.said
     assert done.said[-1] == f"Next: elsa-tune predict {done.folder} ROWS.csv > scored.csv"

@@ -10,11 +10,12 @@ import pytest
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
 from elsa_tune.tracking.paths import (
     SearchPaths,
-    StorePaths,
+    artifact_root_for,
     find_search,
     search_names,
     sqlite_file,
 )
+from elsa_tune.tracking.places import StorePaths
 from tests.recorded_search import journal_of, search_started
 
 HERE = StorePaths(Path("/home/me/work"))
@@ -72,9 +73,10 @@ def test_a_uri_that_is_no_store(given: str, message: str) -> None:
 
 
 def test_where_files_go() -> None:
-    assert HERE.artifact_root_for("sqlite:////data/a.db") == Path("/data/artifacts")
-    assert HERE.artifact_root_for("http://server:5000") is None
-    assert HERE.artifact_root_for("postgresql://db/mlflow") == HERE.artifact_root
+    here = HERE.working_directory
+    assert artifact_root_for("sqlite:////data/a.db", here) == Path("/data/artifacts")
+    assert artifact_root_for("http://server:5000", here) is None
+    assert artifact_root_for("postgresql://db/mlflow", here) == HERE.artifact_root
     assert sqlite_file("http://server:5000") is None
 
 

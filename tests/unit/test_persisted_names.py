@@ -47,7 +47,7 @@ from elsa_tune.specs.trial import (
     Selection,
     TrialStatus,
 )
-from elsa_tune.tracking import names
+from elsa_tune.tracking import mlflow_names, record_names
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -62,7 +62,8 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
-from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.training import bundled
 from elsa_tune.training.forward import prefix_store
 from tests.unit.report_examples import answers_of
@@ -324,8 +325,9 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
         "FINDINGS_TAG": "row_findings",
         "POLICY_TAG": "policy",
     }
-    assert {name: getattr(names, name) for name in persisted} == persisted
-    assert names.RUN_STATUS == {
+    written = vars(mlflow_names) | vars(record_names)
+    assert {name: written[name] for name in persisted} == persisted
+    assert mlflow_names.RUN_STATUS == {
         "completed": "FINISHED",
         "stopped_early": "FINISHED",
         "time_up": "FINISHED",
@@ -343,16 +345,18 @@ def test_strategies_keep_their_names() -> None:
 
 @pytest.mark.parametrize("tag", ["elsa_tune.search", "elsa_tune.searching"])
 def test_a_run_is_found_under_either_tag(tag: str) -> None:
-    assert names.search_of({tag: "mine"}) == "mine"
+    assert mlflow_names.search_of({tag: "mine"}) == "mine"
 
 
 def test_an_answer_in_mlflow_keeps_the_names_of_its_metrics_and_tags() -> None:
     [answer] = answers_of([*falling_curve(), *falling_curve(phase=Phase.EXPLORE)])
     recorded = json.loads(json.dumps([answer_object(answer)]))
-    metrics = {name for report in names.curve_reports(recorded, 0.0) for name in report.metrics}
+    metrics = {
+        name for report in mlflow_names.curve_reports(recorded, 0.0) for name in report.metrics
+    }
     persisted = "quality kept corrected seeds recommended_fine_tuned_layers fine_tuned_layers"
     assert not lost(persisted, metrics)
-    assert not lost("k kept certified rate", names.answer_tags(recorded))
+    assert not lost("k kept certified rate", mlflow_names.answer_tags(recorded))
 
 
 def test_runs_keep_their_names() -> None:
@@ -360,9 +364,9 @@ def test_runs_keep_their_names() -> None:
     measured = {**depth, "phase": "measure", "seed": 1}
     explored = {**depth, "phase": "explore", "seed": 0, "frozen_layers": 0}
     shown = {
-        names.run_name("k", read_params(measured)),
-        names.run_name("k", read_params(explored), TrialStatus.STOPPED_EARLY),
-        names.run_name("probe-N6", read_params({"phase": "probe"})),
+        mlflow_names.run_name("k", read_params(measured)),
+        mlflow_names.run_name("k", read_params(explored), TrialStatus.STOPPED_EARLY),
+        mlflow_names.run_name("probe-N6", read_params({"phase": "probe"})),
     }
     assert shown == {"N6 2e-5 s1", "embeddings 2e-5 explore, stopped early", "linear probe"}
 

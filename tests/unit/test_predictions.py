@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from elsa_tune.tracking.rows import KeptPredictions, predictions_place
+from elsa_tune.tracking.stores import store_at
 from tests.unit.result_rows import row
 
 
@@ -63,5 +64,5 @@ def test_a_broken_file_or_one_of_an_older_version_is_none(tmp_path: Path) -> Non
 def test_a_store_that_is_gone_gives_none(tmp_path: Path) -> None:
     asked = row(3, 0.5, trial="t", predictions="runs:/run7/predictions/t.npz")
     uri = f"sqlite:///{tmp_path}/none.db"
-    assert KeptPredictions(uri)(asked) is None
+    assert KeptPredictions(store_at(uri))(asked) is None
     assert KeptPredictions()(asked) is None

@@ -20,7 +20,9 @@ from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, Record, SearchEnded, SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState, read_state
 from tests.recorded_search import (
     journal_of,
@@ -169,7 +171,7 @@ def test_searches_that_began_together_are_listed_by_name(
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
-    monkeypatch.setattr(sources, "read_overview", lambda uri: [elsewhere])
+    monkeypatch.setattr(MlflowStore, "overview", lambda store: [elsewhere])
     found = sources.list_searches(storage, "a store", lambda line: None)
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
 

@@ -22,14 +22,14 @@ from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.space import load_space
-from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.uris import shown_uri
+from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.uris import reason, shown_uri
 from tests.conftest import Run
 from tests.recorded_search import search_started, whole_search
 from tests.unit.search_examples import make_spec, planned_request
@@ -41,7 +41,7 @@ ASKED = ("--search", "mine", "--tracking-uri", CLOSED)
 
 def test_an_error_that_repeats_the_uri_does_not_show_it() -> None:
     with pytest.raises(TrackingError, match="does not answer") as refused:
-        Connection(CLOSED).check()
+        MlflowConnection(CLOSED).check()
     assert SECRET not in str(refused.value) and "http://***@127.0.0.1" in str(refused.value)
     assert reason(ValueError(f"no {CLOSED}/x?token=abc")) == (
         "no http://***@127.0.0.1:9/x?token=***"
@@ -94,7 +94,7 @@ def _finished(folder: Path, uri: str) -> SearchPaths:
     paths = SearchPaths(folder / "mlruns" / "searches", "mine")
     paths.report.mkdir(parents=True)
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths, MlflowStore(uri))
+        forwarder = Forwarder(paths, MlflowStore(uri).sink(paths.journal))
         for one in (*whole_search("mine", 3), Decision(what=REPORT, value="report")):
             stamped = journal.append(one)
         forwarder.offer(stamped)
@@ -209,7 +209,7 @@ def test_a_refusal_is_said_with_its_reason(
         # A store that closes while a search runs.
         paths = SearchPaths(tmp_path, "mine")
         with Journal(paths.journal) as journal:
-            forwarder = Forwarder(paths, MlflowStore(uri)).start()
+            forwarder = Forwarder(paths, MlflowStore(uri).sink(paths.journal)).start()
             forwarder.offer(journal.append(search_started("mine")))
             while not forwarder.trouble:
                 time.sleep(0.05)
@@ -236,7 +236,7 @@ def test_an_ended_run_prints_nothing(
 ) -> None:
     monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "false")
     with _served() as port:
-        client = Connection(f"http://me:{SECRET}@127.0.0.1:{port}").client()
+        client = MlflowConnection(f"http://me:{SECRET}@127.0.0.1:{port}").client()
         client.set_terminated("r", status="FINISHED", end_time=2)
     out, err = capsys.readouterr()
     assert out == "" and SECRET not in err

@@ -28,7 +28,7 @@ from elsa_tune.specs.trial import (
 from elsa_tune.tasks.types.scores import score
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
@@ -141,7 +141,7 @@ def test_the_kept_file_holds_what_judges_the_predictions(
     spec = make_spec(task=task or REGRESSION)
     paths = SearchPaths(tmp_path, spec.name)
     with Journal(paths.journal) as journal:
-        unsent = Forwarder(paths, MlflowStore("sqlite://"))
+        unsent = Forwarder(paths, MlflowStore("sqlite://").sink(paths.journal))
         record = SearchRecord(spec, paths, journal, unsent, pytest.fail)
         wide = np.asarray(values, dtype=np.float32 if kind is np.float32 else np.int64)
         place = record.keep_predictions("measure-N0-lr1e-05-s1", wide, wide[::-1])

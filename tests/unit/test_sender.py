@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import pytest
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.forwarder import Sender
 from elsa_tune.tracking.journal_records import Decision
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.mlflow_sink import MlflowSink
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.record_names import REPORT
 from tests.recorded_search import search_started, trial_ended, trial_started
 
 TRIAL = "measure-N0-s0"
@@ -36,8 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 def sent(folder: Path, artifact: str) -> list[str]:
     """The files and folders that reach the store."""
-    store = Mock(spec=MlflowStore, uri="sqlite:////nowhere.db")
-    sender = Sender(folder / "journal.jsonl", store)
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    sender = MlflowSink(folder / "journal.jsonl", store)
     ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)
     report = Decision(what=REPORT, value=artifact)
     for record in (search_started(), trial_started(TRIAL), ended, report):

@@ -29,7 +29,8 @@ from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase, Precision
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.machine import Gpu
 from tests.unit.result_rows import falling_curve, row
@@ -95,7 +96,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
     """How a session ends whose search does this."""
-    nothing: Any = SimpleNamespace(uri="")
+    nothing: Any = SimpleNamespace(uri="", sink=lambda journal: None)
     monkeypatch.setattr(session, "SearchRun", lambda *given: SimpleNamespace(run=run))
     paths = SearchPaths(folder, "mine")
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]

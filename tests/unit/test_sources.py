@@ -18,7 +18,8 @@ from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_of,

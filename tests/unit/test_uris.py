@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.connection import reason
-from elsa_tune.tracking.paths import StorePaths
-from elsa_tune.tracking.uris import hidden, is_misread, shown_uri, without_credentials
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.uris import hidden, is_misread, reason, shown_uri, without_credentials
 
 HERE = StorePaths(Path("/home/me/work"))
 

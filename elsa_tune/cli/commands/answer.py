@@ -26,7 +26,7 @@ from elsa_tune.cli.options import (
 )
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.searching.output import say
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import shown_uri
 from elsa_tune.words import listed
 

@@ -9,7 +9,7 @@ from elsa_tune.cli.commands.search import search
 from elsa_tune.errors import ModelError
 from elsa_tune.searching.output import say
 from elsa_tune.specs.model import KNOWN_MODELS
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 
 MODEL = "minilm"
 

@@ -16,7 +16,8 @@ from elsa_tune.cli.options import (
 from elsa_tune.errors import UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.output import say
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
+from elsa_tune.tracking.places import StorePaths
 
 
 def export(

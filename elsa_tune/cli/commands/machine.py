@@ -15,7 +15,7 @@ from elsa_tune.searching.output import say
 from elsa_tune.specs.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.words import candidates_text, listed
 

@@ -33,7 +33,8 @@ from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import is_table
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import duration, metric_text, points
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def _conclude(finished: "Finished") -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
     from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus
+    from elsa_tune.tracking.stores import store_at
 
     name = finished.spec.name
     uri = finished.spec.tracking_uri
@@ -237,7 +239,9 @@ def _conclude(finished: "Finished") -> None:
     if finished.unsent:
         say(f"{finished.unsent_words}; the journal has all, and `{resume_it}` sends the rest")
     say(f"journal: {finished.paths.journal}")
-    say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
+    store = store_at(uri)
+    shown = " (`elsa-tune ui` shows it)" if store.has_pages else ""
+    say(f"{store.name + ':':<8} {uri}{shown}")
     if finished.unwritten:
         raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:

@@ -10,7 +10,8 @@ from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.searching.output import say
-from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
 
 if TYPE_CHECKING:
     from elsa_tune.sources import Searches
@@ -62,9 +63,10 @@ def searches(
 
 def _delete(name: str, storage: Path, uri: str) -> None:
     from elsa_tune.tracking.deletion import delete_search
+    from elsa_tune.tracking.stores import store_at
 
     runs = delete_search(storage, name, uri)
-    say(f"deleted search '{name}' and {runs} MLflow runs")
+    say(f"deleted search '{name}' and {runs} {store_at(uri).name} runs")
 
 
 def _recorded(
@@ -128,7 +130,7 @@ def _next(folder: Path | None, state: "SearchState") -> str | None:
 
 def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
     from elsa_tune.searching.planning.plan import trials_in_all
-    from elsa_tune.tracking.names import ANSWER
+    from elsa_tune.tracking.record_names import ANSWER
 
     return {
         "name": state.search.name if folder is None else folder.name,

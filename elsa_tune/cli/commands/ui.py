@@ -15,11 +15,12 @@ from elsa_tune.cli.options import TrackingUri
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.searching.signals import handling_signals
-from elsa_tune.tracking.paths import StorePaths
-from elsa_tune.tracking.uris import without_credentials
+from elsa_tune.tracking.paths import artifact_root_for
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
-    from elsa_tune.tracking.mlflow_writer import MlflowStore
+    from elsa_tune.tracking.mlflow_store import MlflowStore
 
 
 def ui(
@@ -28,10 +29,16 @@ def ui(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's pages for the recorded searches."""
-    from elsa_tune.tracking.mlflow_writer import MlflowStore
+    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.stores import store_at
 
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    store = MlflowStore(uri)
+    store = store_at(uri)
+    if not isinstance(store, MlflowStore):
+        raise UsageError(
+            f"{shown_uri(uri)} has no pages: only MLflow has; `elsa-tune searches` lists what is "
+            "recorded there"
+        )
     if uri.startswith("http"):
         say(f"the record is on a server; open {without_credentials(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for
@@ -47,8 +54,9 @@ def ui(
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    if store.artifact_root is not None:
-        command += ["--default-artifact-root", store.artifact_root.as_uri()]
+    artifact_root = artifact_root_for(uri, Path.cwd())
+    if artifact_root is not None:
+        command += ["--default-artifact-root", artifact_root.as_uri()]
     say(f"MLflow is starting on http://{host}:{port} (Ctrl-C ends it)")
     _say_page(store, f"http://{host}:{port}")
     if status := _serve(command):
@@ -57,9 +65,7 @@ def ui(
 
 def _say_page(store: "MlflowStore", address: str) -> None:
     """Print the page of the latest search, which takes many clicks from MLflow's first one."""
-    from elsa_tune.tracking.mlflow_reader import latest_page
-
-    latest = latest_page(store.client(), address)
+    latest = store.latest_page(address)
     if latest is not None:
         name, page = latest
         say(f"the runs of search '{name}': {page}")

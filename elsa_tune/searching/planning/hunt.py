@@ -37,7 +37,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import TrialSpec, canonical_rate
 from elsa_tune.tracking.journal_records import Decision
-from elsa_tune.tracking.names import LADDER
+from elsa_tune.tracking.record_names import LADDER
 from elsa_tune.words import candidates_text
 
 

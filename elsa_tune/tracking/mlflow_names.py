@@ -11,6 +11,7 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal_records import Report, SearchStarted
 from elsa_tune.tracking.params import UnreadParams
+from elsa_tune.tracking.record_names import DESCRIPTION, REPORT
 from elsa_tune.words import percent, rate_text
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ SEARCH_TAG: Final = "elsa_tune.search"
 # What versions between wrote in its place.
 OTHER_SEARCH_TAG: Final = "elsa_tune.searching"
 TRIAL_TAG: Final = "elsa_tune.trial"
-# The journal's place, so that a reader on the driver's machine can tell whether the driver lives.
-JOURNAL_TAG: Final = "elsa_tune.journal"
-HOST_TAG: Final = "elsa_tune.host"
 STATUS_TAG: Final = "status"
 ATTEMPT_TAG: Final = "attempt"
 # On the run of a search that has ended: how many of its trials `resume` keeps.
@@ -42,21 +40,6 @@ EVALUATION: Final = "evaluation"
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
 # A trial's predictions: their folder, and the tag that names the file in it.
 PREDICTIONS: Final = "predictions"
-# The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
-ANSWER: Final = "answer"
-DESCRIPTION: Final = "description"
-# The decision that says which of a hunt's ladder is tested, by their keys.
-LADDER: Final = "ladder"
-# The decision that names the folder of figures and page, and the folder's name in MLflow.
-REPORT: Final = "report"
-# The search's parameter that has the command that starts such a search.
-COMMAND: Final = "command"
-# On the search's run: the machine that its driver runs on.
-MACHINE_TAG: Final = "machine"
-# There too: what is odd about its rows, as JSON.
-FINDINGS_TAG: Final = "row_findings"
-# There too: the constants that it was planned by, as JSON.
-POLICY_TAG: Final = "policy"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

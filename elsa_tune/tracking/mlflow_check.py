@@ -4,15 +4,15 @@ import os
 from pathlib import Path
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.connection import reason
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
 from elsa_tune.tracking.paths import sqlite_file
-from elsa_tune.tracking.uris import shown_uri
+from elsa_tune.tracking.uris import reason, shown_uri
 
 
-def look_at_store(tracking_uri: str) -> str:
+def look_at_store(store: MlflowConnection) -> str:
     """Say what a search would find there, in a few words. Raises TrackingError."""
-    shown, file = shown_uri(tracking_uri), sqlite_file(tracking_uri)
+    shown = shown_uri(store.uri)
+    file = sqlite_file(store.uri)
     if file is not None and not file.exists():
         place = _nearest_folder(file)
         if not os.access(place, os.W_OK):
@@ -21,7 +21,6 @@ def look_at_store(tracking_uri: str) -> str:
                 "another folder, or name another store with `tracking_uri`"
             )
         return f"{shown} can be made: the first search does it"
-    store = MlflowStore(tracking_uri)
     store.check()
     if store.is_empty():
         return f"{shown} answers; the first search makes its tables"
@@ -30,7 +29,7 @@ def look_at_store(tracking_uri: str) -> str:
     try:
         is_written = _takes_writes(store)
     except Exception as error:  # of any library; whatever it was, a search would meet it too
-        why = reason(error, tracking_uri)
+        why = reason(error, store.uri)
         raise TrackingError(
             f"the MLflow store {shown} answers, but cannot be written ({why}); ask "
             "whoever runs it for the right to write, or name another with `tracking_uri`"
@@ -38,7 +37,7 @@ def look_at_store(tracking_uri: str) -> str:
     return f"{shown} answers{' and can be written' if is_written else ''}"
 
 
-def _takes_writes(store: MlflowStore) -> bool:
+def _takes_writes(store: MlflowConnection) -> bool:
     """Try to write what cannot be: an experiment of a name that is taken.
 
     False where there is no experiment whose name to take.

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from elsa_tune.errors import TrackingError, first_line
+from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.locks import open_locked
 from elsa_tune.tracking import database
 from elsa_tune.tracking.paths import sqlite_file
-from elsa_tune.tracking.uris import DATABASE_SCHEMES, hidden, scheme_of, shown_uri
+from elsa_tune.tracking.uris import DATABASE_SCHEMES, reason, scheme_of, shown_uri
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -29,7 +29,7 @@ _NO_DATABASE_ACCESS = re.compile(
 )
 
 
-class Connection:
+class MlflowConnection:
     """One store by its absolute URI; nothing is opened before the first call."""
 
     def __init__(self, uri: str) -> None:
@@ -163,11 +163,6 @@ class Connection:
         # MLflow prints every failed statement with its trace; its caller says it in one line.
         for name in ("mlflow.store.db.utils", "alembic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def reason(error: BaseException, uri: str = "") -> str:
-    """Return an error in one line of at most 200 characters, without secrets. uri: its store's."""
-    return hidden(first_line(error), uri)[:200]
 
 
 def unanswered(uri: str, error: BaseException) -> TrackingError:

@@ -1,0 +1,81 @@
+"""Models as MLflow keeps and loads them."""
+
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.tracking.mlflow_connection import MlflowConnection, set_environment
+
+
+def log_model(
+    store: MlflowConnection,
+    run_id: str,
+    classifier: Any,
+    row: Mapping[str, str],
+    versions: Mapping[str, str],
+) -> str:
+    """Log a model of this run, with signature and example; returns its URI.
+
+    classifier: transformers' pipeline; by a folder's path MLflow 3.17 cannot log under transformers
+    5.23. row: an example, by input column. versions: of packages, for whoever loads the model.
+    Raises whatever MLflow raises.
+    """
+    store.import_mlflow()
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ColSpec, Schema
+
+    packages = [
+        f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
+    ]
+    outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+    inputs = Schema([ColSpec("string", name) for name in row])
+    # It says at length what it found in the folder.
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    # There is no client of this call that takes the store; a caller's own stays the caller's.
+    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
+    before = mlflow.get_tracking_uri() if is_set else None
+    mlflow.set_tracking_uri(store.uri)
+    try:
+        client = store.client()
+        run = client.get_run(run_id)
+        # Made first, for `log_model` would put it into whatever experiment the process is in.
+        model = client.create_logged_model(
+            run.info.experiment_id, "model", run_id, params=dict(run.data.params)
+        )
+        logged = mlflow.transformers.log_model(
+            classifier,
+            model_id=model.model_id,
+            run_id=run_id,
+            task="text-classification",
+            signature=ModelSignature(inputs, outputs),
+            input_example=[dict(row)],
+            model_config={"truncation": True},
+            pip_requirements=packages,
+        )
+    finally:
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
+    return str(logged.model_uri)
+
+
+def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
+    """Make a folder what `mlflow.pyfunc.load_model` loads: the file `MLmodel`, with a signature.
+
+    loader: the module whose `_load_pyfunc` gets the folder. tasks: each is a column of labels, and
+    `NAME_score` one of scores. Raises whatever MLflow raises.
+    """
+    set_environment()
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
+
+    texts = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair", required=False)])
+    scores = (ColSpec("double", f"{name}_score") for name in tasks)
+    answers = Schema([*(ColSpec("string", name) for name in tasks), *scores])
+    asked = ParamSchema([ParamSpec("tasks", "string", list(tasks), shape=(-1,))])
+    model = Model(signature=ModelSignature(texts, answers, asked))
+    # As `mlflow.pyfunc.add_to_model` does it, whose module warns while it is imported.
+    version = platform.python_version()
+    model.add_flavor("python_function", loader_module=loader, python_version=version)
+    model.save(folder / "MLmodel")

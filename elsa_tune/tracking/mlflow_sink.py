@@ -1,0 +1,204 @@
+"""Records as calls of MLflow: what of each is a run, a metric, a tag or a file there."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from elsa_tune.errors import TrackingError
+from elsa_tune.specs.trial import QUALITY, TrialStatus
+from elsa_tune.tracking import mlflow_names as names
+from elsa_tune.tracking.journal_records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
+from elsa_tune.tracking.mlflow_connection import refused_access
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, REPORT
+from elsa_tune.tracking.state import RecordedTrial, SearchState
+from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags
+from elsa_tune.tracking.uris import reason
+
+log = logging.getLogger(__name__)
+
+# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
+_ARTIFACT_TRIES = 3
+# Answers of MLflow that will be the same next time.
+_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
+
+
+class MlflowSink:
+    """A `RecordSink` that makes records calls of MLflow, without threads or retries.
+
+    journal: artifacts are relative to its folder. state: what was sent so far.
+    """
+
+    name = "MLflow"
+
+    def __init__(self, journal: Path, writer: MlflowWriter) -> None:
+        self.uri = writer.uri
+        self._journal = journal
+        self._writer = writer
+        self._artifact_tries: dict[str, int] = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self.state = SearchState()
+        self._ready = False
+        self._writer.forget()
+
+    def learn(self, record: Record) -> None:
+        self.state.add(record)
+
+    def send(self, batch: Sequence[Record]) -> None:
+        """Bring one record into the store, or several reports of one trial; then `state` has them.
+
+        Raises RefusedError when the store will never take them, StoreGoneError when everything must
+        be sent again, and whatever MLflow raises when trying again may help.
+        """
+        try:
+            if not self._ready:
+                self._writer.initialise()
+                # Records that it is said to have: said by a file of ours, not by the store.
+                if self.state.search.attempt:
+                    self._writer.run_id(self.state.search)
+                self._ready = True
+            self._send(batch)
+        except Exception as error:  # sorted by what the forwarder should do next; else passed on
+            if _code(error) == "RESOURCE_DOES_NOT_EXIST":
+                raise StoreGoneError(reason(error, self.uri)) from error
+            if _is_refusal(error):
+                raise RefusedError(reason(error, self.uri)) from error
+            raise
+        for record in batch:
+            self.state.add(record)
+
+    def trouble(self, error: Exception) -> str:
+        if isinstance(error, TrackingError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__  # MLflow's own
+        refusal = refused_access(self.uri, error)
+        return refusal or f"did not take them ({reason(error, self.uri)})"
+
+    def _send(self, batch: Sequence[Record]) -> None:
+        record = batch[0]
+        search = self.state.search
+        if isinstance(record, SearchStarted | SearchEnded):
+            self._interrupt_running(record.time)
+        if isinstance(record, SearchStarted):
+            self._writer.begin_search(record, journal_tags(self._journal))
+        elif not search.attempt:
+            raise RefusedError("the record belongs to no search")
+        elif isinstance(record, SearchEnded):
+            # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+            is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
+            answer = self.state.decisions.get(ANSWER) if is_over else None
+            reports = names.curve_reports(answer, record.time)
+            tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
+            name = names.search_run_name(search.name, answer)
+            self._writer.end(search, record, reports, tags, name)
+        elif isinstance(record, TrialStarted):
+            self._writer.begin_trial(search, record)
+        elif isinstance(record, Decision):
+            self._decide(record)
+        elif isinstance(record, Report | TrialEnded) and self.state.expects(record):
+            # One of an attempt that was given up meanwhile counts for nothing.
+            trial = self.state.trials[record.trial]
+            if isinstance(record, TrialEnded):
+                self._end_trial(trial, record)
+            else:
+                self._report(trial, [one for one in batch if isinstance(one, Report)])
+
+    def _report(self, trial: RecordedTrial, reports: Sequence[Report]) -> None:
+        # The headline metric by its own name is `quality` once more.
+        twice = names.TWICE | {names.metric_of(trial.start.params)}
+        shown = []
+        for report in reports:
+            values = report.metrics | {names.EVALUATION: float(report.evaluation)}
+            once = {name: value for name, value in values.items() if name not in twice}
+            shown.append(replace(report, metrics=once))
+        notes = dict.fromkeys(note for one in (*trial.reports, *reports) for note in one.notes)
+        tags = {"notes": "; ".join(notes)} if notes else {}
+        self._writer.log(self.state.search, trial.key, shown, tags)
+
+    def _end_trial(self, trial: RecordedTrial, record: TrialEnded) -> None:
+        values = dict(record.metrics)
+        last = trial.reports[-1] if trial.reports else None
+        if QUALITY in values:
+            quality = values.pop(QUALITY)
+            # Another number than the last evaluation's only where the selection chose another.
+            if last is None or last.metrics.get(QUALITY) != quality:
+                values[names.TRIAL_QUALITY] = quality
+        at_end = Report(
+            trial=record.trial,
+            evaluation=len(trial.reports),
+            step=last.step if last else 0,
+            metrics=values,
+            tags=record.tags,
+            time=record.time,
+        )
+        tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
+        name = names.run_name(record.trial, trial.start.params, record.status)
+        self._writer.end(self.state.search, record, [at_end], tags, name)
+        if record.artifact:
+            self._add_artifact(record.trial, record.artifact)
+
+    def _decide(self, record: Decision) -> None:
+        search = self.state.search
+        if record.what == REPORT:
+            self._add_artifact("", str(record.value))
+        if record.what in (REPORT, DESCRIPTION):
+            decisions = self.state.decisions | {record.what: record.value}
+            tags = names.described(decisions, self._writer.run_id(search))
+        else:
+            tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
+            if record.what == ANSWER:
+                tags |= names.answer_tags(record.value)
+        self._writer.log(search, "", [], tags)
+
+    def _add_artifact(self, trial: str, artifact: str) -> None:
+        file = self._journal.parent / artifact
+        home = self._journal.parent.resolve()
+        tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
+        try:
+            if not file.exists():
+                raise RefusedError(f"{file} is not there any more")
+            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
+                raise RefusedError(f"{file} leads out of the search's folder")
+            self._writer.add_artifact(self.state.search, trial, file)
+            del self._artifact_tries[trial]
+        except Exception as error:  # an artifact that cannot be had must not hold up the rest
+            if tries < _ARTIFACT_TRIES and not _is_refusal(error):
+                raise
+            what = f"the predictions of {trial}" if trial else "the report"
+            log.warning("%s did not reach MLflow: %s", what, reason(error, self.uri))
+
+    def _interrupt_running(self, at: float) -> None:
+        """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
+        for key, trial in self.state.trials.items():
+            if trial.runs:
+                end = TrialEnded(
+                    trial=key,
+                    attempt=trial.start.attempt,
+                    status=TrialStatus.INTERRUPTED,
+                    message="the search ended before the trial did",
+                    time=at,
+                )
+                name = names.run_name(key, trial.start.params, end.status)
+                self._writer.end(self.state.search, end, name=name)
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether trying again cannot help: a refusal of MLflow, or an error of our own making."""
+    if isinstance(error, RefusedError) or _code(error) in _REFUSALS:
+        return True
+    return isinstance(error, TypeError | KeyError | AttributeError | AssertionError)
+
+
+def _code(error: BaseException) -> str:
+    return str(getattr(error, "error_code", ""))

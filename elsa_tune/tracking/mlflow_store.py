@@ -1,0 +1,78 @@
+"""An MLflow store as the rest of the package sees it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.tracking import mlflow_reader
+from elsa_tune.tracking.journal_records import SearchStarted
+from elsa_tune.tracking.mlflow_check import look_at_store
+from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow_models import log_model
+from elsa_tune.tracking.mlflow_names import TRIAL_TAG
+from elsa_tune.tracking.mlflow_pages import describe
+from elsa_tune.tracking.mlflow_reader import runs_of
+from elsa_tune.tracking.mlflow_sink import MlflowSink
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.state import SearchState
+
+
+class MlflowStore(MlflowConnection):
+    """A `RecordStore` in MLflow: an SQLite file, a database server or a tracking server."""
+
+    name = "MLflow"
+    has_pages = True
+
+    def look(self) -> str:
+        return look_at_store(self)
+
+    def is_unmade(self) -> bool:
+        return sqlite_file(self.uri) is not None and self.is_empty()
+
+    def is_lost(self, search_id: str) -> bool:
+        return mlflow_reader.is_lost(self.uri, search_id)
+
+    def latest_page(self, address: str) -> tuple[str, str] | None:
+        """Return the search that started last, and the page of its task's; None without any.
+
+        address: of the server that shows them.
+        """
+        return mlflow_reader.latest_page(self.client(), address)
+
+    def sink(self, journal: Path) -> MlflowSink:
+        return MlflowSink(journal, MlflowWriter(self.uri))
+
+    def searches(
+        self, tasks: Sequence[str] | None = None, search: str | None = None
+    ) -> list[SearchState]:
+        return mlflow_reader.read_searches(self.uri, tasks, search)
+
+    def overview(self) -> list[SearchState]:
+        return mlflow_reader.read_overview(self.uri)
+
+    def fetch(self, run_id: str, artifact: str, folder: Path) -> Path:
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        return Path(self.client().download_artifacts(run_id, artifact, str(folder)))
+
+    def delete(self, search_id: str) -> int:
+        if self.is_empty():
+            return 0
+        runs = list(runs_of(self.client(), search_id))
+        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
+        for run in sorted(runs, key=lambda run: TRIAL_TAG not in run.data.tags):
+            self.client().delete_run(run.info.run_id)
+        for experiment in {run.info.experiment_id for run in runs}:
+            describe(self.client(), experiment)
+        return len(runs)
+
+    def keep_model(
+        self,
+        search: SearchStarted,
+        classifier: Any,
+        row: Mapping[str, str],
+        versions: Mapping[str, str],
+    ) -> str:
+        run_id = MlflowWriter(self.uri).run_id(search)
+        return log_model(self, run_id, classifier, row, versions)

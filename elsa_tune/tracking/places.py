@@ -1,0 +1,84 @@
+"""The default places of a working directory, and the store that a URI means there."""
+
+import os
+from pathlib import Path
+
+from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.paths import default_root, default_storage
+from elsa_tune.tracking.stores import is_registered
+from elsa_tune.tracking.uris import (
+    DATABASE_SCHEMES,
+    SERVER_SCHEMES,
+    SQLITE,
+    is_misread,
+    scheme_of,
+    shown_uri,
+)
+
+TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+
+
+class StorePaths:
+    """The default places under a working directory, absolute."""
+
+    def __init__(self, working_directory: Path) -> None:
+        self.working_directory = working_directory.absolute()
+        self.root = default_root(working_directory)
+        self.database = self.root / "mlflow.db"
+        self.artifact_root = self.root / "artifacts"  # for the files of that store
+        # For journals, unless another place is named.
+        self.storage = default_storage(working_directory)
+
+    def storage_at(self, named: str | None) -> Path:
+        return self.working_directory / named if named else self.storage
+
+    def tracking_uri(self, explicit: str | None = None) -> str:
+        """Return the store to use: the one that is named, else the default.
+
+        Errors as in `named_uri`.
+        """
+        return self.named_uri(explicit) or self._absolute(f"{SQLITE}{self.database}")
+
+    def named_uri(self, explicit: str | None = None) -> str | None:
+        """Return the store given, else that of MLFLOW_TRACKING_URI, absolute.
+
+        None where there is neither.
+
+        Raises TrackingError for a file store or for a URI that is no store at all.
+        """
+        given = (explicit or os.environ.get(TRACKING_VARIABLE) or "").strip()
+        return self._absolute(given) if given else None
+
+    def _absolute(self, uri: str) -> str:
+        scheme = scheme_of(uri)
+        if scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or uri == "databricks":
+            if is_misread(uri):
+                raise TrackingError(
+                    f"tracking URI '{shown_uri(uri)}' has a user name or password with a character "
+                    "that means something else in a URI; write @ as %40, / as %2F, ? as %3F and "
+                    "# as %23"
+                )
+            head, mark, rest = uri.partition("://")
+            return f"{head.lower()}{mark}{rest}".rstrip("/") if mark else uri
+        if scheme == "sqlite":
+            place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""
+            if place in ("", ":memory:"):
+                raise TrackingError(
+                    f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
+                    "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
+                )
+            file = self.working_directory / place
+            if "?" in str(file) or "%" in str(file):
+                raise TrackingError(
+                    f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
+                    "URI; work in another folder, or name another store with `tracking_uri`"
+                )
+            return f"{SQLITE}{file}"
+        if is_registered(scheme):
+            return uri
+        is_file_store = scheme in ("", "file")
+        kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
+        raise TrackingError(
+            f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
+            "http(s)://HOST:PORT or postgresql://..."
+        )

@@ -1,0 +1,28 @@
+"""The stores that there are, found by the schemes of their URIs."""
+
+from collections.abc import Callable
+
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.store import RecordStore
+from elsa_tune.tracking.uris import scheme_of
+
+# MLflow takes every other scheme that `StorePaths` lets through.
+_STORES: dict[str, Callable[[str], RecordStore]] = {}
+
+
+def register(scheme: str, store: Callable[[str], RecordStore]) -> None:
+    """Let absolute URIs of this scheme name such stores; of one scheme the last registered counts.
+
+    scheme: in lower case. store: makes one of its URI.
+    """
+    _STORES[scheme] = store
+
+
+def is_registered(scheme: str) -> bool:
+    """Whether URIs of this scheme name a store other than MLflow's."""
+    return scheme in _STORES
+
+
+def store_at(uri: str) -> RecordStore:
+    """Return the store that an absolute URI names. It is not asked whether it answers."""
+    return _STORES.get(scheme_of(uri), MlflowStore)(uri)

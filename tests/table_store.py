@@ -1,0 +1,167 @@
+"""Another store of records, in a file of its own: one SQLite table, a row for each record.
+
+A URI names its file: `records:///FOLDER/FILE.db`. It keeps neither predictions nor models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.journal_records import Record, SearchStarted, decode, encode
+from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags, may_run
+from elsa_tune.tracking.stores import register
+from elsa_tune.tracking.uris import reason
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS records (
+    search TEXT, time REAL, record TEXT, PRIMARY KEY (search, time)
+)
+"""
+
+
+class TableSink:
+    """Takes a journal's records: each is a row, keyed by its search and its time."""
+
+    name = "SQLite"
+
+    def __init__(self, store: TableStore, journal: Path) -> None:
+        self.uri = store.uri
+        self._store = store
+        self._journal = journal
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self._search_id = ""  # of the search whose start was learnt or sent
+
+    def learn(self, record: Record) -> None:
+        if isinstance(record, SearchStarted):
+            self._search_id = record.search_id
+
+    def send(self, batch: Sequence[Record]) -> None:
+        if self._search_id and self._store.is_lost(self._search_id):
+            raise StoreGoneError(f"{self.uri} has nothing of the search any more")
+        for record in batch:
+            if isinstance(record, SearchStarted):
+                self._search_id = record.search_id
+                tags = record.tags | journal_tags(self._journal)
+                record = dataclasses.replace(record, tags=tags)
+            elif not self._search_id:
+                raise RefusedError("the record belongs to no search")
+            row = (self._search_id, record.time, encode(record))
+            with self._store.opened() as database:
+                database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
+
+    def trouble(self, error: Exception) -> str:
+        return f"did not take them ({reason(error, self.uri)})"
+
+
+class TableStore:
+    """The table in the file that the URI names."""
+
+    name = "SQLite"
+    has_pages = False
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._file = Path(uri.removeprefix("records://"))
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the table, made where it is not there; what was done is kept at the end."""
+        with contextlib.closing(sqlite3.connect(self._file)) as database, database:
+            database.execute(_TABLE)
+            yield database
+
+    def check(self) -> None:
+        pass
+
+    def initialise(self, say: Callable[[str], None]) -> None:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self.opened():
+                pass
+        except (OSError, sqlite3.Error) as error:
+            raise TrackingError(f"{self._file} cannot be written: {reason(error)}") from error
+
+    def look(self) -> str:
+        if self.is_unmade():
+            return f"{self.uri} can be made: the first search does it"
+        if not os.access(self._file, os.W_OK):
+            raise TrackingError(f"{self._file} cannot be written")
+        return f"{self.uri} answers"
+
+    def is_unmade(self) -> bool:
+        return not self._file.exists()
+
+    def is_lost(self, search_id: str) -> bool:
+        if self.is_unmade():
+            return True
+        with self.opened() as database:
+            rows = database.execute("SELECT 1 FROM records WHERE search = ? LIMIT 1", (search_id,))
+            return rows.fetchone() is None
+
+    def sink(self, journal: Path) -> TableSink:
+        return TableSink(self, journal)
+
+    def searches(
+        self, tasks: Sequence[str] | None = None, search: str | None = None
+    ) -> list[SearchState]:
+        if self.is_unmade():
+            raise TrackingError(f"nothing is recorded in {self._file}")
+        states = []
+        for state in self._states().values():
+            if search in (None, state.search.name) and (
+                tasks is None or state.search.task in tasks
+            ):
+                states.append(state)
+        return sorted(states, key=lambda state: state.started)
+
+    def overview(self) -> list[SearchState]:
+        return self.searches()
+
+    def fetch(self, run_id: str, artifact: str, folder: Path) -> None:
+        return None
+
+    def delete(self, search_id: str) -> int:
+        deleted = self._states().get(search_id)
+        if deleted is None:
+            return 0
+        with self.opened() as database:
+            database.execute("DELETE FROM records WHERE search = ?", (search_id,))
+        return 1 + len(deleted.trials)
+
+    def keep_model(
+        self,
+        search: SearchStarted,
+        classifier: Any,
+        row: Mapping[str, str],
+        versions: Mapping[str, str],
+    ) -> None:
+        return None
+
+    def _states(self) -> dict[str, SearchState]:
+        """Return what the table has of every search, by its id."""
+        if self.is_unmade():
+            return {}
+        records: dict[str, list[Record]] = {}
+        with self.opened() as database:
+            for search_id, line in database.execute(
+                "SELECT search, record FROM records ORDER BY time"
+            ):
+                records.setdefault(search_id, []).append(decode(line))
+        states = {}
+        for search_id, kept in records.items():
+            tags = SearchState.replay(kept).search.tags
+            states[search_id] = SearchState.replay(kept, alive=may_run(tags))
+        return states
+
+
+register("records", TableStore)
