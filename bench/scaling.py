@@ -45,7 +45,7 @@ from elsa_tune.searching.record import SearchRecord, facts_of, started
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import RateRange
+from elsa_tune.specs.rate_space import RateRange
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal

@@ -292,6 +292,7 @@ def export(
     out: str | Path,
     *,
     layers: int | None = None,
+    candidate: str | None = None,
     check: str | Path | None = None,
     full: bool = False,
     onnx: bool = False,
@@ -302,7 +303,8 @@ def export(
 
     Returns the folder, which `AutoModelForSequenceClassification.from_pretrained` loads.
 
-    layers: fine-tuned ones, by default the answer's. check: a file of labelled rows to score the
+    layers: fine-tuned ones, by default the answer's. candidate: in their place what to export, as
+    `depths` calls it. check: a file of labelled rows to score the
     model on. full: train on all rows where the search used a subset. push: a name on the hub.
     Errors as the command's.
     """
@@ -313,6 +315,7 @@ def export(
         paths=(source if isinstance(source, Search) else load_search(source)).paths,
         out=Path(out),
         layers=layers,
+        candidate=candidate,
         check=None if check is None else Path(check),
         full=full,
         onnx=onnx,

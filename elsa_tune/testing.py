@@ -28,7 +28,8 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList
+from elsa_tune.specs.search import Asha, Resources, SamplerName, SearchSpec
 from elsa_tune.specs.trial import EvaluationResult, Recipe, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 

@@ -160,6 +160,14 @@ def last_of_text(candidate: Candidate, layers: int) -> str:
     return candidate.name(layers) if number is None else last_of_layers(number, layers)
 
 
+def depth_cells(candidate: Candidate, layers: int) -> tuple[str, str]:
+    """Return a table's cells of frozen and of fine-tuned layers: `9` and `3`, `-` and `biases`."""
+    number = candidate.fine_tuned_layers(layers)
+    if number is None:
+        return "-", candidate.label
+    return candidate.short, str(number)
+
+
 def either_text(candidates: Iterable[Candidate], layers: int) -> str:
     """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
     numbers: list[str] = []

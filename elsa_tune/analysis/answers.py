@@ -154,9 +154,10 @@ def _within_given(answer: Answer) -> CurvePoint | None:
     full = answer.full
     if given is None or full is None:
         return None
-    rates = [p.learning_rate for p in answer.measured if p.learning_rate is not None]
+    rates = [p.learning_rate for p in answer.measured if p.candidate.rates is None]
+    gone_beyond = [rate for rate in rates if rate is not None and not given[0] <= rate <= given[1]]
     full_quality = full.tried.quality_within_given
-    if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
+    if full_quality is None or not gone_beyond:
         return None
     cheapest: CurvePoint | None = None
     for point in answer.measured:

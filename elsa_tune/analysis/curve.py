@@ -157,7 +157,8 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     full = next((point for point in points if point.candidate.is_reference and point.runs), None)
     runs = {point.candidate: point.runs for point in points if point.qualities}
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
-    given = {row.given_rates for row in group.rows}
+    # Those of the search: a candidate may have rates of its own.
+    given = {row.given_rates for row in group.rows if row.candidate.rates is None}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {shortlist(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))

@@ -85,6 +85,7 @@ def local_time(seconds: float) -> str | None:
 # `learning_rate`, has no option: it is not among them.
 SETTINGS = (
     "address",
+    "candidate",
     "cpus_per_trial",
     "data_dir",
     "format",

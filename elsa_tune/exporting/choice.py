@@ -14,7 +14,7 @@ from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.candidates import is_depth, read_candidate
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.tasks.types.registry import type_of
@@ -77,19 +77,32 @@ class Choice:
         return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
 
 
-def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
-    """Return the recommended depth, or the one with so many fine-tuned layers.
+def choose(
+    answers: Sequence[Answer], layers: int | None = None, label: str | None = None
+) -> Choice:
+    """Return what is recommended, what has so many fine-tuned layers, or what is called so.
 
-    Raises NoAnswerError without an answer, UsageError for a number that was not measured.
+    Raises NoAnswerError without an answer, UsageError for what was not measured.
     """
+    if layers is not None and label is not None:
+        raise UsageError("`layers` and `candidate` exclude each other; give one of them")
     if len(answers) != 1 or not answers[0].points:
         raise NoAnswerError("the search has no answer yet, so that there is nothing to export")
     [answer] = answers
     measured = [point for point in answer.measured if point.learning_rate is not None]
-    if layers is None:
+    why = "as asked for"
+    if label is not None:
+        labels = {point.candidate.label: point for point in measured}
+        wanted = read_candidate(label).label
+        if wanted not in labels:
+            raise UsageError(
+                f"`candidate` is {wanted}, which was not measured, so that its learning rate is "
+                f"not known; measured: {shortlist(labels)}"
+            )
+        point = labels[wanted]
+    elif layers is None:
         point, why = _recommended(answer)
     else:
-        why = "as asked for"
         numbers = {point.fine_tuned_layers: point for point in measured}
         if layers not in numbers:
             known = [number for number in numbers if number is not None]
@@ -124,6 +137,7 @@ def model_card(
     choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
     """Write README.md. exported: the facts of elsa-tune.json, `quality` among them."""
+    candidate = choice.point.candidate
     name = f"{Path(model.name).name}-{task.name}"
     quality = exported["quality"]
     base = model.location
@@ -140,7 +154,7 @@ def model_card(
         base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
         datasets=None if data is None else [data.location],
         metrics=[metric],
-        tags=["elsa-tune", _tag(choice.point.candidate)],
+        tags=["elsa-tune", _tag(candidate)],
         model_name=name,
         eval_results=[
             EvalResult(
@@ -165,7 +179,7 @@ def model_card(
 
 # {name}
 
-Fine-tuned layers: {choice.in_words}.
+Fine-tuned{" layers" if is_depth(candidate) else ""}: {choice.in_words}.
 At this depth the search kept {kept} of the full model's {metric_text(metric)},
 corrected for chance {corrected}. {choice.judged(quality)}
 
@@ -200,7 +214,7 @@ print(classify({example}))
 | --- | --- |
 {facts}
 
-The frozen layers are the base model's, bit for bit: models exported from one base can share them.
+{candidate.card}
 `elsa-tune.json` has the answer in full.
 """
 

@@ -62,6 +62,7 @@ class ExportRequest:
     paths: SearchPaths  # of the search
     out: Path  # the folder to create
     layers: int | None = None  # fine-tuned ones; None for what the search's answer recommends
+    candidate: str | None = None  # by its label; None as above
     check: Path | None = None  # a file of labelled rows
     full: bool = False  # train on all rows of a task of which the search used a subset
     onnx: bool = False  # write an ONNX file, too
@@ -89,7 +90,7 @@ def export(request: ExportRequest, say: Say) -> float:
         rows = rows_of(record.state(), paths.folder)
         try:
             answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
-            choice = choose(answers, request.layers)
+            choice = choose(answers, request.layers, request.candidate)
             say(f"export: {choice.in_words} at learning rate {rate_text(choice.learning_rate)}")
             used, data = _data(spec, full=request.full, say=say)
             planned = record.state().planned_trials

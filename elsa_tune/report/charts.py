@@ -23,6 +23,7 @@ FEWEST_RUNS = 3
 
 # More ticks run into one another in a panel.
 MOST_TICKS = 13
+MOST_NAMES = MOST_TICKS / 2
 MOST_RATE_TICKS = 6
 
 Look = Mapping[str, Any]
@@ -61,6 +62,8 @@ CHANCE = look(INK, marker="", line=":", width=1.4)
 PROBE = look(SERIES[3], marker="", line="-.", width=1.6)
 SEEDS = look(SERIES[0], line="", hollow=True, size=4, width=1)
 MEANS = look(SERIES[0])
+# Of what has no number of layers: no line leads to it.
+OTHER_MEANS = look(SERIES[0], marker="s", line="", size=7)
 OPERATING = look(SERIES[1], marker="*", line="", size=15)
 CORRECTED = look(SERIES[4], marker="v", line="", size=10)
 CERTIFIED = look(SERIES[2], marker="D", line="", size=9)
@@ -181,7 +184,7 @@ def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
     """Return where depths stand on the x axis: at their number of fine-tuned layers.
 
     What is only drawn stands half a layer before its number. What has no number stands between its
-    neighbours by rank, or one beyond the last of them.
+    neighbours by rank, or beyond the last of them, where a name below it has room.
     """
     places: dict[Candidate, float] = {}
     unplaced: list[Candidate] = []  # those without a number since the last one with
@@ -199,23 +202,34 @@ def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
         unplaced = []
         places[point.candidate] = place
         last = place
+    span = max(places.values(), default=0.0) - (last or 0.0)
+    room = max(1.0, span / MOST_NAMES)
     for count, candidate in enumerate(unplaced, 1):
-        places[candidate] = (last or 0.0) - count
+        places[candidate] = (last or 0.0) - count * room
     return places
 
 
-def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = ()) -> Ticks:
+def depth_ticks(
+    numbers: Iterable[float],
+    names: Iterable[tuple[float, str]] = (),
+    others: Sequence[tuple[float, str]] = (),
+) -> Ticks:
     """Return a tick at each depth that has room for one, the fewest layers among them.
 
-    numbers: of fine-tuned layers, where they stand. names: places of what has none, with a text.
+    numbers: of fine-tuned layers, where they stand. names: places of what is drawn between them,
+    with a text. others: of what has no number, which always have a tick.
     """
     rising = sorted(set(numbers))
     if not rising:
-        return tuple(sorted(names))
+        return tuple(sorted([*names, *others]))
     # Counted from the deep end, where the answer lies.
     spaced = _spaced([-number for number in reversed(rising)], MOST_TICKS)
-    ticks = [(-number, f"{-number:g}") for number in spaced]
-    if rising[-1] - rising[0] <= MOST_TICKS / 2:
+    span = rising[-1] - rising[0]
+    ticks = list(others)
+    for number in spaced:
+        if all(abs(-number - place) >= span / MOST_TICKS for place, _ in others):
+            ticks.append((-number, f"{-number:g}"))
+    if span <= MOST_NAMES:
         ticks += names
     return tuple(sorted(ticks))
 
@@ -223,12 +237,15 @@ def depth_ticks(numbers: Iterable[float], names: Iterable[tuple[float, str]] = (
 def _answer_ticks(answer: Answer) -> Ticks:
     numbers: list[float] = []
     names: list[tuple[float, str]] = []
+    others: list[tuple[float, str]] = []
     for candidate, place in places(answer.with_quality).items():
-        if number_of(candidate, answer.layers) is None:
+        if candidate.fine_tuned_layers(answer.layers) is None:
+            others.append((place, candidate.short))
+        elif number_of(candidate, answer.layers) is None:
             names.append((place, candidate.short))
         else:
             numbers.append(place)
-    return depth_ticks(numbers, names)
+    return depth_ticks(numbers, names, others)
 
 
 def _spaced(places: Sequence[float], most: int) -> list[float]:
@@ -255,15 +272,26 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
             runs_y.append(100 * quality)
     if runs_x:
         yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
-    yield Series(
-        name="mean over seeds",
-        look=MEANS,
+    on_curve = [point for point in points if point.fine_tuned_layers is not None]
+    beside = [point for point in points if point.fine_tuned_layers is None]
+    if on_curve:
+        yield _means("mean over seeds", MEANS, on_curve, place)
+    if beside:
+        yield _means("mean over seeds, another method", OTHER_MEANS, beside, place)
+    yield from _decided_series(answer, points, place)
+
+
+def _means(
+    name: str, how: Look, points: Sequence[CurvePoint], place: Mapping[Candidate, float]
+) -> Series:
+    return Series(
+        name=name,
+        look=how,
         x=tuple(place[point.candidate] for point in points),
         y=tuple(_height(point) for point in points),
         low=tuple(_bar_end(point, point.ci_low) for point in points),
         high=tuple(_bar_end(point, point.ci_high) for point in points),
     )
-    yield from _decided_series(answer, points, place)
 
 
 def _decided_series(

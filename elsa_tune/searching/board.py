@@ -29,7 +29,14 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.visible import visible
-from elsa_tune.words import duration, points, rate_text, rough_range, trials_text
+from elsa_tune.words import (
+    depth_cells,
+    duration,
+    points,
+    rate_text,
+    rough_range,
+    trials_text,
+)
 
 # The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
 REFRESH_SECONDS = 1.0
@@ -300,8 +307,8 @@ class Board:
         best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
         measured = f"measured {spec.task.metric.value}"
         columns = {
-            "frozen": [e.candidate.short for e in lines],
-            "tuned": [str(each.candidate.fine_tuned_layers(spec.layers)) for each in lines],
+            "frozen": [depth_cells(each.candidate, spec.layers)[0] for each in lines],
+            "tuned": [depth_cells(each.candidate, spec.layers)[1] for each in lines],
             **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
             best: [points(each.best.score) if each.best else "-" for each in lines],
             "rate": [rate_text(e.best.trial.learning_rate) if e.best else "-" for e in lines],

@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
@@ -38,15 +39,24 @@ class Inputs:
     space_name: str
     recipe: Recipe
 
+    def check(self, candidates: Iterable[Candidate]) -> None:
+        """Raise SpaceError for a candidate that the model cannot be adapted to."""
+        from elsa_tune.training.adapt import methods
+        from elsa_tune.training.model.encoder import skeleton
+
+        methods.check(candidates, partial(skeleton, self.model))
+
     def trial(
         self, candidate: Candidate = REFERENCE, learning_rate: float = 2e-5, seed: int = 1
     ) -> TrialSpec:
-        """One trial of it; raises SpaceError for a depth that the model does not have."""
+        """One trial of it; raises SpaceError for a candidate that the model does not have."""
+        candidate.check(self.layers)
+        self.check([candidate])
         return TrialSpec(
             model=self.model,
             task=self.task,
             recipe=self.recipe,
-            candidate=candidate.check(self.layers),
+            candidate=candidate,
             learning_rate=learning_rate,
             seed=seed,
         )

@@ -142,7 +142,7 @@ def _tokens_per_second(
 
 def _full_trial(spec: SearchSpec) -> TrialSpec:
     """Return a trial of the full model; its rate and seed do not change how long it takes."""
-    return spec.trial(Phase.EXPLORE, REFERENCE, spec.given_rates[0], spec.seed)
+    return spec.trial(Phase.EXPLORE, REFERENCE, spec.given_rates(REFERENCE)[0], spec.seed)
 
 
 def training_seconds(

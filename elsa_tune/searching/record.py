@@ -259,7 +259,7 @@ def facts_of(
         metric=trial.task.metric.value,
         chance=spec.chance,
         evaluation_examples=spec.evaluation_examples,
-        given_rates=spec.given_rates,
+        given_rates=spec.given_rates(trial.candidate),
         looks=looks,
         search=spec.name,
         selection=recipe.pop("selection"),

@@ -8,7 +8,10 @@ Planning, record, analysis and report know what this class declares, and nothing
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from elsa_tune.specs.rate_space import RateSpace
 
 
 class Candidate(ABC):
@@ -18,6 +21,8 @@ class Candidate(ABC):
 
     # The method's name, and that of its module in `training/adapt/`.
     method: ClassVar[str]
+    # A label as a message may show it, beside those of other methods; "": the method's name.
+    example: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -27,12 +32,20 @@ class Candidate(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What YAML, the command line and tables call it, such as `9`: the inverse of `read`."""
+        """What YAML, the command line and tables call it, such as `9`: the inverse of `read`.
+
+        Without capitals, for labels are read without them.
+        """
 
     @property
     @abstractmethod
     def rank(self) -> float:
-        """Its place in the order of tests: 0 for the full model, the higher the cheaper."""
+        """Its place in the order of tests: 0 for the full model, the higher the cheaper.
+
+        The cheapest that keeps the target is the answer; tests end at the first that fails. Within
+        a family near ranks are taken for near candidates, whose learning rates are alike. No two
+        candidates of a search may have the same.
+        """
 
     @property
     def is_reference(self) -> bool:
@@ -48,6 +61,16 @@ class Candidate(ABC):
     def entropy(self) -> tuple[int, ...]:
         """Whole numbers, 0 or more, from which what is random about it is seeded."""
         return (zlib.crc32(self.key.encode()),)
+
+    @property
+    def family(self) -> str:
+        """Whose learning rates tell of one another, by a name: by default its method's."""
+        return self.method
+
+    @property
+    def rates(self) -> "RateSpace | None":
+        """The learning rates to begin with; None for those that the search was given."""
+        return None
 
     @property
     def short(self) -> str:
@@ -86,9 +109,19 @@ class Candidate(ABC):
         """Return what is done to the model: `fine-tuning the biases alone`."""
         return f"fine-tuning {self.describe(layers)}"
 
+    @property
+    def card(self) -> str:
+        """What its model's card says of what the base model has alike; "" for nothing."""
+        return ""
+
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """Return what search.json, journal and MLflow keep of it: the inverse of `of_record`."""
+        """Return what search.json, journal and MLflow keep of it: the inverse of `of_record`.
+
+        MLflow gives values back as texts. The names must be its method's own: they share a table
+        with the trial's facts (`TrialFacts`, the recipe's fields) and, in an exported model's
+        configuration, with those of `training/saved.py`.
+        """
 
     @classmethod
     @abstractmethod

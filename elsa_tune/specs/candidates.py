@@ -37,7 +37,11 @@ def read_candidate(given: int | str) -> Candidate:
         candidate = method.read(text)
         if candidate is not None:
             return candidate
-    others = [f", '{name}'" for name in _METHODS if name != FreezeDepth.method]
+    others = [
+        f", '{method.example or name}'"
+        for name, method in _METHODS.items()
+        if name != FreezeDepth.method
+    ]
     raise SpaceError(
         f"frozen_layers is {quoted(str(given))}; it must be a whole number or "
         f"'{EMBEDDINGS}'{''.join(others)}"
@@ -67,6 +71,12 @@ def candidate_fields(candidate: Candidate) -> dict[str, Any]:
     if not is_depth(candidate):
         fields |= {"candidate": candidate.key, "label": candidate.label}
     return fields
+
+
+def told_candidate(fields: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of which JSON tells `candidate_fields`. Raises SpaceError."""
+    label = fields.get("label")
+    return recorded_candidate(fields) if label is None else read_candidate(label)
 
 
 def is_depth(candidate: Candidate) -> bool:

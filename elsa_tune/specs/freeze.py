@@ -104,6 +104,13 @@ class FreezeDepth(Candidate):
         return "emb." if self.is_embeddings_only else self.label
 
     @property
+    def card(self) -> str:
+        return (
+            "The frozen layers are the base model's, bit for bit: models exported from one base "
+            "can share them."
+        )
+
+    @property
     def snippet(self) -> str:
         return f"elsa_tune.freeze(model, {self.frozen_layers})"
 

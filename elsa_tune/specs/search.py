@@ -3,22 +3,21 @@
 import enum
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Final
 
 from pydantic import ConfigDict, Field
 
-from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
+from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
+from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
 
 
 class SamplerName(enum.StrEnum):
@@ -29,49 +28,6 @@ class SamplerName(enum.StrEnum):
     TPE = "tpe"
     RANDOM = "random"
     GRID = "grid"
-
-
-def check_few(values: Sequence[object], what: str) -> None:
-    """Raise SpaceError for more of them than anybody could try. what: a word for them."""
-    if len(values) > MOST:
-        raise SpaceError(f"must be at most {MOST:,} {what}, not {len(values):,}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateRange:
-    """Learning rates low..high (both in reach), in steps, or log-uniform where step is None."""
-
-    low: Rate
-    high: Rate
-    step: Rate | None = None
-
-    def __post_init__(self) -> None:
-        if self.low >= self.high:
-            raise SpaceError(f"low ({self.low:g}) must be below high ({self.high:g})")
-        if self.step is not None and self.step > self.high - self.low:
-            raise SpaceError(f"step ({self.step:g}) must fit between low and high")
-        if self.step is not None and self.step * MOST < self.high - self.low:
-            raise SpaceError(
-                f"step ({self.step:g}) gives more than {MOST:,} rates; take a wider one"
-            )
-
-    @property
-    def values(self) -> tuple[float, ...] | None:
-        """The rates of a stepped range, ascending; None for a continuous one."""
-        if self.step is None:
-            return None
-        count = int((self.high - self.low) / self.step + 1e-9) + 1
-        return tuple(float(f"{self.low + i * self.step:.4e}") for i in range(count))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateList:
-    """Learning rates one by one, ascending, distinct."""
-
-    values: tuple[float, ...]
-
-
-RateSpace = RateRange | RateList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +91,7 @@ class SearchSpec:
     # All of them, in the order of their tests; `search.json` has them as `depths`.
     candidates: Annotated[tuple[Candidate, ...], Field(alias="depths")]
     explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
-    rates: RateSpace  # the given ones
+    rates: RateSpace  # the given ones, for every candidate that has none of its own
     tries: int  # exploring trials of the given rates, of each explored candidate
     sampler: SamplerName
     asha: Asha | None
@@ -193,13 +149,17 @@ class SearchSpec:
             return None
         return replace(self.asha, grace=self.asha.grace or self.policy.grace)
 
-    @property
-    def given_rates(self) -> tuple[float, float]:
-        """The lowest and the highest learning rate of the range or list that was given."""
-        values = self.rates.values
+    def rates_for(self, candidate: Candidate) -> RateSpace:
+        """Return the learning rates that a candidate is given."""
+        return candidate.rates or self.rates
+
+    def given_rates(self, candidate: Candidate) -> tuple[float, float]:
+        """Return the lowest and the highest learning rate that a candidate is given."""
+        rates = self.rates_for(candidate)
+        values = rates.values
         if values is None:
-            assert isinstance(self.rates, RateRange)
-            return self.rates.low, self.rates.high
+            assert isinstance(rates, RateRange)
+            return rates.low, rates.high
         return values[0], values[-1]
 
     @property

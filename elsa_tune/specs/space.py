@@ -21,14 +21,8 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.candidates import REFERENCE, default_candidates, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
-from elsa_tune.specs.search import (
-    Asha,
-    RateList,
-    RateRange,
-    RateSpace,
-    SamplerName,
-    check_few,
-)
+from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, check_few
+from elsa_tune.specs.search import Asha, SamplerName
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import FewCount, Recipe, Seed, canonical_rate
 
@@ -155,6 +149,10 @@ class Space(BaseModel):
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
+
+    def rates_for(self, candidate: Candidate) -> RateSpace:
+        """Return the learning rates that a candidate explores: its own, if it has any."""
+        return candidate.rates or self.rates
 
     def recipe(self, default_epochs: int) -> Recipe:
         """Return how every trial trains, on a model with this default of epochs."""

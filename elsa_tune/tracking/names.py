@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.specs.candidates import is_depth, told_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal_records import Report, SearchStarted
@@ -122,20 +122,27 @@ def metric_of(params: TrialFacts | UnreadParams) -> object:
 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
-    """Return the curve as metrics with step = rank (frozen layers), and the operating points.
+    """Return the curve as metrics, and the operating points; [] for several answers.
 
-    [] for several answers.
+    A depth's step is its frozen layers, another candidate's its rank, or the first step behind all
+    before it where that is taken or is no whole number.
     """
     if (answer := _only(answers)) is None:
         return []
     by_step: dict[int, dict[str, float]] = {0: {}}
+    depths: list[tuple[Candidate, Mapping[str, Any]]] = []
+    others: list[tuple[Candidate, Mapping[str, Any]]] = []
     for point in answer.get("curve", ()):
         candidate = _candidate_of(point)
-        if candidate is None or not candidate.is_tested or point["quality"] is None:
-            continue
-        if not float(candidate.rank).is_integer():
-            continue  # MLflow's steps are whole numbers
-        metrics = by_step.setdefault(int(candidate.rank), {})
+        if candidate is not None and candidate.is_tested and point["quality"] is not None:
+            of_its_kind = depths if is_depth(candidate) else others
+            of_its_kind.append((candidate, point))
+    for candidate, point in (*depths, *others):
+        step = int(candidate.rank)
+        is_free = step == candidate.rank and step not in by_step
+        if not is_depth(candidate) and not is_free:
+            step = max(by_step) + 1
+        metrics = by_step.setdefault(step, {})
         for metric, name in _OF_CURVE.items():
             if point[name] is not None:
                 metrics.setdefault(metric, float(point[name]))
@@ -151,7 +158,7 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
 def _candidate_of(point: Mapping[str, Any]) -> Candidate | None:
     """Return the candidate of a curve's point in an answer's JSON."""
     try:
-        return recorded_candidate(point)
+        return told_candidate(point)
     except SpaceError:
         return None
 
@@ -165,7 +172,8 @@ def answer_tags(answers: Any) -> dict[str, str]:
     tuned = advice.get("fine_tuned_layers")
     layers = answer.get("layers")
     none = dict.fromkeys(ANSWER_TAGS, "-")
-    if tuned is None:
+    label = advice.get("label")  # of what is no depth
+    if tuned is None and label is None:
         return none | {"k": "no answer"}
     if advice["action"] == "linear_model":
         probe = answer.get("linear_probe") or {}
@@ -174,13 +182,14 @@ def answer_tags(answers: Any) -> dict[str, str]:
     retention = None
     for point in answer.get("curve", ()):
         candidate = _candidate_of(point)
+        is_it = point["fine_tuned_layers"] == tuned and point.get("label") == label
         # What is only drawn beside the curve may leave as many layers to fine-tune.
-        if point["fine_tuned_layers"] == tuned and candidate is not None and candidate.is_tested:
+        if is_it and candidate is not None and candidate.is_tested:
             retention = point["retention"]
             break
     rate = advice.get("learning_rate")
     return {
-        "k": f"{tuned} of {layers}",
+        "k": f"{tuned} of {layers}" if label is None else label,
         "kept": percent(retention),
         "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
         "rate": "-" if rate is None else rate_text(rate),

@@ -53,7 +53,7 @@ class Member:
     trainable: Trainable = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trainable", methods.apply(self.model, self.candidate))
+        object.__setattr__(self, "trainable", methods.trained_of(self.model, self.candidate))
 
     @property
     def facts(self) -> dict[str, Any]:

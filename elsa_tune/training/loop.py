@@ -143,7 +143,7 @@ class _Run:
         trial = self.trial
         objective = self.objective
         model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
-        trainable = methods.apply(model, trial.candidate)
+        trainable = methods.apply(model, trial.candidate, trial.seed)
         own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         pool(model, trial.recipe.pooling)

@@ -29,7 +29,6 @@ from elsa_tune.training.model.encoder import (
     LOCAL,
     load_classifier,
     load_tokenizer,
-    own_what_trains,
     quiet,
     without_kernels,
 )
@@ -57,14 +56,14 @@ def save_classifier(
     values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
     """
     objective = Objective(trial, data, CPU)
-    model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
-    trainable = methods.apply(model, trial.candidate)
-    own_what_trains(model)
-    prefix = frozen_prefix(model, trainable)
+    # Its memory is its own: a method may change any of it where it merges what it has added.
+    model = load_classifier(trial.model, objective.outputs, trial.seed)
+    methods.apply(model, trial.candidate, trial.seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in trained:
                 parameter.copy_(trained[name])
+        prefix = frozen_prefix(model, methods.merged(model, trial.candidate))
         head = model.get_submodule(final_linear(model))
         assert isinstance(head, nn.Linear)
         unit = objective.unit

@@ -1,4 +1,8 @@
-"""A search over freeze depths and over a second method, which a file of its own registers."""
+"""A search over freeze depths and LoRA, which a file of its own registers: from YAML to a bundle.
+
+What Ray, the journal, MLflow and a saved model make of another method; what answers and figures say
+of one, in every case that there is, is in tests/unit/test_another_method.py, which runs no search.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow.tracking import MlflowClient
+from transformers import AutoModelForSequenceClassification
 
 from elsa_tune import testing
 from elsa_tune.specs.adaptation import Candidate
@@ -17,27 +24,29 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, read_state
+from elsa_tune.training.bundled import load_bundle
 from tests.registering import registered
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def biases() -> Iterator[Candidate]:
-    with registered("tests.biases") as module:
-        yield module.Biases()
+def lora() -> Iterator[Candidate]:
+    with registered("tests.lora") as module:
+        yield module.Lora(4)
 
 
 def quality(candidate: Candidate, learning_rate: float, seed: int, epoch: float) -> float:
-    best = {"0": 0.90, "3": 0.85, "6": 0.70, "biases": 0.88}[candidate.label]
-    return best + 0.001 * seed - 100 * abs(learning_rate - 2e-5)
+    best = {"0": 0.90, "3": 0.85, "6": 0.70, "lora4": 0.88}[candidate.label]
+    off = 4e-4 if candidate.label == "lora4" else 2e-5
+    return best + 0.001 * seed - 0.02 * abs(learning_rate / off - 1)
 
 
 @pytest.fixture(scope="module")
-def place(biases: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(lora: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a search of pretended trials."""
     place = tmp_path_factory.mktemp("methods")
-    candidates = (*testing.EXAMPLE_DEPTHS, biases)
+    candidates = (*testing.EXAMPLE_DEPTHS, lora)
     spec = testing.example_spec(
         candidates=candidates, explored=candidates, seeds=3, planned_seeds=3
     )
@@ -49,18 +58,23 @@ def place(biases: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
 Run = Callable[..., str]
 
 
+def command(patch: pytest.MonkeyPatch, place: Path, *words: str, status: int = 0) -> None:
+    """Run a command in a directory."""
+    from elsa_tune.cli import app
+
+    patch.chdir(place)
+    patch.setattr("sys.argv", ["elsa-tune", *words])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert (ended.value.code or 0) == status
+
+
 @pytest.fixture
 def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Returns what a command prints on stdout in that directory."""
-    from elsa_tune.cli import app
 
-    monkeypatch.chdir(place)
-
-    def run(*words: str, status: int = 0) -> str:
-        monkeypatch.setattr("sys.argv", ["elsa-tune", *words])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        assert (ended.value.code or 0) == status
+    def run(*words: str) -> str:
+        command(monkeypatch, place, *words)
         return capsys.readouterr().out
 
     return run
@@ -70,64 +84,117 @@ def state_of(place: Path, name: str = "example") -> SearchState:
     return read_state(SearchPaths(StorePaths(place).storage, name).journal)
 
 
-def test_the_journal_names_it_and_gives_it_back(place: Path, biases: Candidate) -> None:
-    state = state_of(place)
-    measured = [
-        row for row in rows_of(state) if row.candidate == biases and row.phase is Phase.MEASURE
-    ]
+def test_the_journal_names_it_and_gives_it_back(place: Path, lora: Candidate) -> None:
+    rows = [row for row in rows_of(state_of(place)) if row.candidate == lora]
+    measured = [row for row in rows if row.phase is Phase.MEASURE]
     assert [row.seed for row in measured] == [1, 2, 3]
     assert {row.status for row in measured} == {TrialStatus.COMPLETED}
-    assert {row.learning_rate for row in measured} == {2e-5}
-    assert all(key.startswith("measure-Bbiases-") for key in (row.trial or "" for row in measured))
+    assert all(key.startswith(f"measure-{lora.key}-") for key in (r.trial or "" for r in measured))
 
 
-def test_the_cheapest_that_keeps_the_target_is_the_answer(run: Run) -> None:
-    answer = json.loads(run("operating-point", "--format", "json"))
-    answer = answer[0] if isinstance(answer, list) else answer
-    assert answer["operating_point"]["candidate"] == "Bbiases"
-    assert answer["operating_point"]["frozen_layers"] is None
-    assert answer["operating_point"]["fine_tuned_layers"] is None
-    curve = [(point["frozen_layers"], round(point["quality"], 3)) for point in answer["curve"]]
-    assert curve == [(0, 0.902), (3, 0.852), (6, 0.702), (None, 0.882)]
+def test_it_explores_rates_of_its_own(place: Path, lora: Candidate) -> None:
+    rows = rows_of(state_of(place))
+    for row in rows:
+        low, high = row.given_rates or (0.0, 0.0)
+        assert (low, high) == ((1e-4, 2e-3) if row.candidate == lora else (2e-5, 5e-5))
+        assert low <= (row.learning_rate or 0.0) <= high
+    explored = {row.learning_rate for row in rows if row.candidate == lora}
+    assert len(explored) == 2
 
 
-def test_tables_and_reports_name_it(run: Run, place: Path) -> None:
+def first_of(printed: str) -> Any:
+    answers = json.loads(printed)
+    return answers[0] if isinstance(answers, list) else answers
+
+
+def test_the_cheapest_that_keeps_the_target_is_the_answer(run: Run, lora: Candidate) -> None:
+    answer = first_of(run("operating-point", "--format", "json"))
+    for name in ("operating_point", "recommendation"):
+        assert (answer[name]["candidate"], answer[name]["label"]) == (lora.key, lora.label)
+        assert answer[name]["frozen_layers"] is answer[name]["fine_tuned_layers"] is None
+    # All depths kept to the rates that were given: no other answer would come of these.
+    assert answer["operating_point_within_given_rates"] is None
+    curve = [(point["frozen_layers"], point["candidate"]) for point in answer["curve"][-1:]]
+    assert curve == [(None, lora.key)]
+    assert [point["frozen_layers"] for point in answer["curve"]] == [0, 3, 6, None]
+
+
+def test_tables_and_reports_name_it(run: Run, place: Path, lora: Candidate) -> None:
     table = run("operating-point", "--details")
-    assert "the biases" in table
+    assert "LoRA of rank 4" in table and "None" not in table
     lines = csv.DictReader(io.StringIO(run("curve", "--format", "csv")))
     labels = [line["label"] or line["frozen_layers"] for line in lines]
-    assert labels == ["0", "3", "6", "biases"]
+    assert labels == ["0", "3", "6", lora.label]
     run("report", "--out", str(place / "page"))
     page = (place / "page" / "index.html").read_text(encoding="utf-8")
-    assert "biases" in page
+    assert lora.label in page
     assert list((place / "page").glob("**/*.png")) or "<svg" in page
 
 
-def test_mlflow_gives_it_back(run: Run, place: Path, biases: Candidate) -> None:
+def test_mlflow_gives_it_back(run: Run, place: Path, lora: Candidate) -> None:
     uri = f"sqlite:///{StorePaths(place).database}"
     words = ("operating-point", "--search", "example", "--format", "json")
     by_journal = json.loads(run(*words))
     by_mlflow = json.loads(run(*words, "--tracking-uri", uri))
     assert by_mlflow == by_journal
+    client = MlflowClient(uri)
+    runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    [parent] = [one for one in runs if "decision.answer" in one.data.tags]
+    assert parent.data.tags["k"] == lora.label
+    assert parent.data.tags["rate"] != "-"
+    steps = [one.step for one in client.get_metric_history(parent.info.run_id, "quality")]
+    # Its rank is no whole number: it stands behind the depths.
+    assert steps == [0, 3, 6, 7]
 
 
-def test_a_table_gives_it_back(run: Run, place: Path) -> None:
+def test_a_table_gives_it_back(run: Run, place: Path, lora: Candidate) -> None:
     run("report", "--out", str(place / "tables"))
     trials = next((place / "tables").glob("**/trials.csv"))
-    by_table = json.loads(run("operating-point", "--from", str(trials), "--format", "json"))
-    by_table = by_table[0] if isinstance(by_table, list) else by_table
-    assert by_table["operating_point"]["candidate"] == "Bbiases"
+    by_table = first_of(run("operating-point", "--from", str(trials), "--format", "json"))
+    assert by_table["operating_point"]["candidate"] == lora.key
 
 
-def test_a_space_names_it_and_real_trials_train_it(run: Run, place: Path) -> None:
-    run(
-        *("search", "--model", "minilm", "--task", "stdlib", "--space", "demo", "--name", "real"),
-        *("--train-size", "64", "--seeds", "1", "--set", "epochs=1", "--set", "linear_probe=false"),
-        *("--set", "depths=[0, 6, biases]", "--set", "learning_rate=[5e-5]"),
-        status=3,  # so few rows teach the full model nothing, and there is no answer
-    )
-    state = state_of(place, "real")
+@pytest.fixture(scope="module")
+def real(place: Path, lora: Candidate) -> Path:
+    """The same directory with a search of real trials: one rate for depths, LoRA's own range."""
+    words = ("--model", "minilm", "--task", "stdlib", "--space", "demo", "--name", "real")
+    settings = ("epochs=1", "linear_probe=false", "depths=[0, 6, lora4]", "learning_rate=[5e-5]")
+    options = [word for setting in settings for word in ("--set", setting)]
+    with pytest.MonkeyPatch.context() as patch:
+        # So few rows teach the full model nothing, and there is no answer.
+        command(
+            patch, place, "search", *words, "--train-size", "64", "--seeds", "1", *options, status=3
+        )
+    return place
+
+
+def test_a_space_names_it_and_real_trials_train_it(real: Path, lora: Candidate) -> None:
+    state = state_of(real, "real")
     assert state.is_complete
-    trained = {row.candidate: row.trainable_parameters or 0 for row in rows_of(state)}
-    full, head, biases = (trained[read_candidate(label)] for label in ("0", "6", "biases"))
-    assert head < biases < full / 100
+    rows = rows_of(state)
+    trained = {row.candidate: row.trainable_parameters or 0 for row in rows}
+    full, head, added = (trained[read_candidate(label)] for label in ("0", "6", lora.label))
+    assert head < added < full / 100
+    explored = {row.candidate for row in rows if row.phase is Phase.EXPLORE}
+    assert explored == {lora}
+
+
+def test_it_is_exported_predicts_and_is_bundled(real: Path, run: Run, lora: Candidate) -> None:
+    run("export", "real", "--candidate", lora.label, "--out", "adapted")
+    run("export", "real", "--layers", "0", "--out", "frozen")
+    model, report = AutoModelForSequenceClassification.from_pretrained(
+        real / "adapted", output_loading_info=True
+    )
+    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    about = json.loads((real / "adapted" / "elsa-tune.json").read_text())["exported"]
+    assert (about["candidate"], about["label"]) == (lora.key, lora.label)
+    card = (real / "adapted" / "README.md").read_text()
+    assert "LoRA of rank 4" in card and "bit for bit" not in card
+    assert "bit for bit" in (real / "frozen" / "README.md").read_text()
+    columns = ",".join(model.config.elsa_tune["text_columns"])
+    texts = ["return,the number of bytes", "open,a file"]
+    (real / "rows.csv").write_text("\n".join([columns, *texts]) + "\n")
+    scored = list(csv.DictReader(io.StringIO(run("predict", "adapted", "rows.csv"))))
+    assert [line["prediction"] in model.config.label2id for line in scored] == [True, True]
+    run("bundle", "adapted", "frozen", "--out", "both")
+    assert set(load_bundle(real / "both").tasks) == {"adapted", "frozen"}

@@ -15,7 +15,8 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
-from elsa_tune.specs.search import Asha, RateList, RateRange, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateRange
+from elsa_tune.specs.search import Asha, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.state import SearchState

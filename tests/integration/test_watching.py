@@ -15,7 +15,7 @@ from elsa_tune import testing
 from elsa_tune.searching.tune import cluster, watching
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import RateList
+from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
 from elsa_tune.tracking.paths import StorePaths
 from tests.searching import wait_for

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,18 @@ def test_the_first_trained_layers_of_a_search_are_known_as_far_as_its_methods_sa
     others = [candidates["biases"], candidates["one layer"]]
     depths = [FULL_MODEL, FreezeDepth.of("embeddings"), FreezeDepth.of(3), *others]
     assert methods.first_trained_layers(depths, LAYERS) == [3]
+
+
+def test_a_method_that_ships_is_found_in_the_file_of_its_name(
+    candidates: dict[str, Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = types.ModuleType("elsa_tune.training.adapt.magic")
+    monkeypatch.setitem(sys.modules, file.__name__, file)
+    file.METHOD = TrainLayer()  # type: ignore[attr-defined]
+    monkeypatch.setattr(methods, "_METHODS", {})
+    with_hint = [FreezeDepth.of(3), candidates["unknown"]]
+    assert methods.first_trained_layers(with_hint, LAYERS) == [3]
+    assert set(methods._METHODS) == {"freeze", "magic"}
 
 
 def test_a_method_that_nobody_registered_is_named(candidates: dict[str, Candidate]) -> None:

@@ -1,4 +1,8 @@
-"""Answers, tables, JSON, CSV, figures and reports of a method of adaptation beside freezing."""
+"""Answers, tables, JSON, CSV, figures and reports of a method of adaptation beside freezing.
+
+Of made-up rows, in every case that there is; tests/integration/test_another_method.py carries one
+through a search.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,17 @@ from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, 
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
-from elsa_tune.errors import ResultsError, UsageError
+from elsa_tune.errors import ResultsError, SpaceError, UsageError
 from elsa_tune.exporting.choice import choose
 from elsa_tune.report import charts
 from elsa_tune.report.page import write_report
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources import Question, Table
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.names import answer_tags, curve_reports, search_run_name
+from elsa_tune.words import depth_cells
 from tests.registering import registered
 from tests.unit.result_rows import falling_curve, row
 
@@ -176,3 +183,73 @@ def test_what_is_recommended_is_exported_and_a_number_asks_for_a_depth(biases: C
     assert choose(answers, 3).point.fine_tuned_layers == 3
     with pytest.raises(UsageError, match=r"measured: 6, 3$"):
         choose(answers, 5)
+
+
+def test_what_is_exported_is_asked_for_by_its_label(biases: Candidate) -> None:
+    answers = [answered(curve_with(biases, 0.61))]
+    assert choose(answers).point.candidate != biases
+    assert choose(answers, label="Biases").point.candidate == biases
+    assert choose(answers, label="3").point == choose(answers, 3).point
+    with pytest.raises(UsageError, match=r"`candidate` is 1, .* measured: 0, 3, 4, 5, 6, biases$"):
+        choose(answers, label="1")
+    with pytest.raises(SpaceError, match=r"'nobody'.*'biases'"):
+        choose(answers, label="nobody")
+    with pytest.raises(UsageError, match="exclude each other"):
+        choose(answers, 3, "3")
+
+
+@pytest.mark.parametrize("quality", [0.88, 0.61])
+def test_no_line_leads_to_it(biases: Candidate, quality: float) -> None:
+    answer = answered(curve_with(biases, quality))
+    [panel] = charts.freeze_curve({"it": answer}).panels
+    place = charts.places(answer.with_quality)[biases]
+    lines = [each for each in panel.series if each.look["linestyle"] and len(each.x) > 2]
+    assert lines and not any(place in each.x for each in lines)
+    assert any(place in each.x and each.look["marker"] == "s" for each in panel.series)
+
+
+def test_its_name_has_room_beside_many_layers(biases: Candidate) -> None:
+    rows = [row(frozen, 0.9, layers=24) for frozen in (0, *range(12, 25))]
+    [curve] = freeze_curves([*rows, row(biases, 0.9, layers=24)])
+    [panel] = charts.freeze_curve({"it": answered([*rows, row(biases, 0.9, layers=24)])}).panels
+    place = charts.places(curve.with_quality)[biases]
+    assert (place, biases.short) in panel.ticks
+    assert min(abs(at - place) for at, text in panel.ticks if text != biases.short) > 3
+
+
+def test_where_it_fails_too_the_sentences_speak_of_more_than_depths(biases: Candidate) -> None:
+    rows = [one for one in curve_with(biases, 0.61) if one.candidate.label in ("0", "6", "biases")]
+    answer = answered(rows)
+    assert answer.operating_point is not None and answer.operating_point.candidate.is_reference
+    assert "no measured candidate that costs less keeps" in answer.sentence
+    alone = answered([one for one in rows if one.candidate != biases])
+    assert "no measured depth with frozen layers keeps" in alone.sentence
+
+
+def test_mlflow_shows_it(biases: Candidate) -> None:
+    told = json.loads(json.dumps([answer_object(answered(few(biases)))]))
+    tags = answer_tags(told)
+    assert (tags["k"], tags["kept"], tags["rate"]) == ("biases", "97.8 %", "1e-3")
+    assert search_run_name("demo", told) == "biases, 97.8 %: demo"
+    by_step = {report.step: report.metrics for report in curve_reports(told, 0.0)}
+    assert by_step[100]["quality"] == pytest.approx(0.88)
+    assert "recommended_fine_tuned_layers" not in by_step[0]
+
+
+@pytest.mark.parametrize("rank", [3.0, 3.5])
+def test_a_step_that_is_taken_or_no_whole_number_is_another(biases: Candidate, rank: float) -> None:
+    rows = curve_with(biases, 0.88)
+    told = json.loads(json.dumps([answer_object(answered(rows))]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(biases), "rank", rank)
+        by_step = {report.step: report.metrics for report in curve_reports(told, 0.0)}
+    assert list(by_step) == [0, 3, 4, 5, 6, 7]
+    depth = next(point for point in told[0]["curve"] if point["frozen_layers"] == 3)
+    assert by_step[3]["quality"] == pytest.approx(depth["quality"])
+    assert by_step[7]["quality"] == pytest.approx(0.88)
+
+
+def test_the_board_shows_its_label(biases: Candidate) -> None:
+    assert depth_cells(biases, 6) == ("-", "biases")
+    assert depth_cells(FreezeDepth.of(4), 6) == ("4", "2")
+    assert depth_cells(FreezeDepth.of("embeddings"), 6) == ("emb.", "6")

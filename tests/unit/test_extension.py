@@ -21,7 +21,8 @@ from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
-from elsa_tune.specs.search import RateList, RateRange, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateRange
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, PrefixCache, Recipe, TrialSpec, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 

@@ -22,7 +22,8 @@ from elsa_tune.searching.planning.rates import OneStudy, even_rates
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
-from elsa_tune.specs.search import RateList, RateRange, RateSpace, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 

@@ -26,7 +26,8 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
-from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateRange
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import SpaceError, UnknownNameError
-from elsa_tune.specs.search import RateList, RateRange
+from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.space import load_space, shipped_spaces
 from elsa_tune.specs.trial import Selection
 

@@ -16,7 +16,8 @@ from elsa_tune.searching.eta import (
 )
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Extension, RateList, SearchSpec
+from elsa_tune.specs.rate_space import RateList
+from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import rough_range
 from tests.unit.search_examples import DEPTHS, make_spec

@@ -10,7 +10,7 @@ from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.candidates import default_candidates
+from elsa_tune.specs.candidates import default_candidates, is_depth
 from elsa_tune.words import (
     candidates_text,
     capitalized,
@@ -46,9 +46,9 @@ def answer_sentence(answer: Answer) -> str:
     at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
     if raw.candidate.is_reference:
         first = (
-            f"All {layers_text(answer.layers)} must be fine-tuned: no measured depth with frozen "
-            f"layers keeps {target_text(answer.target)} of the full model's {metric} "
-            f"({points(full.quality)}{at})."
+            f"All {layers_text(answer.layers)} must be fine-tuned: no measured "
+            f"{cheaper_text(answer)} keeps {target_text(answer.target)} of the full model's "
+            f"{metric} ({points(full.quality)}{at})."
         )
     elif raw.fine_tuned_layers == 0:
         none = f"{part_text(raw.candidate, answer.layers)} need fine-tuning"
@@ -67,6 +67,12 @@ def answer_sentence(answer: Answer) -> str:
             f"{part_text(within.candidate, answer.layers)}, by single exploring runs."
         )
     return " ".join(sentences)
+
+
+def cheaper_text(answer: Answer) -> str:
+    """Return what was measured beside the full model: `depth with frozen layers`."""
+    others = [point for point in answer.measured if not is_depth(point.candidate)]
+    return "candidate that costs less" if others else "depth with frozen layers"
 
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:

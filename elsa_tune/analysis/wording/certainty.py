@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
+from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.words import (
     candidates_text,
     count_text,
     either_text,
+    number_of,
     part_text,
     percent,
     target_text,
@@ -83,11 +85,14 @@ def _certified_text(answer: Answer) -> str:
     at = percent(certified.confidence).replace(".0 %", " %")
     if certified.candidate.is_reference:
         return (
-            f"No depth with frozen layers is certain (at {at}) to keep "
+            f"No {cheaper_text(answer)} is certain (at {at}) to keep "
             f"{target_text(answer.target)} at the rates found."
         )
     part = part_text(certified.candidate, answer.layers)
-    text = f"Certified at {at}, at the rates found: {part}, and every larger measured number"
+    larger = "larger measured number"
+    if number_of(certified.candidate, answer.layers) is None:
+        larger = "measured candidate before it in the order of tests"
+    text = f"Certified at {at}, at the rates found: {part}, and every {larger}"
     if corrected is None:
         return f"{text}."
     if corrected.candidate == certified.candidate:

@@ -33,6 +33,10 @@ def export(
             help="Fine-tuned layers. Default: the recommended number.",
         ),
     ] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What to export, as depths calls it, such as 8."),
+    ] = None,
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score the model on your own labelled rows.")
     ] = None,
@@ -74,6 +78,7 @@ def export(
             paths=paths,
             out=folder,
             layers=layers,
+            candidate=candidate,
             check=check,
             full=train_size is not None,
             onnx=onnx,

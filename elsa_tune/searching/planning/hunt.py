@@ -543,6 +543,12 @@ def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> 
         raise SpaceError(
             "a hunt compares depths with frozen layers with the full model (0); give both in depths"
         )
+    others = [one for one in candidates if one.family != REFERENCE.family]
+    if others:
+        raise SpaceError(
+            f"a hunt tests depths one after the other, and '{others[0].label}' is no depth; leave "
+            "it out, or measure everything alike by `set` strategy=even"
+        )
     if space.follows_full_model or (space.rates.values is not None and len(space.rates.values) < 2):
         raise SpaceError(
             "a hunt finds each depth's own learning rate; give a range or a list of rates, or "

@@ -32,6 +32,7 @@ def outward(
         scores=scores_of(tried),
         diverged=[one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED],
         lent=lent,
+        given=spec.given_rates(tried[0].trial.candidate),
     )
     if not here.scores:
         return here.lower if len(here.diverged) == len(tried) else None
@@ -51,6 +52,7 @@ class _Tried:
     scores: dict[float, float]  # by the rates of completed trials
     diverged: list[float]  # rates at which a trial diverged
     lent: float | None  # the best rate of the next shallower depth
+    given: tuple[float, float]  # the lowest and the highest rate that it was given
 
     @property
     def lower(self) -> float | None:
@@ -96,7 +98,7 @@ def _beyond_the_best(here: _Tried, patience: int) -> float | None:
 
 def _where_nothing_learnt(here: _Tried) -> float | None:
     """Return the next rate of a depth that learns at none, where the full model learns neither."""
-    lowest, highest = here.spec.given_rates
+    lowest, highest = here.given
     if here.rates[0] > lowest:  # large models are known to collapse at higher ones
         return lowest
     if here.rates[0] < lowest or here.rates[-1] > highest:

@@ -24,7 +24,7 @@ from elsa_tune.searching.planning.known import (
 )
 from elsa_tune.searching.planning.neighbours import LEARNING_RATE, RANK, NeighbourSampler
 from elsa_tune.searching.planning.outward import outward
-from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.planning.sampler import first_points, propose
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.candidates import REFERENCE
@@ -43,7 +43,10 @@ class Rates(ABC):
 
     def planned(self, candidate: Candidate) -> int:
         """Return how many exploring trials a candidate has in any case."""
-        return self.spec.tries if candidate in self.spec.explored else 0
+        if candidate not in self.spec.explored:
+            return 0
+        own = None if candidate.rates is None else candidate.rates.values
+        return self.spec.tries if own is None else min(self.spec.tries, len(own))
 
     def most(self, candidate: Candidate) -> int:
         """Return how many exploring trials a candidate has at most."""
@@ -150,11 +153,15 @@ class GivenThenOutward(Rates):
         return self.spec.policy.cheap_patience if is_cheap(self.spec, candidate) else 1
 
     def _lent(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
-        """Return the best rate of the candidate before this one; None where that learnt nothing."""
-        place = self.spec.explored.index(candidate)
+        """Return the best rate of the candidate before this one in its family.
+
+        None where that learnt nothing.
+        """
+        alike = [one for one in self.spec.explored if one.family == candidate.family]
+        place = alike.index(candidate)
         if place == 0:
             return None
-        scores = scores_of(tried(exploring, self.spec.explored[place - 1]))
+        scores = scores_of(tried(exploring, alike[place - 1]))
         if not has_learnt(scores, self.spec.chance, self.spec.policy.noise):
             return None
         return max(scores, key=lambda rate: (scores[rate], -rate))
@@ -166,7 +173,7 @@ class GivenThenOutward(Rates):
 
 
 class OneStudy(Rates):
-    """One Optuna study of rates and candidates, so that neighbours inform each other.
+    """One Optuna study of rates and a family's candidates, so that neighbours inform each other.
 
     A candidate ends once no rate promises enough for what a trial costs, and rates on both sides of
     its best one have been tried. Without an extension it has its planned tries, within the given
@@ -177,7 +184,7 @@ class OneStudy(Rates):
     def __init__(self, spec: SearchSpec) -> None:
         super().__init__(spec)
         self._outward = GivenThenOutward(spec)
-        # The trials that the study was told, and the study.
+        # The bounds and trials that the study was told, and the study.
         self._study: tuple[object, optuna.Study] | None = None
 
     def most(self, candidate: Candidate) -> int:
@@ -197,33 +204,34 @@ class OneStudy(Rates):
         return sorted(candidates, key=lambda candidate: had[candidate])
 
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
+        exploring = [one for one in exploring if one.trial.candidate.family == candidate.family]
         here = tried(exploring, candidate)
         if len(here) >= self.most(candidate):
             return None
         if self._goes_outward(candidate):
             if len(here) < self.planned(candidate):
-                return self._unaided(here)
+                return self._unaided(candidate, here)
             if self._has_learnt(here):
                 return self._outward.next_rate(candidate, exploring)
         if not here:
             neighbour = self._nearest(candidate, exploring)
             if neighbour is None:
-                return self._near(self.spec.policy.first_rates[0], ())
-            return self._near(self._best_learnt(tried(exploring, neighbour)), ())
+                return self._near(candidate, self._first_rates(candidate)[0], ())
+            return self._near(candidate, self._best_learnt(tried(exploring, neighbour)), ())
         is_planned = len(here) < self.planned(candidate)
         if not is_planned and not all(one.status.is_final for one in here):
             return None
         if not self._has_learnt(here):
             return self._blind(candidate, exploring)
         if is_planned and sum(one.status.is_final for one in exploring) < 2:
-            return self._unaided(here)
-        rate, gain = self._ask(candidate, exploring, self._allowed(here))
+            return self._unaided(candidate, here)
+        rate, gain = self._ask(candidate, exploring, self._allowed(candidate, here))
         if is_planned or gain > self._worth(candidate):
             return rate
         side = self._side(here)
         if side is None:
             return None
-        rate, _ = self._ask(candidate, exploring, self._allowed(here, side))
+        rate, _ = self._ask(candidate, exploring, self._allowed(candidate, here, side))
         return rate
 
     def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
@@ -239,7 +247,7 @@ class OneStudy(Rates):
         """Return the next rate of a candidate that has learnt at none so far."""
         here = tried(exploring, candidate)
         if len(here) < self.planned(candidate) and not any(one.status.is_final for one in here):
-            return self._unaided(here)
+            return self._unaided(candidate, here)
         rates = [one.trial.learning_rate for one in here]
         neighbour = self._nearest(candidate, exploring)
         if neighbour is not None:
@@ -252,7 +260,7 @@ class OneStudy(Rates):
             side = Border.LOW if len(here) % 2 else Border.HIGH
         else:
             return None
-        rate, _ = self._ask(candidate, exploring, self._allowed(here, side))
+        rate, _ = self._ask(candidate, exploring, self._allowed(candidate, here, side))
         return rate
 
     def _nearest(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> Candidate | None:
@@ -268,18 +276,26 @@ class OneStudy(Rates):
         scores = scores_of(here)
         return max(scores, key=lambda rate: (scores[rate], -rate))
 
-    def _unaided(self, here: Sequence[KnownTrial]) -> float:
-        """Return a further rate where hardly a trial has ended yet."""
-        rates = self.spec.policy.first_rates
-        return self._near(rates[min(len(here), len(rates) - 1)], here)
+    def _first_rates(self, candidate: Candidate) -> tuple[float, ...]:
+        """Return the rates to begin with: of a range of its own the middle, then the highest."""
+        if candidate.rates is None:
+            return self.spec.policy.first_rates
+        highest, *others = first_points(candidate.rates)
+        return (*others[:1], highest)
 
-    def _near(self, wanted: float, here: Sequence[KnownTrial]) -> float:
+    def _unaided(self, candidate: Candidate, here: Sequence[KnownTrial]) -> float:
+        """Return a further rate where hardly a trial has ended yet."""
+        rates = self._first_rates(candidate)
+        return self._near(candidate, rates[min(len(here), len(rates) - 1)], here)
+
+    def _near(self, candidate: Candidate, wanted: float, here: Sequence[KnownTrial]) -> float:
         """Return the rate nearest to the wanted one, of those that may be tried."""
-        is_any = self.spec.rates.values is None or self.spec.extend is not None
-        low, high = self._bounds()
+        given = self.spec.rates_for(candidate).values
+        is_any = given is None or self.spec.extend is not None
+        low, high = self._bounds(candidate)
         if is_any and not here and low <= wanted <= high:
             return wanted
-        allowed = self._allowed(here) or self._allowed(())
+        allowed = self._allowed(candidate, here) or self._allowed(candidate, ())
         return min(allowed, key=lambda rate: abs(math.log(rate / wanted)))
 
     def _has_learnt(self, here: Sequence[KnownTrial]) -> bool:
@@ -298,22 +314,24 @@ class OneStudy(Rates):
         cost = relative_cost(self.spec, candidate)
         return policy.worth_a_trial * (policy.worth_if_free + (1 - policy.worth_if_free) * cost)
 
-    def _bounds(self) -> tuple[float, float]:
+    def _bounds(self, candidate: Candidate) -> tuple[float, float]:
         """Return the lowest and the highest rate that may be tried."""
-        low, high = self.spec.given_rates
+        low, high = self.spec.given_rates(candidate)
         if self.spec.extend is not None:
             return min(low, self.spec.extend.low), max(high, self.spec.extend.high)
         return low, high
 
-    def _allowed(self, here: Sequence[KnownTrial], side: Border | None = None) -> list[float]:
+    def _allowed(
+        self, candidate: Candidate, here: Sequence[KnownTrial], side: Border | None = None
+    ) -> list[float]:
         """Return the rates that a candidate may try next, ascending.
 
         side: the only one of what it has tried, None for any.
         """
         policy = self.spec.policy
         rates = [one.trial.learning_rate for one in here]
-        low, high = self._bounds()
-        given = self.spec.rates.values
+        low, high = self._bounds(candidate)
+        given = self.spec.rates_for(candidate).values
         if given is None or self.spec.extend is not None:
             given = even_rates(low, high, policy.first_rates)
         step = policy.least_step
@@ -335,22 +353,26 @@ class OneStudy(Rates):
         if not allowed:
             return None, 0.0
         spec = self.spec
-        study = self._told(exploring)
+        study = self._told(exploring, candidate)
         sampler = NeighbourSampler(spec.policy, spec.layers, spec.chance, allowed)
         study.sampler = sampler
         study.enqueue_trial({RANK: candidate.rank})
-        asked = study.ask(self._distributions())
+        asked = study.ask(self._distributions(candidate))
         study.tell(asked, state=TrialState.FAIL)  # what comes of it is told once it is known
         return canonical_rate(asked.params[LEARNING_RATE]), sampler.gain
 
-    def _told(self, exploring: Sequence[KnownTrial]) -> optuna.Study:
-        """Return the study with these trials, made anew where they are others than before."""
-        told = tuple((one.trial.key, one.status, one.scores) for one in exploring)
+    def _told(self, exploring: Sequence[KnownTrial], candidate: Candidate) -> optuna.Study:
+        """Return the study with these trials, made anew where they are others than before.
+
+        candidate: whose bounds the rates have.
+        """
+        low, high = self._bounds(candidate)
+        trials = tuple((one.trial.key, one.status, one.scores) for one in exploring)
+        told = (low, high, trials)
         before = self._study
         if before is not None and before[0] == told:
             return before[1]
-        low, high = self._bounds()
-        distributions = self._distributions()
+        distributions = self._distributions(candidate)
         study = optuna.create_study(direction="maximize")
         for one in exploring:
             value = self._value(one, exploring)
@@ -365,8 +387,8 @@ class OneStudy(Rates):
         self._study = told, study
         return study
 
-    def _distributions(self) -> dict[str, BaseDistribution]:
-        low, high = self._bounds()
+    def _distributions(self, candidate: Candidate) -> dict[str, BaseDistribution]:
+        low, high = self._bounds(candidate)
         return {
             RANK: FloatDistribution(0, max(one.rank for one in self.spec.explored) + 1),
             LEARNING_RATE: FloatDistribution(low, high, log=True),

@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.search import RateList, RateSpace, SamplerName, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateSpace
+from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.trial import canonical_rate
 
 LEARNING_RATE = "learning_rate"
@@ -54,7 +55,7 @@ def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial])
     of tries it has had. tried: the depth's, those that still run included.
     """
     used = {one.trial.learning_rate for one in tried}
-    values = spec.rates.values
+    values = spec.rates_for(candidate).values
     untried = None if values is None else [value for value in values if value not in used]
     if spec.sampler is SamplerName.GRID and untried:
         return untried[-1]
@@ -75,12 +76,14 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTria
     if spec.sampler is SamplerName.TPE:
         sampler = TPESampler(seed=seed, n_startup_trials=spec.policy.first_points)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    distribution, values = rate_distribution(spec.rates), spec.rates.values
+    rates = spec.rates_for(candidate)
+    distribution = rate_distribution(rates)
+    values = rates.values
     for one in tried:
         if values is None or one.trial.learning_rate in values:
             study.add_trial(_as_trial(one, distribution))
     if spec.sampler is SamplerName.TPE:
-        for point in first_points(spec.rates):
+        for point in first_points(rates):
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
     asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(spec.policy.ask_limit))
     return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]

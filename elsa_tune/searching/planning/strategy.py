@@ -28,6 +28,7 @@ from elsa_tune.searching.planning.rates import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.rate_space import RateSpace
 from elsa_tune.specs.search import NO_LOOKS, Looks, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec
@@ -217,7 +218,8 @@ class Strategy(ABC):
             others_are_settled = len(settled) == place
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        if set(self.leading) <= set(settled) or not self.spec.explored:
+        leading = {one for one in self.leading if one in self.spec.explored}
+        if leading <= set(settled):
             settled += [one for one in self.spec.candidates if one not in self.spec.explored]
         return frozenset(settled)
 
@@ -244,18 +246,20 @@ class Strategy(ABC):
     def best_rates(self, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
         """Return each candidate's rate for measuring; without those that nothing is known of."""
         spec = self.spec
-        if not spec.explored:
-            return dict.fromkeys(spec.candidates, spec.given_rates[0])
         exploring = exploring_of(known)
         chosen: dict[Candidate, float] = {}
         for candidate in spec.explored:
             rate = self.rates.best(candidate, exploring)
             if rate is not None:
                 chosen[candidate] = rate
-        if REFERENCE in chosen:
-            for candidate in spec.candidates:
-                if candidate not in spec.explored:
-                    chosen[candidate] = self.rate_unexplored(candidate, chosen)
+        for candidate in spec.candidates:
+            if candidate in spec.explored:
+                continue
+            lowest, highest = spec.given_rates(candidate)
+            if lowest == highest or not spec.explored:
+                chosen[candidate] = lowest
+            elif REFERENCE in chosen:
+                chosen[candidate] = self.rate_unexplored(candidate, chosen)
         return chosen
 
     def rate_unexplored(self, candidate: Candidate, chosen: Mapping[Candidate, float]) -> float:
@@ -399,19 +403,29 @@ class Strategy(ABC):
 def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return which of its candidates a space has try learning rates of their own.
 
-    None where it gives one rate, the full model alone where all follow it. Raises SpaceError where
-    that one is not among them.
+    None that have one rate; where all follow the full model, it and those with rates of their own.
+    Raises SpaceError where the full model is not among them then.
     """
-    values = space.rates.values
-    if values is not None and len(values) == 1:
-        return ()
-    if not space.follows_full_model:
-        return tuple(candidates)
+    explored = []
+    for candidate in candidates:
+        if not _is_one_rate(space.rates_for(candidate)):
+            explored.append(candidate)
+    if not space.follows_full_model or _is_one_rate(space.rates):
+        return tuple(explored)
     if REFERENCE not in candidates:
         raise SpaceError(
             "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
         )
-    return (REFERENCE,)
+    leading = []
+    for candidate in explored:
+        if candidate.is_reference or candidate.rates is not None:
+            leading.append(candidate)
+    return tuple(leading)
+
+
+def _is_one_rate(rates: RateSpace) -> bool:
+    """Whether there is nothing to explore."""
+    return rates.values is not None and len(rates.values) == 1
 
 
 def left_to_measure(

@@ -5,7 +5,8 @@ import dataclasses
 from elsa_tune.errors import shortlist
 from elsa_tune.searching.specification.keeping import load_specification, taken
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.search import RateList, RateRange, SearchSpec
+from elsa_tune.specs.rate_space import RateList, RateRange
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Precision
 from elsa_tune.tracking.paths import SearchPaths
 

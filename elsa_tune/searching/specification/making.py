@@ -36,6 +36,7 @@ def specify(
     if space.thorough and not strategy.takes_second_looks:
         raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
     outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
+    inputs.check(outline.candidates)
     explores = bool(outline.explored)
     seeds = outline.seeds
     spec = SearchSpec(
@@ -98,8 +99,10 @@ def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> in
     candidates = len(outline.explored)
     if not candidates:
         return 0
-    given = space.rates.values
-    most = MOST if given is None else len(given)
+    most = 1
+    for candidate in outline.explored:
+        given = space.rates_for(candidate).values
+        most = max(most, MOST if given is None else len(given))
     space_tries = space.tries or usual
     if trials is None:
         return min(space_tries, most)

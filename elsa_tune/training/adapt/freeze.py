@@ -23,3 +23,6 @@ class Freezing(Method[FreezeDepth]):
 
     def first_trained_layer(self, candidate: FreezeDepth, layers: int) -> int:
         return candidate.frozen_layers
+
+
+METHOD = Freezing()

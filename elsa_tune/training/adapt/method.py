@@ -12,15 +12,42 @@ SomeCandidate = TypeVar("SomeCandidate", bound=Candidate)
 
 
 class Method(ABC, Generic[SomeCandidate]):
-    """Applies the candidates of one method to models."""
+    """Applies the candidates of one method to models.
+
+    A method that adds parameters keeps the names of those that there are: it puts a subclass of a
+    module in its place, and wraps none. It also writes `merged` and `trained_of`.
+    """
 
     @abstractmethod
     def apply(self, model: PreTrainedModel, candidate: SomeCandidate) -> Trainable:
         """Change the model as the candidate says, in place, and return what trains of it.
 
-        Raises SpaceError where the model cannot be adapted so, ModelError where it cannot be
-        divided.
+        The model's tensors may be the checkpoint in memory: none is changed in place. What torch
+        draws here on the CPU follows the trial's seed, whatever was drawn before. Raises SpaceError
+        where the model cannot be adapted so, ModelError where it cannot be divided.
         """
+
+    def check(self, model: PreTrainedModel, candidate: SomeCandidate) -> None:
+        """Raise SpaceError where this model cannot be adapted so, before anything is trained.
+
+        model: without memory for its weights (on the meta device), and thrown away afterwards: by
+        default `apply` is tried on it. A method that needs weights for that writes its own.
+        """
+        self.apply(model, candidate)
+
+    def merged(self, model: PreTrainedModel, candidate: SomeCandidate) -> None:
+        """Turn an adapted and trained model into one of the base model's architecture, in place.
+
+        It then computes the same, and has the base model's parameters and no others, as
+        transformers loads them. The model's memory is its own.
+        """
+
+    def trained_of(self, model: PreTrainedModel, candidate: SomeCandidate) -> Trainable:
+        """Return what was trained of an exported model, which is as `merged` leaves it.
+
+        In parameters that the base model has, too: no other model has these tensors.
+        """
+        return self.apply(model, candidate)
 
     def first_trained_layer(self, candidate: SomeCandidate, layers: int) -> int:
         """Return what `apply` will find for a model of so many layers, 0 where that is not known.

@@ -1,20 +1,23 @@
 """The methods of adaptation: which one applies a candidate to a model.
 
 A method has two halves of one name. What a search knows of its candidates is a subclass of
-`specs.adaptation.Candidate`; what it does to a model is a `Method`, in a file of this folder. A
-package that adds a method registers both where it defines the candidate's class: a worker that is
-given a candidate imports that module, and with it the other half.
+`specs.adaptation.Candidate`, registered in `specs/candidates.py`; what it does to a model is a
+`Method`, which is `METHOD` in the file of that name in this folder. Another package registers both
+where it defines the candidate's class: a worker that is given a candidate imports that module, and
+with it the other half.
 """
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.adapt.freeze import Freezing
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable
 
@@ -26,16 +29,40 @@ def register(name: str, method: Method[Any]) -> None:
     _METHODS[name] = method
 
 
-register(FreezeDepth.method, Freezing())
-
-
-def apply(model: PreTrainedModel, candidate: Candidate) -> Trainable:
+def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Trainable:
     """Change the model as the candidate says, in place, and return what trains of it.
 
-    Raises SpaceError for a candidate that this model or this elsa-tune has not, ModelError for a
-    model that cannot be divided.
+    seed: of what a method draws; torch's global random state is neither read nor changed. Raises
+    SpaceError for a candidate that this model or this elsa-tune has not, ModelError for a model
+    that cannot be divided.
     """
-    return _method(candidate).apply(model, candidate)
+    # Not the seed itself: the head was drawn from that.
+    own_seed = int(np.random.SeedSequence((seed, *candidate.entropy)).generate_state(1)[0])
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(own_seed)  # a GPU's is not touched
+        return _method(candidate).apply(model, candidate)
+
+
+def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedModel]) -> None:
+    """Raise SpaceError for a candidate that the model cannot be adapted to.
+
+    skeleton: builds the model on the meta device. It is called for other methods than freezing
+    alone, which fits whatever can be divided.
+    """
+    others = [each for each in candidates if not is_depth(each)]
+    for candidate in others:
+        _method(candidate).check(skeleton(), candidate)
+
+
+def merged(model: PreTrainedModel, candidate: Candidate) -> Trainable:
+    """Turn a trained model into one of the base model's architecture; return what trained of it."""
+    _method(candidate).merged(model, candidate)
+    return trained_of(model, candidate)
+
+
+def trained_of(model: PreTrainedModel, candidate: Candidate) -> Trainable:
+    """Return what was trained of an exported model."""
+    return _method(candidate).trained_of(model, candidate)
 
 
 def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[int]:
@@ -48,9 +75,16 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
 
 
 def _method(candidate: Candidate) -> Method[Any]:
-    if candidate.method not in _METHODS:
-        raise SpaceError(
-            f"nothing here trains by the method '{candidate.method}'; import the package that "
-            "registers it with elsa_tune.training.adapt.methods"
-        )
-    return _METHODS[candidate.method]
+    name = candidate.method
+    if name not in _METHODS:
+        file = f"{__package__}.{name}"
+        try:
+            register(name, importlib.import_module(file).METHOD)
+        except ModuleNotFoundError as error:
+            if error.name != file:
+                raise
+            raise SpaceError(
+                f"nothing here trains by the method '{name}'; import the package that registers "
+                "it with elsa_tune.training.adapt.methods"
+            ) from error
+    return _METHODS[name]

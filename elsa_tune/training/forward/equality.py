@@ -2,10 +2,10 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel, has_position_bias
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.machine import has_flash_attention, is_out_of_memory
-from elsa_tune.training.model.encoder import loaded_checkpoint
+from elsa_tune.training.model.encoder import checkpoint_parameters, loaded_checkpoint
 from elsa_tune.training.model.parts import layer_list
 
 
@@ -103,6 +103,7 @@ def _difference(
     fast: Callable[[PreTrainedModel], PackedModel | PaddedModel],
 ) -> str | None:
     """Return how the logits of what runs fast differ from the model's, on a few rows, or None."""
+    model = _with_effect(model, setting)
     complete, complete_prefix = _calm_copy(model, setting)
     ours, our_prefix = _calm_copy(model, setting)
     runs = fast(ours)
@@ -157,9 +158,31 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     return copied, prefix
 
 
-def twin(model: PreTrainedModel) -> Any:
-    """Return a copy that can be taken apart, around the same weights."""
-    shared: dict[int, Any] = {id(p): p for p in model.parameters()}
+def _with_effect(model: PreTrainedModel, setting: Setting) -> PreTrainedModel:
+    """Return a copy in which what a method added is moved away from where it begins.
+
+    There it often changes nothing (LoRA's second matrix is zero), and whether it is computed at all
+    would not show. The same each time; a model to which nothing was added is returned as it is.
+    """
+    known = checkpoint_parameters()
+    added = setting.trainable.parameters - known
+    if not known or not added:
+        return model
+    moved = twin(model, copied=added)
+    draw = torch.Generator().manual_seed(0)
+    for name, parameter in moved.named_parameters():
+        if name in added:
+            step = torch.randn(parameter.shape, generator=draw) * parameter.shape[-1] ** -0.5
+            parameter.add_(step.to(parameter.device))
+    return cast(PreTrainedModel, moved)
+
+
+def twin(model: PreTrainedModel, copied: Collection[str] = ()) -> Any:
+    """Return a copy that can be taken apart, around the same weights.
+
+    copied: names of parameters that it has for itself.
+    """
+    shared: dict[int, Any] = {id(p): p for n, p in model.named_parameters() if n not in copied}
     shared |= {id(b): b for b in model.buffers()}
     return copy.deepcopy(model, shared)
 

@@ -39,7 +39,7 @@ def facts(spec: ModelSpec) -> ModelFacts:
     The paper's four models need no network, their configurations ship with the package. Raises
     ModelError for a model that cannot be had, or whose layers cannot be frozen one by one.
     """
-    model = _skeleton(_configuration(spec), spec.name)
+    model = skeleton(spec)
     parts = divide(model)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     task_linear = f"{final_linear(model)}."
@@ -77,6 +77,11 @@ def _max_positions(model: PreTrainedModel) -> int | None:
         return None
     positions = getattr(model.config, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def skeleton(spec: ModelSpec) -> PreTrainedModel:
+    """Return the classification model without memory for its weights; errors as in `facts`."""
+    return _skeleton(_configuration(spec), spec.name)
 
 
 def load_classifier(
@@ -196,6 +201,11 @@ _last: _Pretrained | None = None
 def loaded_checkpoint() -> str:
     """Return the `weights_fingerprint` of the last checkpoint loaded, as it was then."""
     return "" if _last is None else _last.fingerprint
+
+
+def checkpoint_parameters() -> frozenset[str]:
+    """Return the names of its architecture's parameters, which a method may have added to."""
+    return frozenset() if _last is None else _last.parameters
 
 
 def unchanged_checkpoint() -> str:
