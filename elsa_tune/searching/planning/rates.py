@@ -318,26 +318,26 @@ class OneStudy(Rates):
         highest, *others = first_points(candidate.rates)
         return (*others[:1], highest)
 
-    def _unaided(self, candidate: Candidate, here: Sequence[KnownTrial]) -> float:
+    def _unaided(self, candidate: Candidate, tries: Sequence[KnownTrial]) -> float:
         """Return a further rate where hardly a trial has ended yet."""
         rates = self._first_rates(candidate)
-        place = min(len(here), len(rates) - 1)
-        return self._near(candidate, rates[place], here)
+        place = min(len(tries), len(rates) - 1)
+        return self._near(candidate, rates[place], tries)
 
-    def _near(self, candidate: Candidate, wanted: float, here: Sequence[KnownTrial]) -> float:
+    def _near(self, candidate: Candidate, wanted: float, tries: Sequence[KnownTrial]) -> float:
         """Return the rate nearest to the wanted one, of those that may be tried."""
         given = self.spec.rates_for(candidate).values
         is_any = given is None or self.spec.extend is not None
         low, high = self._bounds(candidate)
-        if is_any and not here and low <= wanted <= high:
+        if is_any and not tries and low <= wanted <= high:
             return wanted
-        allowed = self._allowed(candidate, here) or self._allowed(candidate, ())
+        allowed = self._allowed(candidate, tries) or self._allowed(candidate, ())
         return min(allowed, key=lambda rate: abs(math.log(rate / wanted)))
 
-    def _side(self, here: Sequence[KnownTrial]) -> Border | None:
+    def _side(self, tries: Sequence[KnownTrial]) -> Border | None:
         """Return on which side of what a candidate has tried a better rate may lie, if on any."""
         scores: dict[float, float | None] = {}
-        for trial in here:
+        for trial in tries:
             scores[trial.learning_rate] = trial.score if trial.is_completed else None
         return border(scores, self.spec.chance, self.spec.policy.noise)
 
@@ -357,7 +357,7 @@ class OneStudy(Rates):
         return min(low, extend.low), max(high, extend.high)
 
     def _allowed(
-        self, candidate: Candidate, here: Sequence[KnownTrial], side: Border | None = None
+        self, candidate: Candidate, tries: Sequence[KnownTrial], side: Border | None = None
     ) -> list[float]:
         """Return the rates that a candidate may try next, ascending.
 
@@ -368,7 +368,7 @@ class OneStudy(Rates):
         if given is None or self.spec.extend is not None:
             low, high = self._bounds(candidate)
             given = even_rates(low, high, policy.first_rates)
-        rates = [trial.learning_rate for trial in here]
+        rates = [trial.learning_rate for trial in tries]
         if not rates:
             return list(given)
         lowest = 0.0
@@ -377,7 +377,7 @@ class OneStudy(Rates):
             highest = min(rates)
         if side is Border.HIGH:
             lowest = max(rates)
-        if not self._has_learnt(here):
+        if not self._has_learnt(tries):
             lowest = max(lowest, min(rates) / policy.blind_step)
             highest = min(highest, max(rates) * policy.blind_step)
         allowed = []

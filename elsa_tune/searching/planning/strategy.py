@@ -218,9 +218,9 @@ class Strategy(ABC):
             others_are_settled = len(settled) == place
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        leading = {one for one in self.leading if one in self.spec.explored}
-        if leading <= set(settled):
-            settled += [one for one in self.spec.candidates if one not in self.spec.explored]
+        explored = self.spec.explored
+        if all(leading in settled for leading in self.leading if leading in explored):
+            settled += [other for other in self.spec.candidates if other not in explored]
         return frozenset(settled)
 
     def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
