@@ -277,7 +277,7 @@ def test_a_table_without_a_text_or_a_label(
 
 def test_a_label_that_is_empty_in_every_row_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,team\nno words at all,\nand some more,\n")
-    with pytest.raises(DataError, match="'team' of .* is empty in every row"):
+    with pytest.raises(DataError, match=r"'team' of .* is empty in every row"):
         guess_task(tmp_path / "rows.csv", Columns(label="team"))
 
 

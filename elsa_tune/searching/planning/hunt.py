@@ -539,17 +539,18 @@ def _check(space: Space, seeds: int | None, candidates: Sequence[Candidate]) -> 
             f"`seeds` is {seeds}, but a hunt runs as many seeds as its tests need; "
             "leave it out, or measure every depth alike by `set` strategy=even"
         )
-    if REFERENCE not in candidates or not any(is_hunted(one) for one in candidates):
+    if REFERENCE not in candidates or not any(map(is_hunted, candidates)):
         raise SpaceError(
             "a hunt compares depths with frozen layers with the full model (0); give both in depths"
         )
-    others = [one for one in candidates if one.family != REFERENCE.family]
+    others = [other for other in candidates if other.family != REFERENCE.family]
     if others:
         raise SpaceError(
             f"a hunt tests depths one after the other, and '{others[0].label}' is no depth; leave "
             "it out, or measure everything alike by `set` strategy=even"
         )
-    if space.follows_full_model or (space.rates.values is not None and len(space.rates.values) < 2):
+    rates = space.rates.values
+    if space.follows_full_model or (rates is not None and len(rates) < 2):
         raise SpaceError(
             "a hunt finds each depth's own learning rate; give a range or a list of rates, or "
             "measure every depth alike by `set` strategy=even"

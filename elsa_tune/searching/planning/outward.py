@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from elsa_tune.searching.planning.known import KnownTrial, scores_of
 from elsa_tune.specs.border import has_learnt, plateau
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import TrialStatus, canonical_rate
+from elsa_tune.specs.trial import canonical_rate
 
 
 def outward(
@@ -26,21 +26,23 @@ def outward(
     """
     if spec.extend is None or len(tried) >= spec.tries + spec.extend.tries:
         return None
-    here = _Tried(
+    rates = {trial.learning_rate for trial in tried}
+    tries = _Tried(
         spec=spec,
-        rates=sorted({one.trial.learning_rate for one in tried}),
+        rates=sorted(rates),
         scores=scores_of(tried),
-        diverged=[one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED],
+        diverged=[trial.learning_rate for trial in tried if trial.is_diverged],
         lent=lent,
-        given=spec.given_rates(tried[0].trial.candidate),
+        given=spec.given_rates(tried[0].candidate),
     )
-    if not here.scores:
-        return here.lower if len(here.diverged) == len(tried) else None
-    if has_learnt(here.scores, spec.chance, spec.policy.noise):
-        return _beyond_the_best(here, patience)
-    if may_learn:
-        return None if here.diverged else here.higher
-    return _where_nothing_learnt(here)
+    if not tries.scores:
+        have_all_diverged = len(tries.diverged) == len(tried)
+        return tries.lower if have_all_diverged else None
+    if has_learnt(tries.scores, spec.chance, spec.policy.noise):
+        return _beyond_the_best(tries, patience)
+    if not may_learn:
+        return _where_nothing_learnt(tries)
+    return None if tries.diverged else tries.higher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +83,26 @@ class _Tried:
         return canonical_rate(bounded)
 
 
-def _beyond_the_best(here: _Tried, patience: int) -> float | None:
+def _beyond_the_best(tries: _Tried, patience: int) -> float | None:
     """Return the next rate of a depth that learns at some rate."""
-    policy = here.spec.policy
-    low, high = plateau(here.scores, policy.noise)
-    above = [rate for rate in here.rates if rate > low]
+    policy = tries.spec.policy
+    low, high = plateau(tries.scores, policy.noise)
+    above = [rate for rate in tries.rates if rate > low]
     if above and above[0] > policy.widest_gap * low:
         return canonical_rate(policy.rate_factor * low)
-    has_diverged_above = any(rate > low for rate in here.diverged)
+    has_diverged_above = any(rate > low for rate in tries.diverged)
     if len(above) < patience and not has_diverged_above:
-        return here.higher
-    if high == here.rates[0]:
-        return here.lower
+        return tries.higher
+    if high == tries.rates[0]:
+        return tries.lower
     return None
 
 
-def _where_nothing_learnt(here: _Tried) -> float | None:
+def _where_nothing_learnt(tries: _Tried) -> float | None:
     """Return the next rate of a depth that learns at none, where the full model learns neither."""
-    lowest, highest = here.given
-    if here.rates[0] > lowest:  # large models are known to collapse at higher ones
+    lowest, highest = tries.given
+    if tries.rates[0] > lowest:  # large models are known to collapse at higher ones
         return lowest
-    if here.rates[0] < lowest or here.rates[-1] > highest:
+    if tries.rates[0] < lowest or tries.rates[-1] > highest:
         return None
-    return here.lower if here.diverged else here.higher
+    return tries.lower if tries.diverged else tries.higher

@@ -45,8 +45,9 @@ class Rates(ABC):
         """Return how many exploring trials a candidate has in any case."""
         if candidate not in self.spec.explored:
             return 0
-        own = None if candidate.rates is None else candidate.rates.values
-        return self.spec.tries if own is None else min(self.spec.tries, len(own))
+        if candidate.rates is None or candidate.rates.values is None:
+            return self.spec.tries
+        return min(self.spec.tries, len(candidate.rates.values))
 
     def most(self, candidate: Candidate) -> int:
         """Return how many exploring trials a candidate has at most."""
@@ -108,6 +109,10 @@ class Rates(ABC):
             merits[trial.learning_rate] = self._score_at(age, trial)
         return _best_rate(merits)
 
+    def _has_learnt(self, tries: Sequence[KnownTrial]) -> bool:
+        """Whether a candidate has learnt at one of the rates that it tried."""
+        return has_learnt(scores_of(tries), self.spec.chance, self.spec.policy.noise)
+
     def _score_at(self, age: int, trial: KnownTrial) -> float:
         """Return what a trial scored after this many evaluations."""
         return trial_score(self.spec.recipe.selection, trial.scores[:age])
@@ -127,49 +132,52 @@ class GivenThenOutward(Rates):
         return ", then outward from a best rate at the border" if self.spec.extend else ""
 
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
-        here = tried(exploring, candidate)
-        if len(here) < self.planned(candidate):
-            return propose(self.spec, candidate, here)
-        if not here or not all(one.status.is_final for one in here):
+        tries = tried(exploring, candidate)
+        if len(tries) < self.planned(candidate):
+            return propose(self.spec, candidate, tries)
+        if not tries or not all(trial.is_final for trial in tries):
             return None
         lent = self._lent(candidate, exploring)
         may_learn = not candidate.is_reference and self._reference_may_learn(exploring)
-        return outward(self.spec, here, self._patience(candidate), lent, may_learn)
+        return outward(self.spec, tries, self._patience(candidate), lent, may_learn)
 
     def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
         extend = self.spec.extend
         if extend is None:
             return False
-        here = tried(exploring, candidate)
+        tries = tried(exploring, candidate)
         patience = self._patience(candidate)
         for lent in (None, extend.high):
             for may_learn in (True, False):
-                if outward(self.spec, here, patience, lent, may_learn) is not None:
+                rate = outward(self.spec, tries, patience, lent, may_learn)
+                if rate is not None:
                     return True
         return False
 
     def _patience(self, candidate: Candidate) -> int:
         """Return how many rates beyond its best a candidate tries before it stops."""
-        return self.spec.policy.cheap_patience if is_cheap(self.spec, candidate) else 1
+        if is_cheap(self.spec, candidate):
+            return self.spec.policy.cheap_patience
+        return 1
 
     def _lent(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         """Return the best rate of the candidate before this one in its family.
 
         None where that learnt nothing.
         """
-        alike = [one for one in self.spec.explored if one.family == candidate.family]
-        place = alike.index(candidate)
+        family = [other for other in self.spec.explored if other.family == candidate.family]
+        place = family.index(candidate)
         if place == 0:
             return None
-        scores = scores_of(tried(exploring, alike[place - 1]))
-        if not has_learnt(scores, self.spec.chance, self.spec.policy.noise):
+        tries_before = tried(exploring, family[place - 1])
+        if not self._has_learnt(tries_before):
             return None
-        return max(scores, key=lambda rate: (scores[rate], -rate))
+        return _best_rate(scores_of(tries_before))
 
     def _reference_may_learn(self, exploring: Sequence[KnownTrial]) -> bool:
         """Whether the full model learns, or nothing is known of it."""
-        full = tried(exploring, REFERENCE)
-        return not full or has_learnt(scores_of(full), self.spec.chance, self.spec.policy.noise)
+        tries = tried(exploring, REFERENCE)
+        return not tries or self._has_learnt(tries)
 
 
 class OneStudy(Rates):
@@ -184,14 +192,11 @@ class OneStudy(Rates):
     def __init__(self, spec: SearchSpec) -> None:
         super().__init__(spec)
         self._outward = GivenThenOutward(spec)
-        # The bounds and trials that the study was told, and the study.
+        # The bounds and trials of the study, and the study.
         self._study: tuple[object, optuna.Study] | None = None
 
     def most(self, candidate: Candidate) -> int:
-        planned = self.planned(candidate)
-        if not planned or self.spec.extend is None:
-            return planned
-        return planned + self.spec.extend.tries
+        return self._outward.most(candidate)
 
     @property
     def further_words(self) -> str:
@@ -204,64 +209,99 @@ class OneStudy(Rates):
         return sorted(candidates, key=lambda candidate: had[candidate])
 
     def next_rate(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
-        exploring = [one for one in exploring if one.trial.candidate.family == candidate.family]
-        here = tried(exploring, candidate)
-        if len(here) >= self.most(candidate):
+        family = [trial for trial in exploring if trial.candidate.family == candidate.family]
+        tries = tried(family, candidate)
+        if len(tries) >= self.most(candidate):
             return None
         if self._goes_outward(candidate):
-            if len(here) < self.planned(candidate):
-                return self._unaided(candidate, here)
-            if self._has_learnt(here):
-                return self._outward.next_rate(candidate, exploring)
-        if not here:
-            neighbour = self._nearest(candidate, exploring)
-            if neighbour is None:
-                return self._near(candidate, self._first_rates(candidate)[0], ())
-            return self._near(candidate, self._best_learnt(tried(exploring, neighbour)), ())
-        is_planned = len(here) < self.planned(candidate)
-        if not is_planned and not all(one.status.is_final for one in here):
+            if len(tries) < self.planned(candidate):
+                return self._unaided(candidate, tries)
+            if self._has_learnt(tries):
+                return self._outward.next_rate(candidate, family)
+        if not tries:
+            return self._first_rate(candidate, family)
+        if len(tries) < self.planned(candidate):
+            return self._planned_rate(candidate, family, tries)
+        return self._further_rate(candidate, family, tries)
+
+    def _first_rate(self, candidate: Candidate, family: Sequence[KnownTrial]) -> float:
+        """Return the rate that a candidate begins with: its nearest neighbour's best one."""
+        neighbour = self._nearest(candidate, family)
+        if neighbour is None:
+            return self._unaided(candidate, ())
+        lent = _best_rate(scores_of(tried(family, neighbour)))
+        return self._near(candidate, lent, ())
+
+    def _planned_rate(
+        self, candidate: Candidate, family: Sequence[KnownTrial], tries: Sequence[KnownTrial]
+    ) -> float | None:
+        """Return the rate of a further try that a candidate has in any case."""
+        if not self._has_learnt(tries):
+            return self._blind(candidate, family)
+        ended = [trial for trial in family if trial.is_final]
+        if len(ended) < 2:
+            return self._unaided(candidate, tries)
+        rate, _ = self._ask(candidate, family, self._allowed(candidate, tries))
+        return rate
+
+    def _further_rate(
+        self, candidate: Candidate, family: Sequence[KnownTrial], tries: Sequence[KnownTrial]
+    ) -> float | None:
+        """Return the rate of a try beyond those; None where it must wait, or is not worth it."""
+        if not all(trial.is_final for trial in tries):
             return None
-        if not self._has_learnt(here):
-            return self._blind(candidate, exploring)
-        if is_planned and sum(one.status.is_final for one in exploring) < 2:
-            return self._unaided(candidate, here)
-        rate, gain = self._ask(candidate, exploring, self._allowed(candidate, here))
-        if is_planned or gain > self._worth(candidate):
+        if not self._has_learnt(tries):
+            return self._blind(candidate, family)
+        rate, gain = self._ask(candidate, family, self._allowed(candidate, tries))
+        if gain > self._worth(candidate):
             return rate
-        side = self._side(here)
+        side = self._side(tries)
         if side is None:
             return None
-        rate, _ = self._ask(candidate, exploring, self._allowed(candidate, here, side))
+        rate, _ = self._ask(candidate, family, self._allowed(candidate, tries, side))
         return rate
 
     def may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
-        here = tried(exploring, candidate)
-        if self._goes_outward(candidate) and self._has_learnt(here):
+        tries = tried(exploring, candidate)
+        if not self._has_learnt(tries):
+            return len(tries) < self.most(candidate)
+        if self._goes_outward(candidate):
             return self._outward.may_go_on(candidate, exploring)
-        return len(here) < self.most(candidate) and not self._has_learnt(here)
+        return False
 
     def _goes_outward(self, candidate: Candidate) -> bool:
         return candidate.is_reference and self.spec.extend is not None
 
     def _blind(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> float | None:
         """Return the next rate of a candidate that has learnt at none so far."""
-        here = tried(exploring, candidate)
-        if len(here) < self.planned(candidate) and not any(one.status.is_final for one in here):
-            return self._unaided(candidate, here)
-        rates = [one.trial.learning_rate for one in here]
+        tries = tried(exploring, candidate)
+        planned = self.planned(candidate)
+        has_ended = any(trial.is_final for trial in tries)
+        if len(tries) < planned and not has_ended:
+            return self._unaided(candidate, tries)
         neighbour = self._nearest(candidate, exploring)
         if neighbour is not None:
-            lent = self._best_learnt(tried(exploring, neighbour))
-            # Between the same rates, the more is trained, the lower is the best one.
-            is_lower = lent < min(rates) or (lent <= max(rates) and candidate < neighbour)
-            side = Border.LOW if is_lower else Border.HIGH
-        elif len(here) < self.planned(candidate) + self.spec.policy.blind_tries:
+            lent = _best_rate(scores_of(tried(exploring, neighbour)))
+            side = self._side_of(lent, neighbour, candidate, tries)
+        elif len(tries) < planned + self.spec.policy.blind_tries:
             # Down first: large models are known to collapse at higher rates.
-            side = Border.LOW if len(here) % 2 else Border.HIGH
+            side = Border.LOW if len(tries) % 2 else Border.HIGH
         else:
             return None
-        rate, _ = self._ask(candidate, exploring, self._allowed(candidate, here, side))
+        rate, _ = self._ask(candidate, exploring, self._allowed(candidate, tries, side))
         return rate
+
+    def _side_of(
+        self, lent: float, neighbour: Candidate, candidate: Candidate, tries: Sequence[KnownTrial]
+    ) -> Border:
+        """Return on which side of a candidate's rates a better one may lie, by its neighbour's."""
+        rates = [trial.learning_rate for trial in tries]
+        if lent < min(rates):
+            return Border.LOW
+        if lent > max(rates):
+            return Border.HIGH
+        # Between the same rates, the more is trained, the lower is the best one.
+        return Border.LOW if candidate < neighbour else Border.HIGH
 
     def _nearest(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> Candidate | None:
         """Return the nearest other candidate that has learnt; None if none has."""
@@ -271,11 +311,6 @@ class OneStudy(Rates):
                 learnt.append(other)
         return min(learnt, key=lambda other: abs(other.rank - candidate.rank), default=None)
 
-    def _best_learnt(self, here: Sequence[KnownTrial]) -> float:
-        """Return the best rate of a candidate that has learnt, the lower one of equals."""
-        scores = scores_of(here)
-        return max(scores, key=lambda rate: (scores[rate], -rate))
-
     def _first_rates(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the rates to begin with: of a range of its own the middle, then the highest."""
         if candidate.rates is None:
@@ -283,28 +318,26 @@ class OneStudy(Rates):
         highest, *others = first_points(candidate.rates)
         return (*others[:1], highest)
 
-    def _unaided(self, candidate: Candidate, here: Sequence[KnownTrial]) -> float:
+    def _unaided(self, candidate: Candidate, tries: Sequence[KnownTrial]) -> float:
         """Return a further rate where hardly a trial has ended yet."""
         rates = self._first_rates(candidate)
-        return self._near(candidate, rates[min(len(here), len(rates) - 1)], here)
+        place = min(len(tries), len(rates) - 1)
+        return self._near(candidate, rates[place], tries)
 
-    def _near(self, candidate: Candidate, wanted: float, here: Sequence[KnownTrial]) -> float:
+    def _near(self, candidate: Candidate, wanted: float, tries: Sequence[KnownTrial]) -> float:
         """Return the rate nearest to the wanted one, of those that may be tried."""
         given = self.spec.rates_for(candidate).values
         is_any = given is None or self.spec.extend is not None
         low, high = self._bounds(candidate)
-        if is_any and not here and low <= wanted <= high:
+        if is_any and not tries and low <= wanted <= high:
             return wanted
-        allowed = self._allowed(candidate, here) or self._allowed(candidate, ())
+        allowed = self._allowed(candidate, tries) or self._allowed(candidate, ())
         return min(allowed, key=lambda rate: abs(math.log(rate / wanted)))
 
-    def _has_learnt(self, here: Sequence[KnownTrial]) -> bool:
-        return has_learnt(scores_of(here), self.spec.chance, self.spec.policy.noise)
-
-    def _side(self, here: Sequence[KnownTrial]) -> Border | None:
+    def _side(self, tries: Sequence[KnownTrial]) -> Border | None:
         """Return on which side of what a candidate has tried a better rate may lie, if on any."""
         scores: dict[float, float | None] = {}
-        for trial in here:
+        for trial in tries:
             scores[trial.learning_rate] = trial.score if trial.is_completed else None
         return border(scores, self.spec.chance, self.spec.policy.noise)
 
@@ -312,37 +345,45 @@ class OneStudy(Rates):
         """Return what a trial must promise to add to the best score, by what it costs."""
         policy = self.spec.policy
         cost = relative_cost(self.spec, candidate)
-        return policy.worth_a_trial * (policy.worth_if_free + (1 - policy.worth_if_free) * cost)
+        share = policy.worth_if_free + (1 - policy.worth_if_free) * cost
+        return policy.worth_a_trial * share
 
     def _bounds(self, candidate: Candidate) -> tuple[float, float]:
         """Return the lowest and the highest rate that may be tried."""
         low, high = self.spec.given_rates(candidate)
-        if self.spec.extend is not None:
-            return min(low, self.spec.extend.low), max(high, self.spec.extend.high)
-        return low, high
+        extend = self.spec.extend
+        if extend is None:
+            return low, high
+        return min(low, extend.low), max(high, extend.high)
 
     def _allowed(
-        self, candidate: Candidate, here: Sequence[KnownTrial], side: Border | None = None
+        self, candidate: Candidate, tries: Sequence[KnownTrial], side: Border | None = None
     ) -> list[float]:
         """Return the rates that a candidate may try next, ascending.
 
         side: the only one of what it has tried, None for any.
         """
         policy = self.spec.policy
-        rates = [one.trial.learning_rate for one in here]
-        low, high = self._bounds(candidate)
         given = self.spec.rates_for(candidate).values
         if given is None or self.spec.extend is not None:
+            low, high = self._bounds(candidate)
             given = even_rates(low, high, policy.first_rates)
-        step = policy.least_step
-        reach = math.inf if not rates or self._has_learnt(here) else policy.blind_step
+        rates = [trial.learning_rate for trial in tries]
+        if not rates:
+            return list(given)
+        lowest = 0.0
+        highest = math.inf
+        if side is Border.LOW:
+            highest = min(rates)
+        if side is Border.HIGH:
+            lowest = max(rates)
+        if not self._has_learnt(tries):
+            lowest = max(lowest, min(rates) / policy.blind_step)
+            highest = min(highest, max(rates) * policy.blind_step)
         allowed = []
         for rate in given:
-            is_new = all(max(rate / other, other / rate) >= step for other in rates)
-            is_there = not (side is Border.LOW and rate > min(rates))
-            is_there = is_there and not (side is Border.HIGH and rate < max(rates))
-            is_near = not rates or min(rates) / reach <= rate <= max(rates) * reach
-            if is_new and is_there and is_near:
+            step = min(max(rate / other, other / rate) for other in rates)
+            if step >= policy.least_step and lowest <= rate <= highest:
                 allowed.append(rate)
         return allowed
 
@@ -353,7 +394,7 @@ class OneStudy(Rates):
         if not allowed:
             return None, 0.0
         spec = self.spec
-        study = self._told(exploring, candidate)
+        study = self._study_of(exploring, candidate)
         sampler = NeighbourSampler(spec.policy, spec.layers, spec.chance, allowed)
         study.sampler = sampler
         study.enqueue_trial({RANK: candidate.rank})
@@ -361,36 +402,36 @@ class OneStudy(Rates):
         study.tell(asked, state=TrialState.FAIL)  # what comes of it is told once it is known
         return canonical_rate(asked.params[LEARNING_RATE]), sampler.gain
 
-    def _told(self, exploring: Sequence[KnownTrial], candidate: Candidate) -> optuna.Study:
+    def _study_of(self, exploring: Sequence[KnownTrial], candidate: Candidate) -> optuna.Study:
         """Return the study with these trials, made anew where they are others than before.
 
         candidate: whose bounds the rates have.
         """
         low, high = self._bounds(candidate)
-        trials = tuple((one.trial.key, one.status, one.scores) for one in exploring)
-        told = (low, high, trials)
-        before = self._study
-        if before is not None and before[0] == told:
-            return before[1]
+        trials = tuple((trial.key, trial.status, trial.scores) for trial in exploring)
+        content = (low, high, trials)
+        if self._study is not None and self._study[0] == content:
+            return self._study[1]
         distributions = self._distributions(candidate)
         study = optuna.create_study(direction="maximize")
-        for one in exploring:
-            value = self._value(one, exploring)
-            rate = min(max(one.trial.learning_rate, low), high)
-            trial = optuna.trial.create_trial(
-                params={RANK: one.trial.candidate.rank, LEARNING_RATE: rate},
+        for trial in exploring:
+            value = self._value(trial, exploring)
+            rate = min(max(trial.learning_rate, low), high)
+            recorded = optuna.trial.create_trial(
+                params={RANK: trial.candidate.rank, LEARNING_RATE: rate},
                 distributions=distributions,
                 value=value,
                 state=TrialState.RUNNING if value is None else TrialState.COMPLETE,
             )
-            study.add_trial(trial)
-        self._study = told, study
+            study.add_trial(recorded)
+        self._study = (content, study)
         return study
 
     def _distributions(self, candidate: Candidate) -> dict[str, BaseDistribution]:
         low, high = self._bounds(candidate)
+        deepest = max(explored.rank for explored in self.spec.explored)
         return {
-            RANK: FloatDistribution(0, max(one.rank for one in self.spec.explored) + 1),
+            RANK: FloatDistribution(0, deepest + 1),
             LEARNING_RATE: FloatDistribution(low, high, log=True),
         }
 

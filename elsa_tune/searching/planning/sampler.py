@@ -54,18 +54,17 @@ def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial])
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
     of tries it has had. tried: the depth's, those that still run included.
     """
-    used = {one.trial.learning_rate for one in tried}
-    values = spec.rates_for(candidate).values
-    untried = None if values is None else [value for value in values if value not in used]
+    used = {trial.learning_rate for trial in tried}
+    values = spec.rates_for(candidate).values or ()
+    untried = [value for value in values if value not in used]
     if spec.sampler is SamplerName.GRID and untried:
         return untried[-1]
     proposals = _proposals(spec, candidate, tried)
     for proposal in proposals:
         if proposal not in used:
             return proposal
-    if not untried:
-        return proposals[0]
-    return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
+    first = proposals[0]
+    return min(untried, key=lambda rate: abs(math.log(rate / first)), default=first)
 
 
 def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
@@ -79,14 +78,17 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTria
     rates = spec.rates_for(candidate)
     distribution = rate_distribution(rates)
     values = rates.values
-    for one in tried:
-        if values is None or one.trial.learning_rate in values:
-            study.add_trial(_as_trial(one, distribution))
+    for trial in tried:
+        if values is None or trial.learning_rate in values:
+            study.add_trial(_as_trial(trial, distribution))
     if spec.sampler is SamplerName.TPE:
         for point in first_points(rates):
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
-    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(spec.policy.ask_limit))
-    return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
+    proposals = []
+    for _ in range(spec.policy.ask_limit):
+        asked = study.ask({LEARNING_RATE: distribution})
+        proposals.append(canonical_rate(asked.params[LEARNING_RATE]))
+    return proposals
 
 
 def _as_trial(trial: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:

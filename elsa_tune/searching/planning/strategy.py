@@ -28,6 +28,7 @@ from elsa_tune.searching.planning.rates import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.rate_space import RateSpace
 from elsa_tune.specs.search import NO_LOOKS, Looks, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec
@@ -217,9 +218,9 @@ class Strategy(ABC):
             others_are_settled = len(settled) == place
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        leading = {one for one in self.leading if one in self.spec.explored}
-        if leading <= set(settled):
-            settled += [one for one in self.spec.candidates if one not in self.spec.explored]
+        explored = self.spec.explored
+        if all(leading in settled for leading in self.leading if leading in explored):
+            settled += [other for other in self.spec.candidates if other not in explored]
         return frozenset(settled)
 
     def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
@@ -402,22 +403,29 @@ class Strategy(ABC):
 def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return which of its candidates a space has try learning rates of their own.
 
-    None that is given one rate; where all follow the full model that one, and those with rates of
-    their own. Raises SpaceError where the full model is then not among them.
+    None that have one rate; where all follow the full model, it and those with rates of their own.
+    Raises SpaceError where the full model is not among them then.
     """
     explored = []
     for candidate in candidates:
-        values = space.rates_for(candidate).values
-        if values is None or len(values) > 1:
+        if not _is_one_rate(space.rates_for(candidate)):
             explored.append(candidate)
-    is_one_rate = space.rates.values is not None and len(space.rates.values) == 1
-    if not space.follows_full_model or is_one_rate:
+    if not space.follows_full_model or _is_one_rate(space.rates):
         return tuple(explored)
     if REFERENCE not in candidates:
         raise SpaceError(
             "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
         )
-    return tuple(one for one in explored if one.is_reference or one.rates is not None)
+    leading = []
+    for candidate in explored:
+        if candidate.is_reference or candidate.rates is not None:
+            leading.append(candidate)
+    return tuple(leading)
+
+
+def _is_one_rate(rates: RateSpace) -> bool:
+    """Whether there is nothing to explore."""
+    return rates.values is not None and len(rates.values) == 1
 
 
 def left_to_measure(
