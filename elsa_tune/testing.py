@@ -2,8 +2,8 @@
 
     from elsa_tune import testing
 
-    def quality(depth, learning_rate, seed, epoch):
-        return 0.9 - 0.02 * depth.rank - 1000 * abs(learning_rate - 3e-5)
+    def quality(candidate, learning_rate, seed, epoch):
+        return 0.9 - 0.02 * candidate.rank - 1000 * abs(learning_rate - 3e-5)
 
     spec = testing.example_spec(seeds=3)
     state = testing.search(spec, quality, tmp_path)

@@ -89,28 +89,13 @@ def choose(
     if len(answers) != 1 or not answers[0].points:
         raise NoAnswerError("the search has no answer yet, so that there is nothing to export")
     [answer] = answers
-    measured = [point for point in answer.measured if point.learning_rate is not None]
     why = "as asked for"
     if label is not None:
-        labels = {point.candidate.label: point for point in measured}
-        wanted = read_candidate(label).label
-        if wanted not in labels:
-            raise UsageError(
-                f"`candidate` is {wanted}, which was not measured, so that its learning rate is "
-                f"not known; measured: {shortlist(labels)}"
-            )
-        point = labels[wanted]
-    elif layers is None:
-        point, why = _recommended(answer)
+        point = _labelled(answer, label)
+    elif layers is not None:
+        point = _with_layers(answer, layers)
     else:
-        numbers = {point.fine_tuned_layers: point for point in measured}
-        if layers not in numbers:
-            known = [number for number in numbers if number is not None]
-            raise UsageError(
-                f"`layers` is {layers}, but no model with that many fine-tuned layers was "
-                f"measured, so that its learning rate is not known; measured: {shortlist(known)}"
-            )
-        point = numbers[layers]
+        point, why = _recommended(answer)
     if point.learning_rate is None:
         which = candidates_text([point.candidate], answer.layers)
         raise UsageError(
@@ -123,6 +108,37 @@ def choose(
         promised = replace(promised, low=max(promised.low, lowest), high=min(promised.high, 1.0))
     rate = point.learning_rate
     return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
+
+
+def _exportable(answer: Answer) -> list[CurvePoint]:
+    """Return the measured points whose learning rate is known."""
+    return [point for point in answer.measured if point.learning_rate is not None]
+
+
+def _labelled(answer: Answer, label: str) -> CurvePoint:
+    """Return the measured point of a candidate's label. Raises UsageError."""
+    labels = {point.candidate.label: point for point in _exportable(answer)}
+    wanted = read_candidate(label).label
+    if wanted not in labels:
+        raise UsageError(
+            f"`candidate` is {wanted}, which was not measured, so that its learning rate is "
+            f"not known; measured: {shortlist(labels)}"
+        )
+    return labels[wanted]
+
+
+def _with_layers(answer: Answer, layers: int) -> CurvePoint:
+    """Return the measured point with so many fine-tuned layers. Raises UsageError."""
+    numbers: dict[int, CurvePoint] = {}
+    for point in _exportable(answer):
+        if point.fine_tuned_layers is not None:
+            numbers[point.fine_tuned_layers] = point
+    if layers not in numbers:
+        raise UsageError(
+            f"`layers` is {layers}, but no model with that many fine-tuned layers was measured, "
+            f"so that its learning rate is not known; measured: {shortlist(numbers)}"
+        )
+    return numbers[layers]
 
 
 def _recommended(answer: Answer) -> tuple[CurvePoint, str]:

@@ -113,14 +113,7 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
     if (answer := _only(answers)) is None:
         return []
     by_step: dict[int, dict[str, float]] = {0: {}}
-    depths: list[tuple[Candidate, Mapping[str, Any]]] = []
-    others: list[tuple[Candidate, Mapping[str, Any]]] = []
-    for point in answer.get("curve", ()):
-        candidate = _candidate_of(point)
-        if candidate is not None and candidate.is_tested and point["quality"] is not None:
-            of_its_kind = depths if is_depth(candidate) else others
-            of_its_kind.append((candidate, point))
-    for candidate, point in (*depths, *others):
+    for candidate, point in _tested_points(answer):
         step = int(candidate.rank)
         is_free = step == candidate.rank and step not in by_step
         if not is_depth(candidate) and not is_free:
@@ -136,6 +129,19 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
         Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
         for step, metrics in by_step.items()
     ]
+
+
+def _tested_points(answer: Mapping[str, Any]) -> list[tuple[Candidate, Mapping[str, Any]]]:
+    """Return an answer's measured points with their candidates, depths before others."""
+    depths: list[tuple[Candidate, Mapping[str, Any]]] = []
+    others: list[tuple[Candidate, Mapping[str, Any]]] = []
+    for point in answer.get("curve", ()):
+        candidate = _candidate_of(point)
+        if candidate is None or not candidate.is_tested or point["quality"] is None:
+            continue
+        of_its_kind = depths if is_depth(candidate) else others
+        of_its_kind.append((candidate, point))
+    return [*depths, *others]
 
 
 def _candidate_of(point: Mapping[str, Any]) -> Candidate | None:
