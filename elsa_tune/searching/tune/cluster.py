@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import logging
 import math
 import os
@@ -182,14 +183,29 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
             _open_at.add(address)
             return _capacity()
 
-        yield RaySession(ready, lambda: _abandoned or thread.submit(ray.shutdown))
+        def end() -> None:
+            if not _abandoned:
+                _collect()
+                thread.submit(ray.shutdown)
+
+        yield RaySession(ready, end)
     finally:
         _open_at.clear()
         if _abandoned:
             _abandoned.append(thread)
         else:
+            _collect()
             thread.submit(ray.shutdown).result()  # once it has started, or has not
             thread.shutdown()
+
+
+def _collect() -> None:
+    """Collect what Ray Tune left, which speaks to Ray then.
+
+    Collected in this thread while another shuts Ray down, it would have Ray end the process.
+    """
+    if not _kept:  # else Ray may be gone, and would be waited for
+        gc.collect()
 
 
 def keep(held: object) -> None:
