@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from elsa_tune.tracking.names import answer_tags, curve_reports, search_run_name
 from rich.console import Console
 
 from elsa_tune.analysis.answer import Answer
@@ -30,6 +29,7 @@ from elsa_tune.sources import Question, Table
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.mlflow_names import answer_tags, curve_reports, search_run_name
 from elsa_tune.words import depth_cells
 from tests.registering import registered
 from tests.unit.result_rows import falling_curve, row

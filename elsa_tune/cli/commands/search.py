@@ -29,6 +29,7 @@ from elsa_tune.files import slug
 from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
@@ -175,11 +176,13 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     trial_steps = steps_per_trial(spec)
     steps = trial_steps * (exploring + measuring)
     most_steps = trial_steps * (most_exploring + most_measuring)
-    labels = ", ".join(candidate.label for candidate in spec.candidates)
+    candidates = ", ".join(candidate.label for candidate in spec.candidates)
+    if all(is_depth(candidate) for candidate in spec.candidates):
+        candidates += " frozen layers"
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
         "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "depths": f"{labels} frozen layers",
+        "depths": candidates,
         "exploring": f"{_up_to(exploring, most_exploring)} trials",
         "measuring": f"{_up_to(measuring, most_measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
