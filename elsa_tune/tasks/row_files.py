@@ -271,10 +271,9 @@ class RowFile:
                 count = file.metadata.num_rows
                 names = tuple(self.schema.names)
                 read = 0
+                self._share = lambda: read / count if count else None
                 if count == 0:
                     yield Chunk(names, [], [])
-                else:
-                    self._share = lambda: read / count
                 for batch in file.iter_batches(ROWS):
                     columns = [column.to_pylist() for column in batch.columns]
                     rows = [list(row) for row in zip(*columns, strict=True)]

@@ -18,7 +18,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.store import RecordSink, RefusedError, StoreGoneError
-from elsa_tune.tracking.uris import reason, without_credentials
+from elsa_tune.tracking.uris import hidden, reason, without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,12 @@ class Forwarder:
     def trouble(self) -> str:
         """Why the store did not take the last record offered, and what to do; "" if it did."""
         error = self._error
-        return "" if error is None else self._sink.trouble(error)
+        if error is None:
+            return ""
+        try:
+            return hidden(self._sink.trouble(error), self._uri)
+        except Exception:  # a sink is anybody's, and this never raises
+            return f"did not take them ({reason(error, self._uri)})"
 
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""

@@ -75,7 +75,12 @@ class StorePaths:
                 )
             return f"{SQLITE}{file}"
         if is_registered(scheme):
-            return uri
+            head, mark, rest = uri.partition("://")
+            if not mark:
+                raise TrackingError(
+                    f"tracking URI '{scheme}:...' has no '//'; write {scheme}://..."
+                )
+            return f"{head.lower()}{mark}{rest}".rstrip("/")
         is_file_store = scheme in ("", "file")
         kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
         raise TrackingError(

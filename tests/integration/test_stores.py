@@ -259,3 +259,37 @@ def test_a_search_is_deleted_from_folder_and_store(store: RecordStore, places: S
     assert delete_search(places.storage, "second", store.uri) == 3
     assert not (places.storage / "second").exists()
     assert [one.search.name for one in store.searches()] == ["first"]
+
+
+def test_a_registered_scheme_has_two_slashes_and_no_password_is_shown(places: StorePaths) -> None:
+    with pytest.raises(TrackingError) as refused:
+        places.tracking_uri("records:user:geheim@host/db")
+    assert "records://" in str(refused.value) and "geheim" not in str(refused.value)
+    assert places.tracking_uri("RECORDS://host/db/") == "records://host/db"
+
+
+def test_what_a_store_says_of_its_trouble_hides_passwords_and_may_fail(places: StorePaths) -> None:
+    class Sink:
+        uri = "records://user:geheim@host/db"
+        name = "records"
+        says = "is at records://user:geheim@host/db"
+
+        def begin_again(self) -> None: ...
+
+        def learn(self, record: Record) -> None: ...
+
+        def send(self, batch: Sequence[Record]) -> None:
+            raise OSError("no route to geheim")
+
+        def trouble(self, error: Exception) -> str:
+            if not self.says:
+                raise KeyError("geheim")
+            return self.says
+
+    paths = searched(places.storage)
+    sink = Sink()
+    forwarder = Forwarder(paths, sink).start()
+    assert forwarder.close(0.5) > 0
+    assert "host/db" in forwarder.trouble and "geheim" not in forwarder.trouble
+    sink.says = ""
+    assert "did not take them" in forwarder.trouble and "geheim" not in forwarder.trouble

@@ -160,3 +160,31 @@ def test_what_does_not_fit_the_model_is_refused_before_any_work(tmp_path: Path) 
         specify(*asked_for(tmp_path, space, "own"))
     with pytest.raises(SpaceError, match=r"frozen_layers is 'lorax'.*'lora8'"):
         read_candidate("lorax")
+
+
+@pytest.mark.parametrize("sampler", list(SamplerName))
+def test_a_depth_tries_no_more_than_its_list_has_beside_a_method_with_a_range(
+    lora: Any, sampler: SamplerName
+) -> None:
+    rates = RateList(values=(2e-5, 5e-5))
+    spec = spec_of(lora, sampler, rates=rates, tries=4, extend=None)
+    known = explored(spec)
+    keys = [trial.trial.key for trial in known]
+    assert len(keys) == len(set(keys))
+    assert sorted(tried_rates(known, DEPTH)) == [2e-5, 5e-5]
+    assert len(tried_rates(known, lora.Lora(8))) == 4
+
+
+def test_rates_given_above_the_extensions_bounds_are_not_tried_again_below_them() -> None:
+    rates = RateList(values=(0.02, 0.3))
+    depths = (FULL_MODEL,)
+    usual = {"candidates": depths, "explored": depths, "rates": rates, "tries": 2}
+    spec = make_spec(**usual, sampler=SamplerName.TPE, extend=Extension(low=1e-6, high=1e-2))
+    known: list[KnownTrial] = []
+    strategy = strategy_of(spec)
+    while slots := strategy.slots(known):
+        trial = strategy.trial_of(slots[0], known)
+        known.append(ended(spec, FULL_MODEL, trial.learning_rate, 0.6 + trial.learning_rate))
+        assert len(known) < 20
+    keys = [trial.trial.key for trial in known]
+    assert len(keys) == len(set(keys)) and max(tried_rates(known, FULL_MODEL)) == 0.3

@@ -72,12 +72,17 @@ class _Tried:
         return self._bounded(wanted, highest)
 
     def _bounded(self, wanted: float, rate: float) -> float | None:
-        """Return a rate within the extension's bounds; None where it is hardly another rate."""
-        bounds = self.spec.extend
-        if bounds is None:
+        """Return a rate on the wanted side of `rate`, within the extension's bounds.
+
+        Rates that were given beyond these widen them. None where it is hardly another rate.
+        """
+        extend = self.spec.extend
+        if extend is None:
             return None
-        bounded = min(max(wanted, bounds.low), bounds.high)
-        step = max(bounded / rate, rate / bounded)
+        low = min(extend.low, self.given[0])
+        high = max(extend.high, self.given[1])
+        bounded = min(max(wanted, low), high)
+        step = bounded / rate if wanted > rate else rate / bounded
         if step < self.spec.policy.least_step:
             return None
         return canonical_rate(bounded)

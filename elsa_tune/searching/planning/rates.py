@@ -45,9 +45,10 @@ class Rates(ABC):
         """Return how many exploring trials a candidate has in any case."""
         if candidate not in self.spec.explored:
             return 0
-        if candidate.rates is None or candidate.rates.values is None:
+        values = self.spec.rates_for(candidate).values
+        if values is None:
             return self.spec.tries
-        return min(self.spec.tries, len(candidate.rates.values))
+        return min(self.spec.tries, len(values))
 
     def most(self, candidate: Candidate) -> int:
         """Return how many exploring trials a candidate has at most."""

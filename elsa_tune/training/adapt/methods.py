@@ -77,14 +77,25 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
 def _method(candidate: Candidate) -> Method[Any]:
     name = candidate.method
     if name not in _METHODS:
-        file = f"{__package__}.{name}"
-        try:
-            register(name, importlib.import_module(file).METHOD)
-        except ModuleNotFoundError as error:
-            if error.name != file:
-                raise
+        shipped = _shipped(name)
+        if shipped is None:
             raise SpaceError(
                 f"nothing here trains by the method '{name}'; import the package that registers "
                 "it with elsa_tune.training.adapt.methods"
-            ) from error
+            )
+        register(name, shipped)
     return _METHODS[name]
+
+
+def _shipped(name: str) -> Method[Any] | None:
+    """Return the METHOD of the file of that name beside this one; None where there is none."""
+    if not name.isidentifier():
+        return None
+    file = f"{__package__}.{name}"
+    try:
+        module = importlib.import_module(file)
+    except ModuleNotFoundError as error:
+        if error.name != file:
+            raise
+        return None
+    return getattr(module, "METHOD", None)
