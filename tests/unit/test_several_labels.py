@@ -408,6 +408,7 @@ def test_the_card_says_how_its_answers_are_read(searched: Searched) -> None:
 def test_an_export_of_a_kind_that_is_not_here_is_read_by_its_problem_type(several: Any) -> None:
     classification = type_of(TaskKind.CLASSIFICATION)
     assert type_of_export("of_another", "single_label_classification") is classification
+    assert type_of_export(None, None) is classification
     assert type_of_export(None, "regression") is type_of(TaskKind.REGRESSION)
     assert type_of_export(None, "multi_label_classification") is type_of(several.SEVERAL)
     with pytest.raises(ModelError, match="of_another"):

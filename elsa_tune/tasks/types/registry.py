@@ -19,9 +19,10 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
     """Return the type of an exported model. Raises ModelError where none is known.
 
     kind: as the export recorded it; None for early exports. problem_type: as its configuration has
-    it, which counts where the kind is not known; None for a classification of one label.
+    it, which counts where the kind is not known. Without either it is a classification.
     """
-    problem_type = problem_type or "single_label_classification"
+    if kind is None and problem_type is None:
+        problem_type = "single_label_classification"
     of_problem: TaskType | None = None
     for task_type in _TYPES.values():
         if task_type.kind.value == kind:
