@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -28,6 +29,7 @@ SEARCHES = sorted(folder.name for folder in (RECORDED / "searches").iterdir())
 FINISHED = [name for name in SEARCHES if not name.endswith("-cut")]
 ANSWERS = RECORDED / "answers"
 STORE = "sqlite:///mlruns/mlflow.db"
+DECIMALS = re.compile(r"-?\d+\.\d+")
 # Of an exported model: what its file of facts says beside the answer.
 EXPORTED = """
 base revision frozen_layers embeddings_frozen prefix_sha256 max_length text_columns quality
@@ -65,7 +67,16 @@ def expected(name: str) -> str:
 
 def check_answer(printed: str, name: str, work: Path) -> None:
     """Fail unless the answer of a search in a working directory is the recorded one."""
-    assert printed.replace(str(work), HERE) == expected(name)
+    printed = printed.replace(str(work), HERE)
+    if not name.startswith("scores"):
+        assert printed == expected(name)
+        return
+    # Sums of products of values are rounded differently by different processors, those of classes,
+    # which are counted, are not: the sixth decimal of what is resampled may differ.
+    assert DECIMALS.sub("", printed) == DECIMALS.sub("", expected(name))
+    numbers = [float(number) for number in DECIMALS.findall(printed)]
+    recorded = [float(number) for number in DECIMALS.findall(expected(name))]
+    assert numbers == pytest.approx(recorded, abs=2e-6)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
