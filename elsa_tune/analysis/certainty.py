@@ -222,8 +222,11 @@ def contrast_of(
     together.
     """
     if curve.looks is None or candidate.is_reference:
-        half, _, level = curve.policy.ends
-        ends = (half, 1 - half / tasks, level)
+        runs = curve.uncertainty.runs
+        if candidate not in runs or REFERENCE not in runs:
+            return None
+        fewest_seeds = min(runs[candidate].count, runs[REFERENCE].count)
+        ends = curve.policy.ends_of_test(fewest_seeds, tasks)
         return curve.uncertainty.contrast(candidate, target, corrected=corrected, ends=ends)
     latest = None
     for look, seen in curve.looks.taken(candidate):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis import measured
 from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
+from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
-from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, run_count
+from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, failure_text, run_count
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -42,7 +43,7 @@ class CurvePoint:
     quality: float | None = None  # mean of its measuring runs, in [-1, 1]
     std: float | None = None  # over those runs (ddof 1)
     seeds: int = 0  # how many those are
-    # Of them, how many diverged or ended no better than chance; those inside a row that is a mean
+    # Of them, how many failed (`failures.py`); those inside a row that is a mean
     # cannot be seen.
     failed_seeds: int = 0
     learning_rate: float | None = None  # at which they ran
@@ -186,9 +187,38 @@ def _points_by_rank(group: ResultGroup, warnings: list[AnswerWarning]) -> list[C
     for row in group.rows:
         by_candidate.setdefault(row.candidate, []).append(row)
     points: list[CurvePoint] = []
+    warnings_by_candidate: dict[Candidate, list[AnswerWarning]] = {}
     for candidate in sorted(by_candidate):
-        points.append(_point(group, by_candidate[candidate], warnings))
+        of_depth: list[AnswerWarning] = []
+        points.append(_point(group, by_candidate[candidate], of_depth))
+        warnings_by_candidate[candidate] = of_depth
+    points = _with_failures(points, group, warnings_by_candidate)
+    for of_depth in warnings_by_candidate.values():
+        warnings += of_depth
     return points
+
+
+def _with_failures(
+    points: Sequence[CurvePoint],
+    group: ResultGroup,
+    warnings: Mapping[Candidate, list[AnswerWarning]],
+) -> list[CurvePoint]:
+    """Return the points with how many of their runs failed. warnings: to which this adds."""
+    measured_runs = {point.candidate: point.runs for point in points if point.runs}
+    failed = failed_runs(measured_runs, group.chance, group.policy)
+    counted: list[CurvePoint] = []
+    for point in points:
+        failed_here: list[MeasuredRun] = []
+        flags = failed.get(point.candidate, ())
+        for run, is_failed in zip(point.runs, flags, strict=True):
+            if is_failed:
+                failed_here.append(run)
+        counted.append(replace(point, failed_seeds=run_count(failed_here)))
+        if failed_here:
+            name = candidates_text([point.candidate], group.first.layers)
+            text = f"{name}: {failure_text(failed_here, point.runs, group.chance, group.policy)}"
+            warnings[point.candidate].append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
+    return counted
 
 
 def _common_given_rates(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
@@ -240,23 +270,10 @@ def _point(
     )
     if not by_rate:
         return point
-    failed = _failed(by_rate[rate], group)
-    point = replace(
-        _measured(point, by_rate[rate]),
-        learning_rate=rate,
-        rates=len(by_rate),
-        failed_seeds=run_count(failed),
-    )
+    point = replace(_measured(point, by_rate[rate]), learning_rate=rate, rates=len(by_rate))
     if len(by_rate) > 1:
         warnings.append(_several_rates(point, name, list(by_rate)))
-    if failed:
-        text = f"{name}: {measured.failure_text(failed, point.runs, group.chance)}"
-        warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return point
-
-
-def _failed(runs: Sequence[MeasuredRun], group: ResultGroup) -> list[MeasuredRun]:
-    return [run for run in runs if run.is_failed(group.chance, group.policy)]
 
 
 def _by_rate(

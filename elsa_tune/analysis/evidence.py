@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
@@ -44,12 +45,13 @@ def curve_uncertainty(
     By predictions only where every run that counts has them; a warning says where they cannot be
     used. Else by the number of examples, where the metric is a share of them; else by seeds alone.
     """
+    failed = failed_runs(measured, group.chance, group.policy)
     runs: dict[Candidate, CandidateRuns] = {}
     for candidate, measured_runs in measured.items():
         runs[candidate] = CandidateRuns(
             candidate=candidate,
             qualities=tuple(run.quality for run in measured_runs),
-            failed=tuple(run.is_failed(group.chance, group.policy) for run in measured_runs),
+            failed=failed[candidate],
         )
     draws = _draws(group, measured, evidence, warnings)
     metric = Metric.named(group.first.metric)

@@ -28,7 +28,10 @@ class MeasuredRun:
         return self.row.status is TrialStatus.DIVERGED
 
     def is_failed(self, chance: float | None, policy: Policy) -> bool:
-        """Whether it diverged or ended no better than the best constant answer."""
+        """Whether it diverged or ended no better than the best constant answer.
+
+        `failures.py` finds those that lie far below the others of their depth.
+        """
         if self.is_diverged:
             return True
         # A mean of several runs hides how many of them failed.
@@ -140,18 +143,25 @@ def _is_given(row: ResultRow) -> bool:
 
 
 def failure_text(
-    failed: Sequence[MeasuredRun], runs: Sequence[MeasuredRun], chance: float | None
+    failed: Sequence[MeasuredRun],
+    runs: Sequence[MeasuredRun],
+    chance: float | None,
+    policy: Policy,
 ) -> str:
     """Write how many of a depth's runs failed, and how."""
     count = run_count(failed)
     seeds = run_count(runs)
     diverged = run_count([run for run in failed if run.is_diverged])
-    at_chance = count - diverged
+    no_better = run_count([run for run in failed if run.is_failed(chance, policy)])
+    at_chance = no_better - diverged
+    far_below = count - no_better
     ways: list[str] = []
     if diverged:
         ways.append(f"{diverged} diverged, counted as chance")
     if at_chance:
         ways.append(f"{at_chance} no better than guessing")
+    if far_below:
+        ways.append(f"{far_below} far below the others")
     how = "; ".join(ways)
     return f"{count} of {seeds} seeds failed ({how}, {points(chance)}); they count in the mean"
 

@@ -4,9 +4,12 @@ A search is recorded with its policy, and is planned, resumed and answered by th
 later version would plan. What a user asks (seeds, target, ranges of rates) is no part of it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Final
+
+from pydantic import BeforeValidator
 
 from elsa_tune.specs.bounds import Bounds
 
@@ -17,6 +20,15 @@ _Share = Annotated[float, Bounds(gt=0, lt=1)]
 _Positive = Annotated[float, Bounds(gt=0)]
 _Least = Annotated[float, Bounds(ge=0)]
 _Number = Annotated[int, Bounds(ge=1)]
+
+
+class SeedTerms(enum.StrEnum):
+    """How the spreads of two depths' seeds are added up."""
+
+    # One Student's t, with Welch's degrees of freedom (Welch 1947, Biometrika 34, 28-35).
+    WELCH = "welch"
+    # Two Student's t, drawn independently: the Behrens-Fisher distribution.
+    DRAWN = "drawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +113,9 @@ class Policy:
     # Of those above, at most this many are tested, the ladder: they are the expensive ones.
     ladder_depths: _Number = 3
     # Planned looks at a deep depth: its seeds, and the full model's.
-    looks: Counts = ((4, 2), (8, 3))
+    looks: Counts = ((3, 3), (10, 4))
     # Those at a depth of the ladder, which costs more and is further from the target.
-    ladder_looks: Counts = ((2, 2), (5, 3))
+    ladder_looks: Counts = ((3, 3), (5, 4))
     # A thorough hunt's seeds of the full model at second looks: with five of them near the truth as
     # often as five seeds at every depth.
     thorough_seeds: _Number = 5
@@ -117,8 +129,11 @@ class Policy:
     likely: _Least = 0.5
     # A depth that costs less is measured in any case: its point of the curve costs nothing.
     free_cost: _Least = 0.03
+    # A first look is taken in two steps: after so many seeds a depth that lies far below the target
+    # is given up, and a test that is never finished rejects nothing. None: all seeds at once.
+    seeds_before_giving_up: _Number | None = 2
     # A second look is taken if it would reject in at least this share of cases.
-    promising: _Least = 0.2
+    promising: _Least = 0.3
     # One that would reject in fewer cases than this is never taken.
     no_promise: _Least = 0.02
 
@@ -126,21 +141,34 @@ class Policy:
 
     # Family-wise, of a search that tests its depths in order.
     error: _Share = 0.05
-    # The part of it that pays for leaving out depths of the ladder by exploring runs.
-    ladder_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.005
+    # The part of it that pays for leaving out depths of the ladder by exploring runs: what an
+    # adversary gains by it (bench/certificate.py).
+    ladder_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
+    # The part that pays for Welch's degrees of freedom, which reject a ninth more often than they
+    # should where the two spreads are unlike; and where a depth has two seeds (the same bench).
+    approximation_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.005
+    approximation_error_of_pairs: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
     # The first look's share of the error: with most of the information there already, it has most.
-    first_look_share: _Share = 0.6
+    first_look_share: _Share = 0.8
     # What a contrast takes: seeds at either depth, and degrees of freedom of the spread between
-    # seeds over all depths that learn. With two seeds alone one unlucky pair would decide.
+    # seeds over all depths that learn.
     fewest_seeds: _Number = 2
-    fewest_freedom: _Number = 3
-    # The most that the spread of other depths counts for, in degrees of freedom: as if the true
-    # spreads differed by a factor of e^.6 (one standard deviation of their logarithm).
-    prior_freedom: _Least = 2.0
+    fewest_freedom: _Number = 2
+    # The most that the spread of other depths counts for, in degrees of freedom. Any such loan is
+    # false more often than 5 % where one depth's seeds spread more than the others'
+    # (bench/certificate.py).
+    prior_freedom: _Least = 0.0
+    # How the seeds' spreads of two depths are added up.
+    seed_terms: SeedTerms = SeedTerms.WELCH
     # Taking out of the examples' variance what the seeds' spread has leaves at least this share.
     least_example_share: _Least = 0.25
     # A depth learns if its working runs gain this share of what those of the best depth do.
     learning_share: _Least = 0.5
+    # A run has failed if it lies below its depth's median run by more than this share of what that
+    # one gains over guessing, and by more than this many spreads of seeds: further than seeds that
+    # merely differ, and enough to matter. No share: only guessing is failing.
+    failed_loss: _Share | None = 0.25
+    failed_spreads: _Positive = 4.0
     # A seed within this of chance has not left it: chance is often printed with four decimals.
     at_chance: _Least = 5e-5
     # Qualities with fewer decimals than this were rounded when they were written down.
@@ -161,10 +189,49 @@ class Policy:
         """Which shares lie below an interval's low, high and one-sided lower end."""
         return self.error / 2, 1 - self.error / 2, self.error
 
+    def ends_of_test(self, fewest_seeds: int, tasks: int = 1) -> tuple[float, float, float]:
+        """Return `ends` for a contrast that is tested. tasks: how many are asked about together."""
+        half = self.error / 2
+        return half, 1 - half / tasks, self.test_error(fewest_seeds)
 
-# What searches were planned by that were recorded without a policy. Where a default changes, the
-# value of before goes here (a test has them).
-UNRECORDED: Final = Policy()
+    def test_error(self, fewest_seeds: int) -> float:
+        """Return the error that a depth is tested with, so that the claim's is `error`.
+
+        fewest_seeds: of the two depths that are compared.
+        """
+        paid = self.approximation_error
+        if fewest_seeds <= 2:
+            paid = self.approximation_error_of_pairs
+        return self.error - paid
+
+
+# What searches were planned by that were recorded without a policy, or without a field of it. Where
+# a default changes, and where a field is new, the value of before goes here (a test has them).
+UNRECORDED: Final = Policy(
+    looks=((4, 2), (8, 3)),
+    ladder_looks=((2, 2), (5, 3)),
+    ladder_error=0.005,
+    approximation_error=0.0,
+    approximation_error_of_pairs=0.0,
+    fewest_freedom=3,
+    prior_freedom=2.0,
+    seed_terms=SeedTerms.DRAWN,
+    seeds_before_giving_up=None,
+    promising=0.2,
+    first_look_share=0.6,
+    failed_loss=None,
+)
+
+
+def _with_unrecorded(recorded: object) -> object:
+    """Give a recorded policy the fields that its version did not have."""
+    if not isinstance(recorded, Mapping):
+        return recorded
+    return {**asdict(UNRECORDED), **recorded}
+
+
+# A policy as it is read from a record.
+RecordedPolicy = Annotated[Policy, BeforeValidator(_with_unrecorded)]
 
 
 def common_policy(policies: Iterable[Policy]) -> Policy:

@@ -23,7 +23,10 @@ import numpy as np
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedTerms
+
+# Sets of draws of Student's t that a process keeps, 80 kilobytes each.
+STUDENTS_KEPT = 128
 
 # Which shares of what may be lie below an interval's low, high and one-sided lower end.
 Ends = tuple[float, float, float]
@@ -35,7 +38,7 @@ class CandidateRuns:
 
     candidate: Candidate
     qualities: tuple[float, ...]  # [S], fractions
-    failed: tuple[bool, ...]  # [S], whether a run diverged or ended no better than chance
+    failed: tuple[bool, ...]  # [S], as `failures.failed_runs` finds them
 
     @property
     def count(self) -> int:
@@ -225,11 +228,15 @@ class Uncertainty:
         tuned_seeds, full_seeds = as_if_seeds or (None, None)
         tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
         full_term = self._seed_term(full, -target, full_seeds)
+        spreads = [tuned_term.spread, full_term.spread]
+        if self.policy.seed_terms is SeedTerms.WELCH:
+            spreads = [_welch(*spreads)]
+        fewest_seeds = min(tuned_seeds or tuned.count, full_seeds or full.count)
         interval = _interval(
             value,
             self._moved_contrast(candidate, target, corrected=corrected),
-            [tuned_term.spread, full_term.spread],
-            ends or self.policy.ends,
+            spreads,
+            ends or self.policy.ends_of_test(fewest_seeds),
         )
         allowance = tuned_term.allowance + full_term.allowance
         return dataclasses.replace(
@@ -275,6 +282,22 @@ class Uncertainty:
             failed += sum(runs.failed)
             count += runs.count
         return failed, count
+
+    @functools.cached_property
+    def _share_lost(self) -> float:
+        """The share of what its depth's working runs gain over guessing that a failed run lost.
+
+        Their mean over all depths that learn; all of it where only guessing is failing.
+        """
+        if self.policy.failed_loss is None or self.chance is None:
+            return 1.0
+        lost: list[float] = []
+        for runs in self._learning:
+            gain = float(runs.working.mean()) - self.chance
+            for quality, is_failed in zip(runs.qualities, runs.failed, strict=True):
+                if is_failed and gain > 0:
+                    lost.append(1 - (quality - self.chance) / gain)
+        return math.fsum(lost) / len(lost) if lost else 1.0
 
     @functools.cached_property
     def _learning(self) -> tuple[CandidateRuns, ...]:
@@ -338,7 +361,7 @@ class Uncertainty:
         working_variance = 0.0
         if len(working) > 1:
             working_variance = float(np.var(working, ddof=1))
-        fall = working_mean - self.chance
+        fall = (working_mean - self.chance) * self._share_lost
         # Of a mixture: within the runs that work, and between these and the collapsed ones.
         of_one_run = (1 - rate) * working_variance + rate * (1 - rate) * fall**2
         variance = of_one_run / runs.count
@@ -392,6 +415,16 @@ def excluded_failure_rate(seeds: int) -> float:
     return float(1 - 0.05 ** (1 / seeds))
 
 
+def _welch(tuned: Spread, full: Spread) -> Spread:
+    """Return the spread of a sum of two independent means (Welch 1947, Satterthwaite 1946)."""
+    variance = tuned.variance + full.variance
+    if variance == 0:
+        return Spread(variance=0.0, freedom=tuned.freedom + full.freedom)
+    share = tuned.variance / variance
+    inverse = share**2 / tuned.freedom + (1 - share) ** 2 / full.freedom
+    return Spread(variance=variance, freedom=1 / inverse)
+
+
 def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
     """Return the interval of a mean over two or more runs whose standard deviation is known."""
     spread = Spread(variance=std**2 / count, freedom=count - 1)
@@ -414,7 +447,7 @@ def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends
     return Interval(value=value, low=low, high=high, lower=lower)
 
 
-@functools.cache
+@functools.lru_cache(STUDENTS_KEPT)
 def _student(freedom: float, stream: int) -> Floats:
     """Return [R] draws of Student's t, one from each of R equal strata, in a random order."""
     middles = (np.arange(RESAMPLES) + 0.5) / RESAMPLES

@@ -185,7 +185,7 @@ class Hunt(Strategy):
         if curve is None or curve.full is None:
             return None
         first_deep = self.deep[0]
-        if curve.full.seeds < self.seeds_at(0, REFERENCE):
+        if curve.full.seeds < self.seeds_to_begin_with(REFERENCE):
             return None
         for candidate in (REFERENCE, first_deep):
             if candidate not in findings.chosen_rates:
@@ -223,6 +223,12 @@ class Hunt(Strategy):
         if looks is None:
             return self.spec.seeds
         return looks.counts[look][candidate.is_reference]
+
+    def seeds_to_begin_with(self, candidate: Candidate) -> int:
+        """Return those of its first look that are measured before it may be given up."""
+        seeds = self.seeds_at(0, candidate)
+        first_of_them = self.spec.policy.seeds_before_giving_up
+        return seeds if first_of_them is None else min(seeds, first_of_them)
 
     def may_leave_out(self, candidate: Candidate) -> bool:
         return not candidate.is_reference
@@ -285,6 +291,8 @@ class _Walk:
         for ask in (
             self.its_rate_is_being_explored,
             self.it_is_far_from_the_target,
+            self.its_first_seeds,
+            self.it_falls_short,
             self.its_first_look,
         ):
             step = ask(candidate)
@@ -301,7 +309,7 @@ class _Walk:
     # ---- the full model, and what may begin beside it ----
 
     def full_model_comes_first(self) -> Step | None:
-        seeds = self.hunt.seeds_at(0, REFERENCE)
+        seeds = self.hunt.seeds_to_begin_with(REFERENCE)
         if self.may_be_at_chance:
             seeds = 1
         trials = self.lacking(REFERENCE, seeds)
@@ -364,7 +372,7 @@ class _Walk:
         for candidate in self.first:
             if self.is_free(candidate) or not self.is_hopeless(candidate):
                 wanted.append(candidate)
-        return self.first_look_at(wanted + self.ladder[:1])
+        return self.measuring(self.first_seeds(wanted + self.ladder[:1]))
 
     @property
     def first(self) -> list[Candidate]:
@@ -392,8 +400,24 @@ class _Walk:
             return Step(why=f"{self.named(candidate)} is far from the target")
         return None
 
+    def its_first_seeds(self, candidate: Candidate) -> Step | None:
+        """Return the first of its seeds, after which it may be given up."""
+        return self.measuring(self.first_seeds([candidate]))
+
+    def it_falls_short(self, candidate: Candidate) -> Step | None:
+        """End where a candidate that lacks seeds of its first look lies far below the target."""
+        quality = self.measured_quality(candidate)
+        if quality is None or self.error is None or not self.first_looks([candidate]):
+            return None
+        below = self.spec.target * self.full_quality - quality
+        if below <= self.policy.clear * self.error:
+            return None
+        return Step(why=f"{self.named(candidate)} is far below the target")
+
     def its_first_look(self, candidate: Candidate) -> Step | None:
-        return self.first_look_at([candidate])
+        """Return what its first look lacks, of the full model's seeds and of its own."""
+        of_full = self.lacking(REFERENCE, self.hunt.seeds_at(0, REFERENCE))
+        return self.measuring(of_full + self.first_looks([candidate]))
 
     def is_certified(self, candidate: Candidate) -> bool:
         contrast = self.contrast(candidate)
@@ -410,7 +434,7 @@ class _Walk:
             return None
         place = self.order.index(candidate)
         for other in self.order[place + 1 :]:
-            step = self.first_look_at([other])
+            step = self.measuring(self.first_looks([other]))
             if step is not None and not self.is_hopeless(other):
                 return step
         return None
@@ -474,13 +498,23 @@ class _Walk:
                 lacking.append(trial)
         return tuple(lacking)
 
-    def first_look_at(self, candidates: Sequence[Candidate]) -> Step | None:
-        """Return the step that measures what candidates lack of their first looks, if anything."""
-        trials = self.first_looks(candidates)
+    def measuring(self, trials: tuple[TrialSpec, ...]) -> Step | None:
+        """Return the step that runs these trials of first looks, if there are any."""
         if not trials:
             return None
-        begun = self.named(trials[0].candidate)
-        return Step(trials=trials, why=f"the first look at {begun}")
+        begun = trials[0].candidate
+        for trial in trials:
+            if not trial.candidate.is_reference:
+                begun = trial.candidate
+                break
+        return Step(trials=trials, why=f"the first look at {self.named(begun)}")
+
+    def first_seeds(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
+        """Return what candidates lack of the seeds that are measured before they may be given up."""
+        trials: tuple[TrialSpec, ...] = ()
+        for candidate in candidates:
+            trials += self.lacking(candidate, self.hunt.seeds_to_begin_with(candidate))
+        return trials
 
     def first_looks(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
         """Return what candidates lack, one after the other; nothing of those without a rate."""

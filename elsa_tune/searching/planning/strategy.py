@@ -291,11 +291,13 @@ class Strategy(ABC):
         if not order[0].is_reference:
             return None
         before = max(0, order.index(candidate) - 1)
+        counts = self.look_counts(candidate)
+        fewest_seeds = min(min(look) for look in counts)
         return Looks(
             after=order[before].key,
             first_seed=spec.seed + 1,
-            counts=self.look_counts(candidate),
-            error=round(spec.policy.error - spec.ladder_error, 3),
+            counts=counts,
+            error=round(spec.policy.test_error(fewest_seeds) - spec.ladder_error, 3),
         )
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
