@@ -1,4 +1,4 @@
-"""Which depth of a search is exported, what it promised of that, and the card that says so."""
+"""The depth of a search that is exported, what was promised of it, and the card that says so."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""From a search to a folder that transformers loads: choose, train once more, write, hand it on."""
+"""Makes a folder that transformers loads of a search: choose, train once more, write, hand on."""
 
 import dataclasses
 import importlib.util
