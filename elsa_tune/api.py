@@ -270,7 +270,7 @@ def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
 
 @checked()
 def answer(source: Results, target: float | None = None) -> Answers:
-    """`elsa-tune operating-point`, for every model, task and training size that a source has.
+    """Return what `elsa-tune operating-point` answers, for all models, tasks and sizes of a source.
 
     source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
     table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target: the
@@ -283,7 +283,7 @@ def answer(source: Results, target: float | None = None) -> Answers:
 
 @checked()
 def curve(source: Results) -> Curves:
-    """`elsa-tune curve`: the freeze curves of a source; sources and errors as in `answer`."""
+    """Return the freeze curves of a source; sources and errors are those of `answer`."""
     return Curves(_curves(source)[0])
 
 

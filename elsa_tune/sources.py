@@ -41,7 +41,7 @@ Searches = list[tuple[Path | None, SearchState]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which results are meant; None stands for all of them."""
+    """The results that are asked about; None stands for all of them."""
 
     model: str | None = None
     tasks: tuple[str, ...] | None = None
@@ -60,7 +60,7 @@ class Question:
 
 
 class Source(ABC):
-    """Where results are."""
+    """A place that has results."""
 
     name: str  # as a sentence calls it
     # Whether models and tasks may be known and have no results here yet, and one training size has

@@ -143,6 +143,7 @@ class TableStore:
         search: SearchStarted,
         classifier: Any,
         row: Mapping[str, str],
+        options: Mapping[str, Any],
         versions: Mapping[str, str],
     ) -> None:
         return None

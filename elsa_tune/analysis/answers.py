@@ -1,4 +1,4 @@
-"""From rows to answers: one per model, task and training size, then one over a model's tasks."""
+"""Makes answers of rows: one per model, task and training size, then one over a model's tasks."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace

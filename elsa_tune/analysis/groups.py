@@ -1,4 +1,4 @@
-"""Which results may be pooled: rows are divided into groups within which everything agrees."""
+"""Divides rows into groups within which everything agrees: only their results may be pooled."""
 
 import functools
 import re

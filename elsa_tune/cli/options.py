@@ -62,7 +62,8 @@ SEARCH_OPTIONS = {
         "--set",
         rich_help_panel=HOW,
         metavar="KEY=VALUE",
-        help="Override a field of the space or recipe, e.g. epochs=6.",
+        help="Override a field of the space or recipe, e.g. epochs=6. sampler=gp has one "
+        "model of all depths propose a search's learning rates.",
     ),
     "trials": typer.Option(
         rich_help_panel=HOW_MUCH,

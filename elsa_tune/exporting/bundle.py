@@ -1,4 +1,4 @@
-"""From exported models of one base to one folder: checked, written, compared, measured."""
+"""Puts exported models of one base into one folder: checked, written, compared, measured."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Which depth of a search is exported, what it promised of that, and the card that says so."""
+"""The depth of a search that is exported, what was promised of it, and the card that says so."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -149,6 +149,11 @@ def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
     return advice.point, _WHY[advice.basis].format(target=target_text(answer.target))
 
 
+def pipeline_options(task: TaskSpec) -> dict[str, Any]:
+    """Return what transformers' pipeline is to be given on a model of this task."""
+    return {"truncation": True, **type_of(task.kind).pipeline_options}
+
+
 def model_card(
     choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
@@ -184,7 +189,7 @@ def model_card(
     )
     row = example_row(task)
     example = repr(row) if "text_pair" in row else repr(row["text"])
-    given = {"truncation": True, **type_of(task.kind).pipeline_options}
+    given = pipeline_options(task)
     options = ", ".join(f"{name}={value!r}" for name, value in given.items())
     facts = "\n".join(f"| {key.replace('_', ' ')} | {_cell(v)} |" for key, v in exported.items())
     kept = percent(choice.point.retention)

@@ -1,4 +1,4 @@
-"""From a search to a folder that transformers loads: choose, train once more, write, hand it on."""
+"""Makes a folder that transformers loads of a search: choose, train once more, write, hand on."""
 
 import dataclasses
 import importlib.util
@@ -19,7 +19,14 @@ from torch import Tensor
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
-from elsa_tune.exporting.choice import FIGURE, Choice, choose, example_row, model_card
+from elsa_tune.exporting.choice import (
+    FIGURE,
+    Choice,
+    choose,
+    example_row,
+    model_card,
+    pipeline_options,
+)
 from elsa_tune.exporting.folder import aside, check_out, scratch
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.report import charts, figures
@@ -114,7 +121,9 @@ def export(request: ExportRequest, say: Say) -> float:
         search = record.state().search
         row = example_row(spec.task)
         with quiet():
-            place = store.keep_model(search, saved.classifier(out), row, _packages(used))
+            place = store.keep_model(
+                search, saved.classifier(out), row, pipeline_options(spec.task), _packages(used)
+            )
         if place is not None:
             say(f"In {store.name}: {place}")
     except Exception as error:  # the store's, the server's and the network's have no common base

@@ -19,7 +19,7 @@ from elsa_tune.words import duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictRequest:
-    """Which rows are predicted by what, and where they go."""
+    """A request to predict: the rows, the model, and where the predictions go."""
 
     model: Path  # a folder of `export` or `bundle`
     rows: str  # a file, or `-` for stdin

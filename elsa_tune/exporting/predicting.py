@@ -67,7 +67,7 @@ class Predictor:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those with the texts, each once."""
+        """The columns that have the texts, each once."""
         return tuple(dict.fromkeys(name for task in self._tasks for name in self._reads[task]))
 
     def added(self, names: Sequence[str], where: str) -> dict[str, type]:

@@ -78,7 +78,7 @@ MOST_NAMED = 20  # of the hundreds of columns that an export can have
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a table has our columns."""
+    """The places of our columns in a table."""
 
     places: Mapping[str, int]  # the place of each in a line
     constants: Mapping[str, str]  # the value, in every row, of those without a place

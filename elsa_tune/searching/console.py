@@ -1,4 +1,4 @@
-"""rich's console, in which only our own styles and tables command the terminal."""
+"""A console of rich's in which only our own styles and tables command the terminal."""
 
 from collections.abc import Iterable
 from typing import IO, Any, cast

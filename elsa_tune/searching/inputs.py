@@ -1,4 +1,4 @@
-"""From a user's words to checked values; heavy imports come after the cheap checks."""
+"""Turns a user's words into checked values; heavy imports come after the cheap checks."""
 
 import re
 import shlex
@@ -105,7 +105,7 @@ def read_inputs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where data, records and Ray are, and what a trial takes, as typed."""
+    """The places of data, records and Ray, and what a trial takes, as typed."""
 
     data_dir: str | None = None  # of GLUE's tasks; None takes them from the hub
     tracking_uri: str | None = None  # of the MLflow store

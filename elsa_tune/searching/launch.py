@@ -14,7 +14,7 @@ from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.planning.plan import Plan, doubts
+from elsa_tune.searching.planning.plan import Plan, plan_warnings
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
     check_same,
@@ -27,7 +27,7 @@ from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tracking.journal import Journal, is_held, running
+from elsa_tune.tracking.journal import Journal, is_held, running_error
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
@@ -125,8 +125,8 @@ def start(request: Request, say: Say) -> Finished:
         with ray_session(spec.address) as session:
             store = _open_store(request.tracking_uri, say)
             spec, data = _with_data(spec)
-            for doubt in doubts(spec):
-                say(doubt)
+            for warning in plan_warnings(spec):
+                say(warning)
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say, spec.task.is_published)
@@ -188,7 +188,7 @@ def resume(
     spec = load_specification(paths)
     uri = tracking_uri or _remembered(spec.tracking_uri)
     if is_held(paths.lock):
-        raise running(paths.journal)
+        raise running_error(paths.journal)
     state = _recorded_state(spec, paths, say)
     if more is not None:
         changed = more(spec)

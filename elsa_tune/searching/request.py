@@ -51,7 +51,7 @@ class Request:
 
     @property
     def paths(self) -> SearchPaths:
-        """Where the search is, or will be."""
+        """The places where the search is, or will be."""
         return SearchPaths(self.storage, self.spec.name)
 
 

@@ -19,8 +19,8 @@ from elsa_tune.tracking.state import read_state
 from elsa_tune.tracking.uris import hidden
 
 
-def standing(search: Request) -> Plan:
-    """Return how far a search has come, from its journal.
+def plan_of_recorded(search: Request) -> Plan:
+    """Return the plan of a search beside its journal, recorded or not begun.
 
     Raises StorageError where the journal cannot be read.
     """
@@ -57,7 +57,7 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
 def _is_complete(search: Request) -> bool:
     """Return whether nothing is left to do; False if that cannot be read: its turn says why."""
     try:
-        return standing(search).is_complete
+        return plan_of_recorded(search).is_complete
     except ElsaTuneError:
         return False
 

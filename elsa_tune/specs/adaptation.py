@@ -34,7 +34,8 @@ class Candidate(ABC):
     def label(self) -> str:
         """What YAML, the command line and tables call it, such as `9`: the inverse of `read`.
 
-        Without capitals, for labels are read without them.
+        Without capitals, for labels are read without them, and without `/`, which writes a share of
+        the layers; and no number, which is a depth.
         """
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 
 class Border(enum.StrEnum):
-    """Where the best rate lies among those that were tried."""
+    """The place of the best rate among those that were tried, where it is at an end of them."""
 
     LOW = "low"  # at the lowest: lower ones may be better
     HIGH = "high"  # at the highest, or nothing has learnt yet: higher ones may be better

@@ -17,7 +17,7 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class ModelSource(enum.StrEnum):
-    """Where weights come from."""
+    """A kind of place that weights come from."""
 
     HUB = "hub"  # a hub id, downloaded or in the hub's local cache
     DIRECTORY = "directory"  # a local folder that `save_pretrained` wrote

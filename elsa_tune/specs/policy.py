@@ -181,12 +181,12 @@ class Policy:
 
     @property
     def confidence(self) -> float:
-        """With which a claim is certified, and the full model has learnt."""
+        """The confidence with which a claim is certified, and the full model has learnt."""
         return 1 - self.error
 
     @property
     def ends(self) -> tuple[float, float, float]:
-        """Which shares lie below an interval's low, high and one-sided lower end."""
+        """The shares that lie below an interval's low, high and one-sided lower end."""
         return self.error / 2, 1 - self.error / 2, self.error
 
     def ends_of_test(self, fewest_seeds: int, tasks: int = 1) -> tuple[float, float, float]:

@@ -70,7 +70,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a search's rows come from, "" for what is not known."""
+    """The search that rows come from, "" for what is not known."""
 
     place: str = ""  # when and on which machine it ran
     command: str = ""  # what starts such a search

@@ -1,4 +1,4 @@
-"""Which task: its texts, labels and metric, and where its data lies."""
+"""A task: its texts, labels and metric, and where its data lies."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Self

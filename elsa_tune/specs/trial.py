@@ -40,7 +40,7 @@ class TrialStatus(enum.StrEnum):
 
 
 class Selection(enum.StrEnum):
-    """Which epoch's quality is the trial's."""
+    """The rule that says which epoch's quality is the trial's."""
 
     LAST = "last"
     BEST_EPOCH = "best_epoch"  # the best of those that it is judged by: optimistic

@@ -16,7 +16,7 @@ from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
 from elsa_tune.searching.launch import sizes
 from elsa_tune.searching.request import Request, request_of
-from elsa_tune.searching.several import standing
+from elsa_tune.searching.several import plan_of_recorded
 from elsa_tune.searching.specification import differences, load_specification, with_seeds
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
@@ -219,7 +219,7 @@ def read_study(study_run: StudyRun) -> StudyResults:
     left = 0
     for search in study_run.searches:
         try:
-            plan = standing(search)
+            plan = plan_of_recorded(search)
             search_rows = rows_of(plan.state, search.paths.folder)
             mismatched_rows = _mismatched(search, plan.state, search_rows)
             curves += freeze_curves([*search_rows, *mismatched_rows], KeptPredictions())

@@ -12,7 +12,7 @@ PREFIX = "hub:"
 
 @dataclass(frozen=True, slots=True)
 class HubTask:
-    """Where a data set of the hub lies, and what of it is learnt."""
+    """A data set of the hub, and what of it is learnt."""
 
     repository: str  # `owner/name`
     config: str | None = None  # which of its configurations; None for the only one

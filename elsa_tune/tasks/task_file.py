@@ -83,7 +83,7 @@ Texts = Annotated[list[Text], BeforeValidator(lambda one: [one] if isinstance(on
 
 
 class Files(BaseModel):
-    """Where the rows lie; relative paths are relative to the YAML file."""
+    """The files that hold the rows; relative paths are relative to the YAML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

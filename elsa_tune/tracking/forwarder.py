@@ -86,12 +86,12 @@ class Forwarder:
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""
         lag = self.lag
-        heard = time.monotonic()
-        while self.lag and time.monotonic() < heard + patience_s:
+        last_arrival = time.monotonic()
+        while self.lag and time.monotonic() < last_arrival + patience_s:
             time.sleep(0.05)
             if self.lag < lag:
                 lag = self.lag
-                heard = time.monotonic()
+                last_arrival = time.monotonic()
         return self.close(0.0 if lag else patience_s)
 
     def close(self, timeout_s: float = 30.0) -> int:

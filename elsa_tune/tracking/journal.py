@@ -168,13 +168,13 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
 
 def overflow_of(journal: Path, records: Iterable[Record], search_id: str = "") -> Overflow:
-    """Where the search's records wait that the journal had no room for."""
+    """Return the file on another disk for the records that the journal had no room for."""
     begun = (record.search_id for record in records if isinstance(record, SearchStarted))
     return Overflow(journal.parent.name, next(begun, search_id))
 
 
-def running(journal: Path) -> StorageError:
-    """Names who took the lock last, `process 123 on HOST`, where that is recorded."""
+def running_error(journal: Path) -> StorageError:
+    """Return the error that a search runs; it names the lock's holder, where that is recorded."""
     holder = ""
     with contextlib.suppress(OSError, ValueError):
         holder = lock_of(journal).with_suffix(".holder").read_text()
@@ -252,7 +252,7 @@ def take_lock(journal: Path) -> BinaryIO:
         # Not at once: whoever looks whether it is held takes it for an instant.
         lock = open_locked(path, "ab", seconds=1.0)
     except TimeoutError:
-        raise running(journal) from None
+        raise running_error(journal) from None
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror}; choose a place that can be written with "

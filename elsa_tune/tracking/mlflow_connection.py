@@ -98,7 +98,7 @@ class MlflowConnection:
             self.client().search_experiments(max_results=1)
 
     def _make_tables(self, say: Callable[[str], None]) -> None:
-        """Of an empty database: MLflow's some 60 migrations take seconds to minutes."""
+        """Make the tables of an empty database; MLflow's 60 migrations take seconds to minutes."""
         self.import_mlflow()
         database.check_driver(self.uri)
         if not database.is_empty(self.uri):
@@ -192,7 +192,7 @@ def unusable(uri: str, error: BaseException) -> TrackingError:
 
 
 def refused_access(uri: str, error: BaseException) -> str | None:
-    """Where a store refuses our credentials: that it does, and how to give others; else None."""
+    """Return that a store refuses our credentials, and how to give others; else None."""
     code = str(getattr(error, "error_code", ""))
     said = str(error)
     if scheme_of(uri) in DATABASE_SCHEMES:
@@ -217,7 +217,7 @@ def refused_access(uri: str, error: BaseException) -> str | None:
 
 
 def set_environment() -> None:
-    """Of MLflow, before it is imported."""
+    """Set MLflow's environment variables, before it is imported."""
     # MLflow's own: 120 s a request and seven retries with growing pauses, i.e. minutes. They can be
     # set by the environment alone; what the user set stays.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

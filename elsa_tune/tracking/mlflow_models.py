@@ -14,13 +14,14 @@ def log_model(
     run_id: str,
     classifier: Any,
     row: Mapping[str, str],
+    options: Mapping[str, Any],
     versions: Mapping[str, str],
 ) -> str:
     """Log a model of this run, with signature and example; returns its URI.
 
     classifier: transformers' pipeline; by a folder's path MLflow 3.17 cannot log under transformers
-    5.23. row: an example, by input column. versions: of packages, for whoever loads the model.
-    Raises whatever MLflow raises.
+    5.23. row: an example, by input column. options: what the pipeline is to be called with.
+    versions: of packages, for whoever loads the model. Raises whatever MLflow raises.
     """
     store.import_mlflow()
     import mlflow
@@ -30,7 +31,9 @@ def log_model(
     packages = [
         f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
     ]
-    outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+    outputs: Schema | None = None  # not known under options that change what comes back
+    if options.keys() <= {"truncation"}:
+        outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
     inputs = Schema([ColSpec("string", name) for name in row])
     # It says at length what it found in the folder.
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -52,7 +55,7 @@ def log_model(
             task="text-classification",
             signature=ModelSignature(inputs, outputs),
             input_example=[dict(row)],
-            model_config={"truncation": True},
+            model_config=dict(options),
             pip_requirements=packages,
         )
     finally:

@@ -26,7 +26,7 @@ _OURS = "elsa-tune keeps this up to date for as long as this line stands here."
 
 
 def experiment_tags() -> dict[str, str]:
-    """Those of a new experiment."""
+    """Return the tags of a new experiment."""
     return {**names.EXPERIMENT_TAGS, _VIEW_TAG: _saved_view()}
 
 

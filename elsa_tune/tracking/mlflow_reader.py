@@ -226,7 +226,7 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
 def _runs(
     client: Any, condition: str, tasks: Iterable[str] | None = None, within: str | None = None
 ) -> Iterator[Any]:
-    """within: the id of the only experiment to look in."""
+    """Yield the runs that meet a condition. within: the id of the only experiment to look in."""
     experiments = _experiments(client, tasks) if within is None else [within]
     page = None
     while experiments:

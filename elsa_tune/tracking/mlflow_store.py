@@ -72,7 +72,8 @@ class MlflowStore(MlflowConnection):
         search: SearchStarted,
         classifier: Any,
         row: Mapping[str, str],
+        options: Mapping[str, Any],
         versions: Mapping[str, str],
     ) -> str:
         run_id = MlflowWriter(self.uri).run_id(search)
-        return log_model(self, run_id, classifier, row, versions)
+        return log_model(self, run_id, classifier, row, options, versions)

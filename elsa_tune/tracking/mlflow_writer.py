@@ -211,7 +211,7 @@ class MlflowWriter(MlflowConnection):
         run.params.update(params)
 
     def _runs_of(self, search: SearchStarted) -> dict[str, _Run]:
-        """Those of a search, looked up once. Of two runs for one trial the fuller one stays."""
+        """Return a search's runs, looked up once. Of two for one trial the fuller one stays."""
         if search.search_id == self._search_id:
             return self._runs
         self._experiment_id = self._experiment(search.task)
@@ -253,7 +253,7 @@ class MlflowWriter(MlflowConnection):
 
 
 def _link(source: str | Path, target: str | Path) -> None:
-    """One file under two names; a copy where the file system has no such thing."""
+    """Give a file a second name; copy it where the file system has no such thing."""
     Path(target).unlink(missing_ok=True)
     try:
         os.link(source, target)

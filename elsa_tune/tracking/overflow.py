@@ -1,4 +1,4 @@
-"""Where a search's records wait while the disk of its journal has no room: a file on another."""
+"""A file on another disk, for a search's records while the disk of its journal has no room."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def _is_own(file: Path) -> bool:
 
 
 def _append(file: Path, lines: bytes) -> None:
-    """All of them, or nothing."""
+    """Append all of the lines, or nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(file, flags, 0o600)
     before = os.fstat(descriptor).st_size

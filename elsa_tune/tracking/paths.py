@@ -1,4 +1,4 @@
-"""Where the record of a search lies on disk, and what is beside a store that is a file."""
+"""The places of a search's record on disk, and of what lies beside a store that is a file."""
 
 import shlex
 import tempfile
@@ -114,7 +114,7 @@ def default_storage(working_directory: Path) -> Path:
 
 
 def artifact_root_for(tracking_uri: str, working_directory: Path) -> Path | None:
-    """Where the driver puts files: beside a SQLite store; None where a server decides it."""
+    """Return where the driver puts files: beside a SQLite store; None where a server decides."""
     database = sqlite_file(tracking_uri)
     if database is not None:
         return database.parent / "artifacts"

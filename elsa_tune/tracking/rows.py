@@ -168,7 +168,7 @@ class KeptPredictions:
 def predictions_place(
     artifact: str | None, search_folder: Path | None, run_id: str | None
 ) -> str | None:
-    """Where a trial's predictions are read: in the search's folder if there, else in the store.
+    """Return where a trial's predictions are read: in the search's folder, else in the store.
 
     artifact: their file, relative to either. None without any, or where it would lie outside.
     """

@@ -114,12 +114,12 @@ class SearchState:
     def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
         """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
         state = cls(is_alive=alive)
-        heard = 0.0
+        last_time = 0.0
         for record in records:
             state.add(record)
-            heard = record.time
+            last_time = record.time
         if not alive:
-            state._cut_off(heard)
+            state._cut_off(last_time)
         return state
 
     def add(self, record: Record) -> None:
@@ -162,12 +162,12 @@ class SearchState:
 
     @property
     def planned_trials(self) -> list[RecordedTrial]:
-        """Those of the plan."""
+        """The trials of the plan that have begun."""
         return [one for one in self.trials.values() if one.is_planned]
 
     @property
     def final_trials(self) -> list[RecordedTrial]:
-        """Those that `resume` keeps."""
+        """The trials that `resume` keeps."""
         return [trial for trial in self.planned_trials if trial.status.is_final]
 
     @property

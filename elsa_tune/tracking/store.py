@@ -120,12 +120,14 @@ class RecordStore(Protocol):
         search: SearchStarted,
         classifier: Any,
         row: Mapping[str, str],
+        options: Mapping[str, Any],
         versions: Mapping[str, str],
     ) -> str | None:
         """Keep a model that was made of a search, and return where; None in a store without models.
 
-        classifier: transformers' pipeline. row: an example, by input column. versions: of packages,
-        for whoever loads the model. Raises whatever kept it from that.
+        classifier: transformers' pipeline. row: an example, by input column. options: what the
+        pipeline is to be called with. versions: of packages, for whoever loads the model. Raises
+        whatever kept it from that.
         """
         ...
 

@@ -47,7 +47,7 @@ _IN_TEXT = re.compile(
 
 
 class _Parts(NamedTuple):
-    """before + "://" + user + ":" + secret + "@" + place, as far as they are there."""
+    """The parts of a URI: before + "://" + user + ":" + secret + "@" + place, as far as given."""
 
     before: str
     user: str  # of a database; a server takes a token in the place of the user
@@ -57,7 +57,7 @@ class _Parts(NamedTuple):
 
 
 def scheme_of(uri: str) -> str:
-    """In lower case, without the driver that `postgresql+psycopg://` names; "" without any."""
+    """Return a URI's scheme in lower case, without what follows its `+`; "" without any."""
     head, separator, _ = uri.partition(":")
     return head.lower().split("+")[0] if separator else ""
 

@@ -34,10 +34,13 @@ from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import NO_LOOKS, Asha, Resources, SearchSpec
+from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
+from tests.registering import registered
+from tests.unit.search_examples import planned_request
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -52,9 +55,15 @@ class Bisect(Strategy):
     @classmethod
     def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         space = inputs.space
-        candidates = space.depths_for(inputs.layers)
+        candidates = tuple(each for each in space.depths_for(inputs.layers) if each.is_tested)
         if REFERENCE not in candidates:
             raise SpaceError("strategy bisect compares depths with the full model (0); add 0")
+        for candidate in candidates:
+            if candidate.family != REFERENCE.family:
+                raise SpaceError(
+                    f"strategy bisect needs depths in order, and '{candidate.label}' is no depth; "
+                    "leave it out"
+                )
         if joined:
             raise SpaceError("strategy bisect measures other depths for each task; search one")
         return Outline(
@@ -83,7 +92,9 @@ class Bisect(Strategy):
             if trials:
                 return Step(trials=trials, why=why)
             curve = findings.curve()
-            if curve is not None and candidate in passing(curve, self.spec.target):
+            if curve is None or curve.full is None or curve.full.quality is None:
+                return Step(why="the full model gave no result")
+            if candidate in passing(curve, self.spec.target):
                 last_kept = place
             else:
                 first_failed = place
@@ -210,3 +221,26 @@ def test_it_refuses_what_is_for_hunts_alone() -> None:
     with pytest.raises(SpaceError, match="bisect, which certifies nothing"):
         until_certain(spec)
     assert with_seeds(spec, SEEDS + 2).seeds == SEEDS + 2
+
+
+def test_a_full_model_without_result_ends_it() -> None:
+    spec = spec_of()
+    full, other = spec.candidates[:2]
+    ended = [
+        KnownTrial(trial=trial, status=TrialStatus.DIVERGED, qualities=())
+        for trial in left_to_measure(spec, {full: 2e-5}, [])
+    ]
+    findings = Findings(known=ended, chosen_rates={full: 2e-5, other: 2e-5}, curve=lambda: None)
+    step = strategies.strategy_of(spec).next(findings)
+    assert not step.trials and not step.waits
+    assert step.why == "the full model gave no result"
+
+
+def test_it_takes_depths_alone_and_of_these_what_may_be_the_answer(tmp_path: Path) -> None:
+    space = load_space("demo", ["strategy=bisect", "depths=[0, embeddings, 3, 6]"])
+    planned = planned_request(tmp_path, space, "demo").spec
+    assert [candidate.label for candidate in planned.candidates] == ["0", "3", "6"]
+    with registered("tests.biases"):
+        space = load_space("demo", ["strategy=bisect", "depths=[0, biases, 6]"])
+        with pytest.raises(SpaceError, match="'biases' is no depth"):
+            planned_request(tmp_path, space, "demo")

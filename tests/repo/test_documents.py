@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -146,6 +147,52 @@ def test_every_module_says_what_it_is_for() -> None:
             if tree.body and not ast.get_docstring(tree):
                 silent.append(str(path.relative_to(ROOT)))
     assert not silent
+
+
+# No sentence of a docstring begins with these: they carry on one that nobody wrote.
+IN_MID_SENTENCE = frozenset(
+    ("Of", "Those", "That", "With", "Which", "Where", "In", "Within", "Until", "From", "By")
+)
+
+
+def badly_begun(source: str) -> Iterator[str]:
+    """Yield the first lines of docstrings that begin in the middle of a sentence."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        docstring = ast.get_docstring(node)
+        if not docstring:
+            continue
+        first_word = re.split(r"[\s,.:;]", docstring, maxsplit=1)[0]
+        if first_word in IN_MID_SENTENCE or first_word[:1].islower():
+            yield docstring.splitlines()[0]
+
+
+def test_every_docstring_begins_as_a_sentence() -> None:
+    bad = []
+    for path in sorted((ROOT / "elsa_tune").rglob("*.py")):
+        for line in badly_begun(path.read_text()):
+            bad.append(f"{path.relative_to(ROOT)}: {line}")
+    assert not bad
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_bad"),
+    [
+        ("Of every row.", True),
+        ("By task, the rows.", True),
+        ("That of the best trial.", True),
+        ("all rows of a table.", True),
+        ("Return the rows.", False),
+        ("A row.", False),
+        ("`of` reads it.", False),
+        ("Byte order.", False),
+    ],
+)
+def test_what_is_a_badly_begun_docstring(docstring: str, is_bad: bool) -> None:
+    inner = f'class Row:\n    def read(self):\n        """{docstring}"""\n'
+    assert list(badly_begun(inner)) == [docstring] * is_bad
+    assert list(badly_begun(f'"""{docstring}"""')) == [docstring] * is_bad
 
 
 def test_it_is_marked_as_typed() -> None:

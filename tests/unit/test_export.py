@@ -418,8 +418,13 @@ def test_a_trace_that_fails_behind_the_training_costs_no_model(
 def test_an_mlflow_that_fails_costs_nothing_else(
     paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MlflowStore, "keep_model", Mock(side_effect=OSError("no room")))
+    keep = Mock(side_effect=OSError("no room"))
+    monkeypatch.setattr(MlflowStore, "keep_model", keep)
     done = exported(paths)
+    _, _, row, options, versions = keep.call_args.args
+    assert row.keys() == {"text"} and "torch" in versions
+    # Beside them those of the type of task, of which a classification has none.
+    assert options == {"truncation": True}
     assert "the model did not reach MLflow: no room" in done.said
     assert done.said[-1] == f"Next: elsa-tune predict {done.folder} ROWS.csv > scored.csv"
     assert (done.folder / "config.json").exists()

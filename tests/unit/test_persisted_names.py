@@ -33,6 +33,7 @@ from elsa_tune.results.columns import COLUMNS
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.specs import candidates
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource
@@ -47,7 +48,7 @@ from elsa_tune.specs.trial import (
     Selection,
     TrialStatus,
 )
-from elsa_tune.tracking import mlflow_names, record_names
+from elsa_tune.tracking import mlflow_names, record_names, stores
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -341,6 +342,15 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
 def test_strategies_keep_their_names() -> None:
     assert set(strategies._STRATEGIES) == {"even", "hunt"}
     assert {strategy.name for strategy in strategies._STRATEGIES.values()} == {"even", "hunt"}
+
+
+def test_methods_of_adaptation_keep_their_names() -> None:
+    assert set(candidates._METHODS) == {"freeze"}
+    assert {method.method for method in candidates._METHODS.values()} == {"freeze"}
+
+
+def test_schemes_of_stores_keep_their_names() -> None:
+    assert set(stores._STORES) == set()  # MLflow's store has every other scheme
 
 
 @pytest.mark.parametrize("tag", ["elsa_tune.search", "elsa_tune.searching"])

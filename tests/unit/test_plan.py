@@ -18,7 +18,7 @@ from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
-from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
+from elsa_tune.searching.planning.plan import Plan, exploring_share, plan_warnings, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
 from elsa_tune.searching.request import Request
@@ -348,7 +348,7 @@ def test_a_plan_that_cannot_be_answered_is_doubted(
     labels: tuple[int | str, ...], words: str | None
 ) -> None:
     spec = make_spec(candidates=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
-    found = list(doubts(spec))
+    found = list(plan_warnings(spec))
     assert len(found) == (words is not None) and (words or "") in "".join(found)
 
 

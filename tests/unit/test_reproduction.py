@@ -30,7 +30,7 @@ from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.probe_time import training_seconds
 from elsa_tune.searching.request import Request
-from elsa_tune.searching.several import carry_out, standing
+from elsa_tune.searching.several import carry_out, plan_of_recorded
 from elsa_tune.searching.specification import save_specification, with_seeds
 from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -201,7 +201,7 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_before_anything_ran_all_is_left(tmp_path: Path) -> None:
-    found = standing(request(tmp_path))
+    found = plan_of_recorded(request(tmp_path))
     assert found.state.status_text == "not begun" and not found.is_complete
     assert found.trials == 15
     assert found.left == Counter({FULL_MODEL: 7, **dict.fromkeys(DEPTHS[1:], 2)})
@@ -212,16 +212,16 @@ def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
     ended = SearchEnded(status=SearchStatus.INTERRUPTED)
     done = [*probed(0.6, search.name), *trials(search, keep=7)]
     record(search, [began(search), *done, ended])
-    found = standing(search)
+    found = plan_of_recorded(search)
     assert found.state.status_text == "interrupted"
     assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})
 
 
 def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: Path) -> None:
     search = finished(request(tmp_path))
-    found = standing(search)
+    found = plan_of_recorded(search)
     assert found.is_complete and not found.left
-    more = standing(dataclasses.replace(search, spec=with_seeds(search.spec, 4)))
+    more = plan_of_recorded(dataclasses.replace(search, spec=with_seeds(search.spec, 4)))
     assert not more.is_complete
     assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
 
@@ -230,7 +230,7 @@ def test_a_completed_search_is_done_whatever_of_its_exploring_is_missing(tmp_pat
     search = request(tmp_path)
     ended = SearchEnded(status=SearchStatus.COMPLETED)
     record(search, [began(search), *trials(search)[2:], ended])
-    assert standing(search).is_complete
+    assert plan_of_recorded(search).is_complete
 
 
 @pytest.mark.parametrize("how", [TrialStatus.FAILED, TrialStatus.DIVERGED])
@@ -243,7 +243,7 @@ def test_a_completed_search_has_left_what_it_gave_up_and_not_what_diverged(
     given_up = dataclasses.replace(end, status=how, metrics={}, message="a worker died")
     ended = SearchEnded(status=SearchStatus.COMPLETED)
     record(search, [began(search), begun, given_up, *rest, ended])
-    found = standing(search)
+    found = plan_of_recorded(search)
     left = Counter({FULL_MODEL: 1}) if how is TrialStatus.FAILED else Counter()
     assert found.left == left and found.is_complete == (not left)
 

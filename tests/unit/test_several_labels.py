@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ModelError
 from elsa_tune.exporting import bundle as bundling
-from elsa_tune.exporting.choice import choose, model_card
+from elsa_tune.exporting.choice import choose, model_card, pipeline_options
 from elsa_tune.exporting.model import train_final
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.tune import trainable
@@ -38,6 +40,8 @@ from elsa_tune.tasks.types.base import Kernel, TaskType, register
 from elsa_tune.tasks.types.registry import type_of, type_of_export
 from elsa_tune.tasks.types.scores import chance, score
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_models import log_model
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
@@ -405,6 +409,24 @@ def test_the_card_says_how_its_answers_are_read(searched: Searched) -> None:
     assert "micro F1 of labels" in body
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow and its libraries warn of their own code
+def test_the_model_in_mlflow_answers_as_the_card_says(searched: Searched, tmp_path: Path) -> None:
+    store = MlflowStore(f"sqlite:///{tmp_path}/mlflow.db")
+    store.initialise(lambda line: None)
+    experiment = store.client().create_experiment("topics", (tmp_path / "files").as_uri())
+    run_id = store.client().create_run(experiment).info.run_id
+    options = pipeline_options(searched.trial.task)
+    assert options == {"truncation": True, "top_k": None}
+    text = "the best film never good fun"
+    ask = saved.classifier(searched.export)
+    log_model(store, run_id, ask, {"text": text}, options, {})
+    [model] = store.client().search_logged_models([experiment])
+    loaded = mlflow.pyfunc.load_model(model.artifact_location)
+    [answers] = loaded.predict([{"text": text}]).to_numpy().tolist()
+    assert {answer["label"] for answer in answers} == {"crime", "love", "war"}
+    assert answers == ask([text], **options)[0]
+
+
 def test_an_export_of_a_kind_that_is_not_here_is_read_by_its_problem_type(several: Any) -> None:
     classification = type_of(TaskKind.CLASSIFICATION)
     assert type_of_export("of_another", "single_label_classification") is classification
@@ -458,9 +480,10 @@ def test_as_one_that_ships_it_is_its_file_and_a_name_in_the_registry(
     types = copy / "tasks" / "types"
     shutil.copy(ROOT / "tests" / "several_labels.py", types)
     registry = (types / "registry.py").read_text()
-    line = "from elsa_tune.tasks.types import classification, regression"
-    assert line in registry
-    (types / "registry.py").write_text(registry.replace(line, f"{line}, several_labels"))
+    imported = re.search(r"from elsa_tune.tasks.types import \(?", registry)
+    assert imported is not None
+    end = imported.end()
+    (types / "registry.py").write_text(f"{registry[:end]}several_labels, {registry[end:]}")
 
     def ran(*arguments: str) -> str:
         done = subprocess.run(

@@ -109,14 +109,14 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 def _print_plan(study_run: "StudyRun") -> None:
     from elsa_tune.searching.probe_time import probed_time
-    from elsa_tune.searching.several import standing
+    from elsa_tune.searching.several import plan_of_recorded
 
     unfinished = []
     rows: list[dict[str, Any]] = []
     trials = 0
     to_go = 0
     for search in study_run.searches:
-        plan = standing(search)
+        plan = plan_of_recorded(search)
         if plan.left:
             unfinished.append((search, plan.left))
         left = plan.left.total()

@@ -161,13 +161,13 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.launch import plan, sizes
-    from elsa_tune.searching.planning.plan import doubts, steps_per_trial
+    from elsa_tune.searching.planning.plan import plan_warnings, steps_per_trial
     from elsa_tune.searching.planning.strategies import strategy_of
 
     train, evaluation = sizes(request.spec.task, request.spec.recipe, say)
     spec = plan(request, train, evaluation)
-    for doubt in doubts(spec):
-        say(doubt)
+    for warning in plan_warnings(spec):
+        say(warning)
     strategy = strategy_of(spec)
     exploring = strategy.exploring_trials
     most_exploring = strategy.most_exploring_trials

@@ -215,7 +215,7 @@ def steps_per_trial(spec: SearchSpec) -> int:
     return steps_an_epoch * spec.recipe.epochs
 
 
-def doubts(spec: SearchSpec) -> Iterator[str]:
+def plan_warnings(spec: SearchSpec) -> Iterator[str]:
     """Yield what to tell whoever is about to train all of this, and might not want to."""
     from elsa_tune.training.loop import few_steps
 

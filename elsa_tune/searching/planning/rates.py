@@ -1,4 +1,4 @@
-"""Which learning rates the candidates of a search try, and which one becomes each one's own.
+"""The learning rates that the candidates of a search try, and the one that each is measured at.
 
 A strategy asks one `Rates`, chosen by the space's `sampler`; another way of choosing is another
 subclass, and a line at the end of this file.

@@ -1,4 +1,4 @@
-"""Which learning rate of the given range a depth tries next, as its own Optuna study proposes it.
+"""Proposes the next learning rate of a depth in the given range, by an Optuna study of its own.
 
 One study for all would give the full model fifteen tries of forty, and nine frozen layers two.
 """

@@ -1,4 +1,4 @@
-"""Where trials run: Ray on this machine, or a running cluster; found, checked, left as it was."""
+"""Ray, where trials run: on this machine, or a running cluster; found, checked, left as it was."""
 
 import atexit
 import contextlib

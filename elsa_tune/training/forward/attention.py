@@ -158,7 +158,7 @@ def _explicit(
 
 
 class _Attended(torch.autograd.Function):
-    """torch's own attention takes a slow path on CPUs as soon as dropout or a mask is asked for."""
+    """Attention in explicit steps: torch's own is slow on CPUs with dropout or a mask."""
 
     @staticmethod
     def forward(  # noqa: PLR0913  # autograd takes each tensor by itself

@@ -32,7 +32,7 @@ class Attention(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where and how packed rows are attended."""
+    """The way in which packed rows are attended, and on which device."""
 
     device: torch.device = CPU
     attention: Attention = Attention.BUCKETED
