@@ -510,7 +510,7 @@ class _Walk:
         return Step(trials=trials, why=f"the first look at {self.named(begun)}")
 
     def first_seeds(self, candidates: Iterable[Candidate]) -> tuple[TrialSpec, ...]:
-        """Return what candidates lack of the seeds that are measured before they may be given up."""
+        """Return what candidates lack of the seeds that come before they may be given up."""
         trials: tuple[TrialSpec, ...] = ()
         for candidate in candidates:
             trials += self.lacking(candidate, self.hunt.seeds_to_begin_with(candidate))
