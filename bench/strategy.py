@@ -15,7 +15,12 @@ a false claim at the chosen rates (`false`), and against the full model at its b
 
 Families: smooth, flat, cliff, uneven, near_chance, all_needed, rough_rates, unlearnt, minilm (the
 first table that was measured, 6 layers), boundary, noisy_full, noisy_depth, plateau (as in
-calibration.py). 24 layers were kept aside from every choice of a constant.
+calibration.py), noisy_full_4, noisy_depth_4, noisy_both_4 (the same with seeds that spread 4 times
+as much as others), partial (boundary, where a tenth of the deciding depth's seeds lose 10 points),
+trap (the first depth of a hunt's ladder and the first deep one both miss the target by nothing, so
+that whichever is tested first may be claimed falsely). 24 layers were kept aside from every choice
+of a constant. `false_as_seen`: the share of studies with a claim that is false even if fresh seeds
+fail as often as the study's runs did, which is what an answer claims.
 
 `--metrics f1 matthews`: the same studies, judged by another metric of their answers. Cells are
 written as they end, over those of an earlier run with the same `--name`; others stay.
@@ -64,7 +69,15 @@ from elsa_tune.tasks.task_file import resolve_task
 FAMILIES = (
     *("smooth", "flat", "cliff", "uneven", "near_chance", "all_needed", "rough_rates", "unlearnt"),
     *("minilm", "boundary", "noisy_full", "noisy_depth", "plateau"),
+    *("noisy_full_4", "noisy_depth_4", "noisy_both_4", "partial", "trap"),
 )
+AT_BOUNDARY = (
+    *("boundary", "noisy_full", "noisy_depth", "plateau", "noisy_full_4", "noisy_depth_4"),
+    *("noisy_both_4", "partial", "trap"),
+)
+PARTIAL_RATE = 0.1  # share of the seeds of one depth that lose
+PARTIAL_LOSS = 0.1  # so much accuracy
+NOISIEST = 4.0  # times the spread between seeds of other depths
 # The space, and what is set in it.
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hunt": ("hunt", ()),
@@ -120,13 +133,21 @@ class World:
             kept = np.where(np.arange(count) < at, 1 - draw.uniform(0, 0.08) * frozen, low)
         best = np.minimum(self.prevalence + gain * np.maximum(kept, 0), 0.985)
         self.at: int | None = None
-        if family in ("boundary", "noisy_full", "noisy_depth", "plateau"):
+        self.partial_at: int | None = None
+        if family in AT_BOUNDARY:
             at = self.at = int(draw.integers(1, count))
+            if family == "trap":
+                at = self.at = 1
             best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
             best[0] = self.prevalence + gain
             least = TARGET * metric_of(metric, best[0], self.prevalence) - 1e-6
             missed = brentq(lambda a: metric_of(metric, a, self.prevalence) - least, 0.5, 0.9999)
             best[at : count if family == "plateau" else at + 1] = missed
+            if family == "trap":
+                best[count - math.ceil(self.layers / 4) - 1] = missed
+            if family == "partial":
+                self.partial_at = self.depths[at]
+                best[at] += PARTIAL_RATE * PARTIAL_LOSS
         self.best = dict(zip(self.depths, best, strict=True))
         slope = draw.uniform(0.6, 2.6), draw.uniform(0, 1.2)
         centres = slope[0] + slope[1] * frozen + draw.normal(0, 0.15, count)
@@ -140,6 +161,10 @@ class World:
             spread[0] = NOISY * OF_SEED
         if family == "noisy_depth" and self.at is not None:
             spread[self.at] = NOISY * OF_SEED
+        if family in ("noisy_full_4", "noisy_both_4"):
+            spread[0] = NOISIEST * OF_SEED
+        if family in ("noisy_depth_4", "noisy_both_4") and self.at is not None:
+            spread[self.at] = NOISIEST * OF_SEED
         self.spread = dict(zip(self.depths, spread, strict=True))
         labels = draw.random(examples) >= self.prevalence
         self.labels = (labels if labels.mean() < 0.5 else ~labels).astype(np.int8)
@@ -149,9 +174,12 @@ class World:
         self.difficulty = draw.normal(0, DIFFICULTY, examples)
         self.of_depth = {n: draw.normal(0, OF_DEPTH, examples) for n in self.depths}
 
-    def quality(self, frozen: int, rate: float) -> float:
-        """What a fresh seed can expect."""
-        return metric_of(self.metric, self._accuracy(frozen, rate), self.prevalence)
+    def quality(self, frozen: int, rate: float, failing: float | None = None) -> float:
+        """What a fresh seed can expect. failing: how often seeds fail partly; None: as they do."""
+        accuracy = self._accuracy(frozen, rate)
+        if frozen == self.partial_at:
+            accuracy -= PARTIAL_LOSS * (PARTIAL_RATE if failing is None else failing)
+        return metric_of(self.metric, accuracy, self.prevalence)
 
     def _accuracy(self, frozen: int, rate: float) -> float:
         place = math.log2(rate / 1e-5)
@@ -176,6 +204,8 @@ class World:
         frozen, spread = trial.candidate.frozen_layers, self.spread[trial.candidate.frozen_layers]
         total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
         expected = self._accuracy(frozen, trial.learning_rate)
+        if frozen == self.partial_at and self.draw.random() < PARTIAL_RATE:
+            expected -= PARTIAL_LOSS
         place = math.log2(trial.learning_rate / 1e-5)
         of_seed = self.draw.normal(0, spread)
         qualities: list[float] = []
@@ -316,12 +346,16 @@ class Study:
         reach = [n for n in world.depths if tops[n] >= TARGET * best - 1e-9]
         provable = [n for n in world.depths if set(m for m in world.depths if m <= n) <= set(reach)]
         truths = {max(provable), max(reach)}
+        failed, count = answer.uncertainty.failures()
+        seen = failed / count if count else 0.0
+        as_seen = [n for n in claimed if world.quality(n, rates[n], seen) < TARGET * full]
         return {
             "cost": self.cost,
             "time": self.time,
             "trials": len(self.known),
             "claims": certified > 0,
             "false": any(world.quality(n, rates[n]) < TARGET * full for n in claimed),
+            "false_as_seen": bool(as_seen),
             "strong_false": any(world.quality(n, rates[n]) < TARGET * best for n in claimed),
             "near": certified > 0 and any(t - certified in (0, 1) for t in truths)
             if max(reach) > 0
