@@ -1,6 +1,6 @@
 """What the plan knows of a recorded trial, of one to come, and of what a trial costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import StorageError
@@ -97,6 +97,10 @@ class KnownTrial:
     def is_unfinished(self) -> bool:
         """Whether it runs again as an exploring trial; others that have not ended are under way."""
         return self.status in (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
+
+
+# Trials of one search, in the order of their start.
+Trials = Sequence[KnownTrial]
 
 
 def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:

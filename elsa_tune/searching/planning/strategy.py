@@ -24,7 +24,7 @@ from elsa_tune.searching.planning.known import (
     slot_again,
     tried,
 )
-from elsa_tune.searching.planning.rates import rates_of
+from elsa_tune.searching.planning.samplers import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
