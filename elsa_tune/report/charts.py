@@ -163,7 +163,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
     """Draw the completed trials' mean quality over the learning rate, a line a depth."""
-    lines: set[tuple[float, str]] = set()
+    lines = set()
     for answer in named.values():
         for point in answer.points:
             line = _depth_name(answer, point)
@@ -196,14 +196,14 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
 
 def _rate_ticks(answer: Answer) -> Ticks | None:
     """Return a tick at each rate that has room for one; None where fewer than two were tried."""
-    logarithms: set[float] = set()
+    logarithms = set()
     for point in answer.points:
         for rate, _ in point.tried.means:
             logarithms.add(math.log10(rate))
     if len(logarithms) < 2:
         return None
     rising = sorted(logarithms)
-    ticks: list[Tick] = []
+    ticks = []
     for logarithm in _spaced(rising, MOST_RATE_TICKS):
         rate = float(f"{10**logarithm:.2g}")
         ticks.append((logarithm, rate_text(rate)))
@@ -221,7 +221,7 @@ def places(points: Iterable[CurvePoint]) -> Places:
     neighbours by rank, or beyond the last of them, where a name below it has room.
     """
     places: dict[Candidate, float] = {}
-    unplaced: list[Candidate] = []  # those without a number since the last one with
+    unplaced = []  # those without a number since the last one with
     last: float | None = None  # where that one stands
     by_rank = sorted(points, key=lambda point: point.candidate)
     for point in by_rank:
@@ -284,9 +284,9 @@ def depth_ticks(
 
 
 def _answer_ticks(answer: Answer) -> Ticks:
-    numbers: list[float] = []
-    names: list[Tick] = []
-    others: list[Tick] = []
+    numbers = []
+    names = []
+    others = []
     for candidate, place in places(answer.with_quality).items():
         tick = (place, candidate.short)
         if candidate.fine_tuned_layers(answer.layers) is None:
@@ -313,7 +313,11 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
 def _curve_series(answer: Answer) -> Iterator[Series]:
     """Yield what is compared with, the single runs, their means, and what was decided."""
     place = places(answer.with_quality)
-    points = sorted(answer.with_quality, key=lambda point: place[point.candidate])
+
+    def place_of(point: CurvePoint) -> float:
+        return place[point.candidate]
+
+    points = sorted(answer.with_quality, key=place_of)
     first = place[points[0].candidate]
     last = place[points[-1].candidate]
     yield from _levels(answer, first, last)
@@ -330,7 +334,7 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
         else:
             on_curve.append(point)
     if runs_x:
-        yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
+        yield _series("single runs", SEEDS, runs_x, runs_y)
     if on_curve:
         yield _means("mean over seeds", MEANS, on_curve, place)
     if beside:
@@ -379,7 +383,7 @@ def _decided_series(
         if point is not None and point != recommended:
             x = place[candidate]
             y = _height(point)
-            yield Series(name=name, look=mark, x=(x,), y=(y,))
+            yield _series(name, mark, [x], [y])
 
 
 def _height(point: CurvePoint) -> float:
@@ -409,10 +413,15 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
         yield _level("constant answer", CHANCE, ends, answer.chance)
 
 
-def _level(name: str, line: Look, ends: tuple[float, float], quality: float) -> Series:
+def _level(name: str, line: Look, ends: Sequence[float], quality: float) -> Series:
     """Return a line across the axes at one quality."""
     y = 100 * quality
-    return Series(name=name, look=line, x=ends, y=(y, y))
+    return _series(name, line, ends, [y, y])
+
+
+def _series(name: str, how: Look, x: Sequence[float], y: Sequence[float]) -> Series:
+    """Return points without bars."""
+    return Series(name=name, look=how, x=tuple(x), y=tuple(y))
 
 
 def _arrow(answer: Answer) -> Arrow | None:
@@ -475,11 +484,11 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
             y.append(100 * mean)
         _, name = _depth_name(answer, point)
         number = names.index(name)
-        yield Series(name=name, look=_line_look(number), x=tuple(x), y=tuple(y))
+        yield _series(name, _line_look(number), x, y)
     for point in tried:
         for rate, mean in point.tried.means:
             # Without a mean all runs at that rate diverged.
             if rate == point.learning_rate:
                 x = [math.log10(rate)]
                 y = [100 * mean]
-                yield Series(name="measured", look=CHOSEN, x=tuple(x), y=tuple(y))
+                yield _series("measured", CHOSEN, x, y)

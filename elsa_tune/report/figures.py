@@ -145,7 +145,10 @@ def _figure(chart: Chart) -> Figure:
             _draw(axes, chart.panels[number])
         else:
             axes.remove()
-    handles = [Line2D([], [], label=name, **look) for name, look in legend.items()]
+    handles = []
+    for name, look in legend.items():
+        handle = Line2D([], [], label=name, **look)
+        handles.append(handle)
     figure.legend(
         handles=handles,
         loc="upper center",
@@ -185,7 +188,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
     ys: list[float] = []
-    levels: list[float] = []  # of lines across the axes, which have no marker
+    levels = []  # of lines across the axes, which have no marker
     for layer, series in enumerate(panel.series, 2):
         _draw_bars(axes, series)
         axes.plot(series.x, series.y, zorder=layer, **series.look)
@@ -210,7 +213,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
 def _draw_bars(axes: Axes, series: Series) -> None:
     """Draw the interval of each point that has one."""
     colour = series.look["color"]
-    for x, low, high in zip(series.x, series.low, series.high, strict=False):
+    bars = zip(series.x, series.low, series.high, strict=False)
+    for x, low, high in bars:
         if low is not None and high is not None:
             axes.vlines(x, low, high, color=colour, linewidth=4, alpha=0.3, zorder=1)
 
@@ -235,7 +239,8 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
     direction = -1 if has_room_below else 1
     heights = []
     for points in (50, 35, 65, 80):
-        heights.append(arrow.y + direction * points * a_point)
+        distance = points * a_point
+        heights.append(arrow.y + direction * distance)
     text_y = _clear_height(heights, levels, 11 * a_point)
     axes.annotate(
         visible(arrow.text),

@@ -175,7 +175,10 @@ def page_html(
     share = target_text(target)
     at_a_glance = None
     if len(answers) != 1:
-        keys = {id(named[section.name]): section.key for section in sections}
+        keys = {}
+        for section in sections:
+            answer = named[section.name]
+            keys[id(answer)] = section.key
         at_a_glance = overview(answers, keys)
     procedures = [answer.certified.procedure for answer in answers if answer.certified]
     probe_features = ""
@@ -327,7 +330,7 @@ def facts(rows: Sequence[ResultRow], origins: Origins) -> dict[str, list[str]]:
 
 def _data(row: ResultRow) -> str:
     """Return a task's rows and their fingerprint, as far as known; "" where nothing is."""
-    details: list[str] = []
+    details = []
     if row.train_size is not None:
         details.append(f"{row.train_size:,} training rows")
     if row.examples is not None:

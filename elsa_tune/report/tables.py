@@ -27,7 +27,7 @@ class Table:
     @property
     def is_number(self) -> tuple[bool, ...]:
         """Whether each column is set to the right."""
-        are_numbers: list[bool] = []
+        are_numbers = []
         for column in zip(*self.rows, strict=True):
             has_number = any(cell[:1].isdigit() for cell in column)
             are_numbers.append(has_number)
@@ -131,15 +131,15 @@ def _chosen(answer: Answer) -> int | None:
 
 def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
     """Make a table without the columns in which no cell holds anything."""
-    filled_names: set[str] = set()
+    filled_names = set()
     for row in rows:
         for name, cell in row.items():
             if cell not in ("", "-"):
                 filled_names.add(name)
-    names: list[str] = []
+    names = []
     if rows:
         names = [name for name in rows[0] if name in filled_names]
-    lines: list[tuple[str, ...]] = []
+    lines = []
     for row in rows:
         cells = []
         for name in names:

@@ -101,7 +101,8 @@ def read_members(folder: Path) -> dict[str, Member]:
 
 def read_about(folder: Path) -> dict[str, Any]:
     """Return what a bundle's ABOUT says of it. Raises OSError or ValueError."""
-    about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
+    text = (folder / ABOUT).read_text()
+    about: dict[str, Any] = json.loads(text)
     return about
 
 
@@ -225,7 +226,9 @@ class Prediction:
 
     def __repr__(self) -> str:
         count = len(self.labels)
-        texts = "1 text" if count == 1 else f"{count:,} texts"
+        texts = f"{count:,} texts"
+        if count == 1:
+            texts = "1 text"
         return f"Prediction({texts}: labels, scores, logits)"
 
 
@@ -396,7 +399,8 @@ def split_texts(texts: Sequence[Text]) -> Split:
             raise DataError(no_list)
         rows.append(cells)
         widths.add(len(cells))
-    if len(widths) > 1 or not widths <= {1, 2}:
+    is_table = widths in (set(), {1}, {2})
+    if not is_table:
         raise DataError(no_list)
     for cells in rows:
         if not all(isinstance(cell, str) for cell in cells):

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -351,7 +350,7 @@ def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
             matrices.append(parameter)
         else:
             others.append(parameter)
-    groups: list[dict[str, Any]] = []
+    groups = []
     if matrices:
         groups.append({"params": matrices, "weight_decay": trial.recipe.weight_decay})
     if others:

@@ -99,7 +99,7 @@ def probe_features(
     """Do the part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
     where = torch_device(device)
-    notes: list[str] = []
+    notes = []
     seed = recipe.subset_seed
     strata = type_of(task.kind).strata
     train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)

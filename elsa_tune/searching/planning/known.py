@@ -142,7 +142,8 @@ def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
 
 def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
-    return tuple(trial for trial in exploring_of(known) if trial.candidate == candidate)
+    exploring = exploring_of(known)
+    return tuple(trial for trial in exploring if trial.candidate == candidate)
 
 
 def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:

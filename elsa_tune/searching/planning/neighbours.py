@@ -47,7 +47,8 @@ class ScoreProcess:
     def _noisy_kernel(self, points: Array) -> Array:
         """Return the covariances [n, n] of one run at each point."""
         covariances = self._kernel(points, points)
-        noise = self._noise**2 * np.eye(len(points))
+        variance = self._noise**2
+        noise = variance * np.eye(len(points))
         return covariances + noise
 
     def _kernel(self, left: Array, right: Array) -> Array:
@@ -57,7 +58,8 @@ class ScoreProcess:
         distances = np.sqrt(squares.sum(axis=-1))
         scaled = math.sqrt(5) * distances
         polynomial = 1 + scaled + scaled**2 / 3
-        kernel: Array = self._level**2 * np.exp(-scaled) * polynomial
+        variance = self._level**2
+        kernel: Array = variance * np.exp(-scaled) * polynomial
         return kernel
 
     def expected(self, points: Array) -> Array:
@@ -73,7 +75,7 @@ class ScoreProcess:
         noisy = unknown + self._noise**2
         moves = unknown / np.sqrt(noisy)
         lead = (self.expected(points) - best) / moves
-        density = np.exp(-(lead**2) / 2) / math.sqrt(2 * math.pi)
+        density = _normal_density(lead)
         below = _normal_shares(lead)
         gains: Array = moves * (lead * below + density)
         return gains
@@ -87,11 +89,19 @@ class ScoreProcess:
         return unknown
 
 
+def _normal_density(values: Array) -> Array:
+    """Return the density of a standard normal distribution at each value."""
+    powers = -(values**2) / 2
+    density: Array = np.exp(powers) / math.sqrt(2 * math.pi)
+    return density
+
+
 def _normal_shares(values: Array) -> Array:
     """Return the share of a standard normal distribution that lies below each value."""
     shares = []
     for value in values:
-        share = math.erfc(-value / math.sqrt(2)) / 2
+        scaled = -value / math.sqrt(2)
+        share = math.erfc(scaled) / 2
         shares.append(share)
     return np.array(shares)
 
@@ -180,6 +190,8 @@ class NeighbourSampler(BaseSampler):
     def _places(self, ranks: Sequence[float], rates: Sequence[float]) -> Array:
         """Return points [n, 2] in length scales of the rate and of the rank."""
         policy = self._policy
-        octaves = np.log2(np.array(rates, float)) / policy.rate_scale
-        shares = np.array(ranks, float) / self._layers / policy.rank_scale
-        return np.column_stack([octaves, shares])
+        octaves = np.log2(np.array(rates, float))
+        shares = np.array(ranks, float) / self._layers
+        scaled_octaves = octaves / policy.rate_scale
+        scaled_shares = shares / policy.rank_scale
+        return np.column_stack([scaled_octaves, scaled_shares])

@@ -242,7 +242,8 @@ class OneStudy(Rates):
         """Return what a trial must promise to add to the best score, by what it costs."""
         policy = self.spec.policy
         cost = relative_cost(self.spec, candidate)
-        share = policy.worth_if_free + (1 - policy.worth_if_free) * cost
+        least_share = policy.worth_if_free
+        share = least_share + (1 - least_share) * cost
         return policy.worth_a_trial * share
 
     def _bounds(self, candidate: Candidate) -> Bounds:

@@ -154,7 +154,8 @@ class Plan:
         ended = frozenset(trial.key for trial in known if trial.measures and trial.is_final)
         if ended == self._judged:
             return self._curve
-        rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
+        all_rows = rows_of(self.state, self._folder)
+        rows = [row for row in all_rows if row.trial in ended]
         curves = freeze_curves(rows, self._evidence)
         curve = None
         if curves:
@@ -184,13 +185,15 @@ def trial_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
     exploring = 0
     most_exploring = 0
     for candidate in spec.candidates:
-        planned = max(strategy.rates.planned(candidate), len(tried(known, candidate)))
+        begun = len(tried(known, candidate))
+        planned = max(strategy.rates.planned(candidate), begun)
         exploring += planned
         if candidate not in settled and not measured[candidate]:
             planned = max(planned, strategy.rates.most(candidate))
         most_exploring += planned
     if spec.exploring_limit is not None:
-        most_exploring = max(exploring, min(most_exploring, spec.exploring_limit))
+        most_allowed = min(most_exploring, spec.exploring_limit)
+        most_exploring = max(exploring, most_allowed)
 
     measuring = 0
     most_measuring = 0

@@ -154,7 +154,9 @@ class Strategy(ABC):
     def _fresh(self, exploring: Trials) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
         had = _counted(exploring)
-        planned = {candidate: self.rates.planned(candidate) for candidate in self.spec.explored}
+        planned = {}
+        for candidate in self.spec.explored:
+            planned[candidate] = self.rates.planned(candidate)
         most = max(planned.values(), default=0)
         slots = []
         for number in range(most):

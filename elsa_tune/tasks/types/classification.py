@@ -119,7 +119,8 @@ def _softmax(logits: Logits) -> Logits:
 
 
 def _unknown(task: TaskSpec, label: str, where: str) -> DataError:
-    allowed = shortlist(f"'{name}'" for name in task.classes)
+    names = [f"'{name}'" for name in task.classes]
+    allowed = shortlist(names)
     if label == "-1":
         return DataError(
             f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
@@ -276,7 +277,8 @@ def _indicators(labels: Array, classes: int, precision: Precision) -> Array:
 def _f1_of_constants(actual: Floats) -> Floats:
     """Return each class's F1 where it is the answer to everything. actual: its labels, [R, C]."""
     total = actual.sum(axis=1, keepdims=True)
-    return np.asarray(2 * actual / (actual + total))
+    occurrences = actual + total
+    return np.asarray(2 * actual / occurrences)
 
 
 register(

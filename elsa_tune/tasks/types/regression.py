@@ -200,15 +200,18 @@ class Spearman(Kernel):
             middle = _mid_ranks(of_group).astype(precision)
             ranked = weights * middle[:, group]  # [R, E]
             shape = (len(weights), len(bins), _RANK_BINS)
-            share = (sums(weights, member) / total).reshape(shape)  # [R, M, bins]
-            cumulated = share.cumsum(axis=2)
-            below = np.pad(cumulated, ((0, 0), (0, 0), (1, 0)))
+            shares = sums(weights, member) / total
+            share = shares.reshape(shape)  # [R, M, bins]
+            below = np.zeros((*shape[:2], _RANK_BINS + 1))
+            below[:, :, 1:] = share.cumsum(axis=2)
             beside = sums(ranked, between) / total
-            covariance = (below * beside.reshape(below.shape)).sum(axis=2)
-            ties = (share**3 * tied).sum(axis=2)
-            label_ties = (of_group**3).sum(axis=1, keepdims=True)
-            label_variance = (1 - label_ties) / 12
-            return ratio(covariance, (1 - ties) / 12 * label_variance)
+            products = below * beside.reshape(below.shape)
+            covariance = products.sum(axis=2)
+            cubes = share**3 * tied
+            variance = (1 - cubes.sum(axis=2)) / 12
+            label_cubes = of_group**3
+            label_variance = (1 - label_cubes.sum(axis=1, keepdims=True)) / 12
+            return ratio(covariance, variance * label_variance)
 
         return scores
 
@@ -216,7 +219,8 @@ class Spearman(Kernel):
 def _mid_ranks(shares: Floats) -> Floats:
     """Return the mid-ranks [R, n], about their mean, of groups with these shares [R, n]."""
     ends: Floats = shares.cumsum(axis=1)
-    return ends - shares / 2 - 0.5
+    middles = ends - shares / 2
+    return middles - 0.5
 
 
 def ranks(values: Array) -> Floats:
@@ -240,13 +244,16 @@ def _bins(values: Floats, precision: Precision) -> _Bins:
     """Divide one run's predictions [E] into bins of neighbouring values."""
     examples = len(values)
     _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - counts / 2  # mid-rank of each distinct value
+    ends = np.cumsum(counts)
+    middle = ends - counts / 2  # mid-rank of each distinct value
     # Equal values share a bin.
     scaled = middle / examples * _RANK_BINS
-    of_value = np.minimum(scaled.astype(int), _RANK_BINS - 1)
+    last_bin = _RANK_BINS - 1
+    of_value = np.minimum(scaled.astype(int), last_bin)
     size = np.bincount(of_value, counts, minlength=_RANK_BINS)
     before = np.cumsum(size) - size
-    place_of_value = (middle - before[of_value]) / size[of_value]  # 0..1
+    within_bin = middle - before[of_value]
+    place_of_value = within_bin / size[of_value]  # 0..1
     place = place_of_value[where]  # [E]
     bin_of = of_value[where]
     rows = np.arange(examples)
@@ -261,4 +268,10 @@ def _bins(values: Floats, precision: Precision) -> _Bins:
     return _Bins(member, between, tied)
 
 
-register(Regression(), {Metric.PEARSON: Pearson(), Metric.SPEARMAN: Spearman()})
+register(
+    Regression(),
+    {
+        Metric.PEARSON: Pearson(),
+        Metric.SPEARMAN: Spearman(),
+    },
+)

@@ -62,18 +62,22 @@ def check_quality(value: float, metric: Metric) -> float:
     Raises DivergedError.
     """
     lowest = metric.lowest
-    if not lowest - TOLERANCE <= value <= 1 + TOLERANCE:
-        raise DivergedError(f"{metric} is {value:g}, outside its range {lowest:g}..1")
+    is_within = lowest - TOLERANCE <= value <= 1 + TOLERANCE
+    if not is_within:
+        allowed = f"{lowest:g}..1"
+        raise DivergedError(f"{metric} is {value:g}, outside its range {allowed}")
     raised = max(lowest, value)
     return min(1.0, raised)
 
 
 def _check_ids(predictions: Array, labels: Array, classes: int) -> None:
     """Raise ValueError for class ids outside 0..classes-1; values are no ids."""
-    are_ids = labels.dtype.kind in "iu" and predictions.dtype.kind in "iu"
-    if not are_ids or not classes:
-        return
+    for ids in (labels, predictions):
+        is_of_integers = ids.dtype.kind in "iu"
+        if not is_of_integers or not classes:
+            return
     lowest = min(predictions.min(), labels.min())
     highest = max(predictions.max(), labels.max())
     if lowest < 0 or highest >= classes:
-        raise ValueError(f"class ids reach from {lowest} to {highest}; there are {classes} classes")
+        reach = f"class ids reach from {lowest} to {highest}"
+        raise ValueError(f"{reach}; there are {classes} classes")

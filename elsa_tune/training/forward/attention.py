@@ -4,6 +4,7 @@ Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d
 tokens and n queries a row of one bucket.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -195,7 +196,8 @@ class _Attended(torch.autograd.Function):
             scores += padding.squeeze(1)
         if bias is not None:
             scores += bias[:, None]
-        p = torch.softmax(scores, dim=-1).to(q.dtype)
+        probabilities = torch.softmax(scores, dim=-1)
+        p = probabilities.to(q.dtype)
         mask = None
         if heads.dropout > 0:
             mask = keep_mask(p, heads.dropout)
@@ -230,7 +232,8 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     """Draw a bool mask of the shape of `like`, False with probability p, from torch's generator."""
     count = like.numel()
     # Each 64-bit number gives four lanes; from -2^63 on, so that the sign bit is random too.
-    numbers = torch.empty((count + 3) // 4, dtype=torch.int64)
+    needed = math.ceil(count / 4)
+    numbers = torch.empty(needed, dtype=torch.int64)
     numbers.random_(-(2**63), None)
     lanes = numbers.view(torch.int16)[:count]
     dropped_steps = round(p * _DROPOUT_STEPS)

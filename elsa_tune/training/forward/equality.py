@@ -62,13 +62,14 @@ def _asked_once(
     It is run once a process for every checkpoint, candidate and way of training, on a few short
     rows, in exact arithmetic. An error is an answer too.
     """
+    recipe = setting.recipe
     key = (
         what,
         loaded_checkpoint(),
         data.padding_side,
         setting.trainable,
-        setting.recipe.frozen_dropout,
-        setting.recipe.pooling,
+        recipe.frozen_dropout,
+        recipe.pooling,
         setting.device,
     )
     if key not in _doubts:
@@ -90,7 +91,8 @@ def _result_of(what: str, test: Callable[[], str | None]) -> str | None:
     except Exception as error:  # an architecture may break in any way when taken apart
         if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
             raise  # which says nothing of the architecture
-        return f"{what} it cannot be run ({type(error).__name__}: {error})"
+        kind = type(error).__name__
+        return f"{what} it cannot be run ({kind}: {error})"
     if difference is None:
         return None
     return f"{what} {difference}"
@@ -123,7 +125,8 @@ def _difference(
     complete, complete_prefix = _calm_copy(model, setting)
     ours, our_prefix = _calm_copy(model, setting)
     runs = fast(ours)
-    rows = data.evaluation.take(_probe_rows(data.evaluation))
+    few = _probe_rows(data.evaluation)
+    rows = data.evaluation.take(few)
     numbers = np.arange(len(rows))
     batch = runs.batch(rows, numbers)
     order = batch.rows.cpu().numpy()
@@ -141,18 +144,24 @@ def _difference(
         runs.train(training)
         for module in (*complete_prefix, *our_prefix):
             module.eval()
-        expected = complete(**inputs).logits.float()
+        output = complete(**inputs)
+        expected = output.logits.float()
         reads = given
         if training and frozen_dropout:
             reads = None  # only evaluation reads what was kept
         logits = runs(batch, reads).float()
-        off = float((expected - logits).abs().max())
-        largest = float(expected.abs().max())
-        is_equal = off <= _TOLERANCE * largest + 1e-6  # nor NaN
+        off = _largest(expected - logits)
+        tolerated = _TOLERANCE * _largest(expected) + 1e-6
+        is_equal = off <= tolerated  # nor NaN
         if not is_equal:
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"
     return None
+
+
+def _largest(numbers: Tensor) -> float:
+    """Return the largest absolute value."""
+    return float(numbers.abs().max())
 
 
 def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
@@ -165,7 +174,7 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     """
     copied = twin(model)
     behind_prefix: list[nn.Module] = [copied]
-    prefix: list[nn.Module] = []
+    prefix = []
     trainable = setting.trainable
     if not setting.recipe.frozen_dropout and not trainable.embeddings_train:
         base = copied.base_model
@@ -241,9 +250,8 @@ def _attends_varlen(model: PreTrainedModel, setting: Setting) -> bool:
     if device.type != "cuda" or not setting.autocast:
         return False
     size = _head_size(model)
-    if size % 8 != 0 or size > 256:
-        return False
-    if has_position_bias(model):
+    is_taken = size % 8 == 0 and size <= 256
+    if not is_taken or has_position_bias(model):
         return False
     return has_flash_attention(device)
 
@@ -291,9 +299,11 @@ def _outcome(
     k = drawn(tokens).requires_grad_()
     v = drawn(tokens).requires_grad_()
     every_token = attend(q, k, v, batch, heads)
-    cls_tokens = attend(batch.cls_tokens(q), k, v, batch, heads)
+    first_queries = batch.cls_tokens(q)
+    cls_tokens = attend(first_queries, k, v, batch, heads)
     context = torch.cat([every_token, cls_tokens])
-    gradients = torch.autograd.grad(context, (q, k, v), drawn(len(context)))
+    context_gradient = drawn(len(context))
+    gradients = torch.autograd.grad(context, (q, k, v), context_gradient)
     return [context.detach(), *gradients]
 
 

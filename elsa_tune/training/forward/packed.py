@@ -103,7 +103,8 @@ def pack(
 ) -> PackedBatch:
     """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
     chosen = np.asarray(indices, dtype=np.int64)
-    lengths = rows.offsets[chosen + 1] - rows.offsets[chosen]
+    first_places = rows.offsets[chosen]
+    lengths = rows.offsets[chosen + 1] - first_places
     order = np.argsort(lengths, kind="stable")
     chosen = chosen[order]
     lengths = lengths[order]
@@ -143,13 +144,15 @@ def _token_arrays(
     starts = ends[:-1]
     lengths = np.diff(ends)
     row = np.repeat(np.arange(len(chosen)), lengths)
-    positions = np.arange(ends[-1]) - starts[row]
+    tokens = np.arange(ends[-1])
+    positions = tokens - starts[row]
     first_places = rows.offsets[chosen]
     places = first_places[row] + positions
     ids = rows.input_ids[places].astype(np.int64)
     if numbers is not None:
         ids = numbers[ids]
     is_inner = positions > 0
+    cls_ends = np.arange(len(chosen) + 1)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
         "ids": ids,
@@ -159,7 +162,7 @@ def _token_arrays(
         "row": row,
         "inner": is_inner[:, None],
         "cu_seqlens": ends.astype(np.int32),
-        "cu_cls_tokens": np.arange(len(chosen) + 1, dtype=np.int32),
+        "cu_cls_tokens": cls_ends.astype(np.int32),
     }
     if rows.token_type_ids is not None:
         types = rows.token_type_ids[places]
@@ -249,7 +252,7 @@ def length_buckets(
         cheapest = int(np.argmin(costs))
         least_costs.append(costs[cheapest] + cost_of_a_bucket)
         last_starts.append(starts[cheapest])
-    buckets: list[NDArray[np.int64]] = []
+    buckets = []
     end = len(ascending)
     while end > 0:
         start = last_starts[end]

@@ -264,7 +264,8 @@ class PackedModel(nn.Module):
         for index in range(begin, self.deepest):
             layer = self.layers[index - self.first_layer]
             is_last = index == self.deepest - 1
-            hidden = self._block.run(layer, hidden, batch, cls_only and is_last, bias)
+            gives_cls_only = cls_only and is_last
+            hidden = self._block.run(layer, hidden, batch, gives_cls_only, bias)
             yield hidden
 
     def behind(
@@ -276,7 +277,8 @@ class PackedModel(nn.Module):
         layer runs.
         """
         batch = self.batch(rows, chunk)
-        place = batch.places - int(rows.offsets[chunk[0]])
+        first_token = int(rows.offsets[chunk[0]])
+        place = batch.places - first_token
         last = max(wanted)
         for n, hidden in enumerate(self._hidden(batch)):
             if n in wanted:

@@ -62,9 +62,10 @@ class PaddedModel(nn.Module):
     ) -> list[tuple[int, Tensor]]:
         """Return what `PackedModel.behind` yields, of the complete model."""
         device = self.model.device
-        first_token = int(rows.offsets[chunk[0]])
-        end = int(rows.offsets[chunk[-1] + 1])
-        count = end - first_token
+        first = chunk[0]
+        last = chunk[-1]
+        first_token = int(rows.offsets[first])
+        count = int(rows.offsets[last + 1]) - first_token
         states: dict[int, Tensor] = {}
         order = np.argsort(rows.lengths[chunk], kind="stable")
         by_length = chunk[order]
@@ -73,7 +74,8 @@ class PaddedModel(nn.Module):
             batch = self.batch(rows, part)
             # Numbers from the host: a GPU would be waited for to count those of a mask.
             numbers = {"real": np.flatnonzero(batch.mask)}
-            real = tokens.to_device(numbers, device)["real"]
+            on_device = tokens.to_device(numbers, device)
+            real = on_device["real"]
             all_places = batch.places.view(-1)
             place = all_places[real] - first_token
             for n, hidden in self._hidden(batch, wanted).items():

@@ -252,7 +252,8 @@ def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
     """Map each split's rows [tokens, H] into private pages: no change reaches the file."""
-    mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
+    size = (shape.bytes,)
+    mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=size)
     numbers = torch.from_numpy(mapped).view(shape.dtype)
     rows = numbers.view(-1, shape.hidden_size)
     sizes = list(shape.tokens.values())

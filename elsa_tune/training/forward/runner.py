@@ -110,7 +110,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     trainable = setting.trainable
     recipe = setting.recipe
     layers = list(layer_list(model))
-    without_dropout: list[nn.Module] = []
+    without_dropout = []
     if not recipe.frozen_dropout:
         without_dropout = frozen_modules(model, trainable)
     runs, notes = taken_apart(model, data, setting, why_padded)
@@ -215,8 +215,10 @@ class Prefix:
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = [data.fingerprint]
         for split, rows in self._splits.items():
-            self._what.append(f"{split} {_rows_digest(rows)}")
-        self._what.append(f"{setting.precision}-{setting.recipe.prefix_cache.value}")
+            digest = _rows_digest(rows)
+            self._what.append(f"{split} {digest}")
+        kept_precision = setting.recipe.prefix_cache.value
+        self._what.append(f"{setting.precision}-{kept_precision}")
         self._what.append(runs.how)
 
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:

@@ -53,9 +53,9 @@ def divide(model: PreTrainedModel) -> ModelParts:
     """
     path, stack = _find_layers(model)
     layers: list[list[str]] = [[] for _ in stack]
-    embedding: list[str] = []
-    fixed: list[str] = []
-    head: list[str] = []
+    embedding = []
+    fixed = []
+    head = []
     for name, _ in model.named_parameters():
         place = _place(model, path, name)
         if place is None:
