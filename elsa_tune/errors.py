@@ -31,12 +31,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     else a spelling like it, else one with words more or fewer (`num_train_epochs`).
     """
     typed = name.strip().lower().replace("-", "_")
+    typed_words = sorted(typed.split("_"))
     candidates = list(known)
     for candidate in candidates:
-        if sorted(candidate.split("_")) == sorted(typed.split("_")):
+        words = sorted(candidate.split("_"))
+        if words == typed_words:
             return candidate
     for candidate in candidates:
-        if "_" in candidate and typed == _initials(candidate):
+        has_words = "_" in candidate
+        if has_words and typed == _initials(candidate):
             return candidate
     return (
         _most_alike(typed, candidates, 0.8)
@@ -46,7 +49,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _initials(name: str) -> str:
-    return "".join(word[:1] for word in name.split("_"))
+    words = name.split("_")
+    return "".join(word[:1] for word in words)
 
 
 def _most_alike(typed: str, candidates: Sequence[str], likeness: float) -> str | None:
@@ -54,20 +58,21 @@ def _most_alike(typed: str, candidates: Sequence[str], likeness: float) -> str |
     from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
 
     matches = get_close_matches(typed, candidates, n=1, cutoff=likeness)
-    return matches[0] if matches else None
+    if not matches:
+        return None
+    return matches[0]
 
 
 def _with_words_more_or_fewer(typed: str, candidates: Iterable[str]) -> str | None:
     """Return the longest candidate that is a part of the typed name or has it as a part."""
-    longest = None
+    longest = ""
+    typed_words = f"_{typed}_"
     for candidate in candidates:
-        is_part = f"_{candidate}_" in f"_{typed}_"
-        has_it = f"_{typed}_" in f"_{candidate}_"
-        if not is_part and not has_it:
-            continue
-        if longest is None or len(candidate) > len(longest):
+        words = f"_{candidate}_"
+        is_part = words in typed_words or typed_words in words
+        if is_part and len(candidate) > len(longest):
             longest = candidate
-    return longest
+    return longest or None
 
 
 def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
@@ -75,7 +80,9 @@ def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
     if len(text) <= most:
         return text
     half = most // 2
-    return f"{text[: half - 1]}…{text[-half:]}"
+    beginning = text[: half - 1]
+    end = text[-half:]
+    return f"{beginning}…{end}"
 
 
 def shortlist(items: Iterable[object], between: str = ", ") -> str:
@@ -86,23 +93,33 @@ def shortlist(items: Iterable[object], between: str = ", ") -> str:
 
 def first_few(lines: Sequence[str]) -> list[str]:
     """Return the lines of an error's list, or ten of them and `and 1,990 more`."""
-    if len(lines) <= LISTED + 1:  # `and 1 more` would be no shorter
+    more = len(lines) - LISTED
+    if more <= 1:  # `and 1 more` would be no shorter
         return list(lines)
-    return [*lines[:LISTED], f"and {len(lines) - LISTED:,} more"]
+    return [*lines[:LISTED], f"and {more:,} more"]
 
 
 def _one_line(text: str) -> str:
     """Return a message in one line, with what it repeats of users and libraries shortened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = visible("; ".join(lines))
-    line = _QUOTED.sub(lambda match: f"'{shortened(match[1])}'", line)
-    return _LONG_WORD.sub(lambda match: shortened(match[0]), line)
+    lines = [line.strip() for line in text.splitlines()]
+    filled_lines = [line for line in lines if line]
+    line = visible("; ".join(filled_lines))
+    line = _QUOTED.sub(_shortened_quotation, line)
+    return _LONG_WORD.sub(_shortened_word, line)
+
+
+def _shortened_quotation(match: re.Match[str]) -> str:
+    return f"'{shortened(match[1])}'"
+
+
+def _shortened_word(match: re.Match[str]) -> str:
+    return shortened(match[0])
 
 
 def first_line(error: BaseException) -> str:
     """Return what another library's error says first, without colours, or else its name."""
-    text = _COLOUR.sub("", str(error)).strip()
-    lines = text.splitlines()
+    text = _COLOUR.sub("", str(error))
+    lines = text.strip().splitlines()
     if not lines:
         return type(error).__name__
     return lines[0]

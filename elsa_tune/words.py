@@ -27,9 +27,10 @@ def percent(share: float | None) -> str:
 
 def spread(quality: float | None, std: float | None) -> str:
     """Return `90.8 ± 0.3`, or the mean alone."""
+    mean = points(quality)
     if std is None:
-        return points(quality)
-    return f"{points(quality)} ± {points(std)}"
+        return mean
+    return f"{mean} ± {points(std)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -50,7 +51,8 @@ def rate_text(learning_rate: float | None) -> str:
     """Return `1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
     if learning_rate is None:
         return "not named"
-    digits, _, exponent = f"{learning_rate:.4e}".partition("e")
+    text = f"{learning_rate:.4e}"
+    digits, _, exponent = text.partition("e")
     digits = digits.rstrip("0").rstrip(".")
     return f"{digits}e{int(exponent)}"
 
@@ -86,11 +88,12 @@ def rough_range(low: float, high: float) -> str:
     """Return times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
     low_number, low_unit = _rough(low)
     high_number, high_unit = _rough(high)
+    highest = f"{high_number} {high_unit}"
     if low_unit != high_unit:
-        return f"{low_number} {low_unit} to {high_number} {high_unit}"
+        return f"{low_number} {low_unit} to {highest}"
     if low_number != high_number:
-        return f"{low_number} to {high_number} {high_unit}"
-    return f"{high_number} {high_unit}"
+        return f"{low_number} to {highest}"
+    return highest
 
 
 def _rough(seconds: float) -> tuple[str, str]:
@@ -98,8 +101,9 @@ def _rough(seconds: float) -> tuple[str, str]:
     if seconds < 90:
         steps = max(1, round(seconds / 5))
         return str(5 * steps), "s"
-    if seconds < 90 * 60:
-        return str(round(seconds / 60)), "min"
+    minutes = seconds / 60
+    if minutes < 90:
+        return str(round(minutes)), "min"
     hours = seconds / 3600
     if hours < 10:
         return f"{hours:.2g}", "h"
@@ -213,8 +217,8 @@ def depth_cells(candidate: Candidate, layers: int) -> tuple[str, str]:
 
 def either_text(candidates: Iterable[Candidate], layers: int) -> str:
     """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
-    numbers: list[str] = []
-    names: list[str] = []
+    numbers = []
+    names = []
     for candidate in candidates:
         number = number_of(candidate, layers)
         if number is None:
@@ -222,7 +226,8 @@ def either_text(candidates: Iterable[Candidate], layers: int) -> str:
         else:
             numbers.append(str(number))
     if numbers:
-        names.insert(0, f"{listed(numbers, last='or')} layers")
+        listed_numbers = listed(numbers, last="or")
+        names.insert(0, f"{listed_numbers} layers")
     return listed(names, last="or")
 
 
@@ -232,8 +237,8 @@ def candidates_text(candidates: Iterable[Candidate], layers: int) -> str:
     `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
     head alone`.
     """
-    names: list[str] = []
-    numbers: list[int] = []
+    names = []
+    numbers = []
     has_head_alone = False
     for candidate in candidates:
         number = number_of(candidate, layers)
@@ -246,7 +251,8 @@ def candidates_text(candidates: Iterable[Candidate], layers: int) -> str:
     if len(numbers) == 1:
         names.append(last_layers(numbers[0]))
     elif numbers:
-        names.append(f"the last {listed(map(str, numbers))} layers")
+        listed_numbers = listed(map(str, numbers))
+        names.append(f"the last {listed_numbers} layers")
     if has_head_alone:
         names.append(last_layers(0))
     return listed(names)
@@ -254,7 +260,8 @@ def candidates_text(candidates: Iterable[Candidate], layers: int) -> str:
 
 def capitalized(text: str) -> str:
     """Return the text with its first letter as a sentence begins with it."""
-    return text[:1].upper() + text[1:]
+    first = text[:1].upper()
+    return first + text[1:]
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
@@ -262,19 +269,26 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     items = list(names)
     if len(items) < 2:
         return "".join(items)
-    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+    *others, last_item = items
+    joined = ", ".join(others)
+    return f"{joined} {last} {last_item}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """Return a table's lines, two spaces between columns; those in `right` stand to the right."""
-    widths: list[int] = []
+    widths = []
     for cells in zip(*rows, strict=True):
-        widths.append(max(len(cell) for cell in cells))
-    lines: list[str] = []
+        lengths = [len(cell) for cell in cells]
+        widths.append(max(lengths))
+    lines = []
     for row in rows:
-        padded: list[str] = []
+        padded = []
         for column, cell in enumerate(row):
             width = widths[column]
-            padded.append(cell.rjust(width) if column in right else cell.ljust(width))
-        lines.append("  ".join(padded).rstrip())
+            if column in right:
+                padded.append(cell.rjust(width))
+            else:
+                padded.append(cell.ljust(width))
+        line = "  ".join(padded)
+        lines.append(line.rstrip())
     return "\n".join(lines)

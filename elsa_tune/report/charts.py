@@ -27,7 +27,10 @@ MOST_NAMES = MOST_TICKS / 2
 MOST_RATE_TICKS = 6
 
 Look = Mapping[str, Any]
-Ticks = tuple[tuple[float, str], ...]
+Tick = tuple[float, str]  # its position, and its text
+Ticks = tuple[Tick, ...]
+# Where depths stand on the x axis.
+Places = Mapping[Candidate, float]
 
 
 def look(
@@ -110,7 +113,7 @@ class Panel:
     x_title: str
     y_title: str
     series: tuple[Series, ...]
-    ticks: Ticks  # (position, text) on the x axis
+    ticks: Ticks  # on the x axis
     arrow: Arrow | None = None
 
 
@@ -126,25 +129,29 @@ class Chart:
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
     """Return every figure of a report for which there is something to draw."""
-    charts = [freeze_curve(named), learning_rates(named)]
-    return [chart for chart in charts if chart.panels]
+    charts = []
+    for chart in (freeze_curve(named), learning_rates(named)):
+        if chart.panels:
+            charts.append(chart)
+    return charts
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
     """Draw each named curve with its single runs, the target, the floors and what was decided."""
     panels = []
     for name, answer in named.items():
-        if answer.with_quality:
-            panels.append(
-                Panel(
-                    title=name,
-                    x_title=TUNED_TITLE,
-                    y_title=_quality_title(answer),
-                    series=tuple(_curve_series(answer)),
-                    ticks=_answer_ticks(answer),
-                    arrow=_arrow(answer),
-                )
-            )
+        if not answer.with_quality:
+            continue
+        series = _curve_series(answer)
+        panel = Panel(
+            title=name,
+            x_title=TUNED_TITLE,
+            y_title=_quality_title(answer),
+            series=tuple(series),
+            ticks=_answer_ticks(answer),
+            arrow=_arrow(answer),
+        )
+        panels.append(panel)
     return Chart(
         key="freeze_curve",
         title="The freeze curve",
@@ -156,23 +163,27 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
     """Draw the completed trials' mean quality over the learning rate, a line a depth."""
-    lines: set[tuple[float, str]] = set()
+    lines = set()
     for answer in named.values():
-        lines |= {_depth_name(answer, point) for point in answer.points}
-    names = [name for _, name in sorted(lines, reverse=True)]
+        for point in answer.points:
+            line = _depth_name(answer, point)
+            lines.add(line)
+    deepest_first = sorted(lines, reverse=True)
+    names = [name for _, name in deepest_first]
     panels = []
     for name, answer in named.items():
         ticks = _rate_ticks(answer)
-        if ticks is not None:
-            panels.append(
-                Panel(
-                    title=name,
-                    x_title="learning rate",
-                    y_title=_quality_title(answer),
-                    series=tuple(_rate_series(answer, names)),
-                    ticks=ticks,
-                )
-            )
+        if ticks is None:
+            continue
+        series = _rate_series(answer, names)
+        panel = Panel(
+            title=name,
+            x_title="learning rate",
+            y_title=_quality_title(answer),
+            series=tuple(series),
+            ticks=ticks,
+        )
+        panels.append(panel)
     return Chart(
         key="learning_rates",
         title="Learning rates",
@@ -185,13 +196,15 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
 
 def _rate_ticks(answer: Answer) -> Ticks | None:
     """Return a tick at each rate that has room for one; None where fewer than two were tried."""
-    logarithms: set[float] = set()
+    logarithms = set()
     for point in answer.points:
-        logarithms.update(math.log10(rate) for rate, _ in point.tried.means)
+        for rate, _ in point.tried.means:
+            logarithms.add(math.log10(rate))
     if len(logarithms) < 2:
         return None
-    ticks: list[tuple[float, str]] = []
-    for logarithm in _spaced(sorted(logarithms), MOST_RATE_TICKS):
+    rising = sorted(logarithms)
+    ticks = []
+    for logarithm in _spaced(rising, MOST_RATE_TICKS):
         rate = float(f"{10**logarithm:.2g}")
         ticks.append((logarithm, rate_text(rate)))
     return tuple(ticks)
@@ -201,39 +214,50 @@ def _quality_title(answer: Answer) -> str:
     return f"{metric_text(answer.metric)} × 100"
 
 
-def places(points: Iterable[CurvePoint]) -> dict[Candidate, float]:
+def places(points: Iterable[CurvePoint]) -> Places:
     """Return where depths stand on the x axis: at their number of fine-tuned layers.
 
     What is only drawn stands half a layer before its number. What has no number stands between its
     neighbours by rank, or beyond the last of them, where a name below it has room.
     """
     places: dict[Candidate, float] = {}
-    unplaced: list[Candidate] = []  # those without a number since the last one with
+    unplaced = []  # those without a number since the last one with
     last: float | None = None  # where that one stands
-    for point in sorted(points, key=lambda point: point.candidate):
+    by_rank = sorted(points, key=lambda point: point.candidate)
+    for point in by_rank:
+        candidate = point.candidate
         number = point.fine_tuned_layers
         if number is None:
-            unplaced.append(point.candidate)
+            unplaced.append(candidate)
             continue
-        place = number if point.candidate.is_tested else number - 0.5
-        begin = place + len(unplaced) + 1 if last is None else last
-        step = (begin - place) / (len(unplaced) + 1)
-        for count, candidate in enumerate(unplaced, 1):
-            places[candidate] = begin - count * step
+        place: float = number
+        if not candidate.is_tested:
+            place = number - 0.5
+        gaps = len(unplaced) + 1
+        begin = place + gaps if last is None else last
+        step = (place - begin) / gaps
+        places |= _in_steps(unplaced, begin, step)
         unplaced = []
-        places[point.candidate] = place
+        places[candidate] = place
         last = place
-    span = max(places.values(), default=0.0) - (last or 0.0)
+    end = last or 0.0
+    span = max(places.values(), default=0.0) - end
     room = max(1.0, span / MOST_NAMES)
-    for count, candidate in enumerate(unplaced, 1):
-        places[candidate] = (last or 0.0) - count * room
+    return places | _in_steps(unplaced, end, -room)
+
+
+def _in_steps(candidates: Iterable[Candidate], begin: float, step: float) -> dict[Candidate, float]:
+    """Return places for these, a step apart, the first a step behind the beginning."""
+    places = {}
+    for count, candidate in enumerate(candidates, 1):
+        places[candidate] = begin + count * step
     return places
 
 
 def depth_ticks(
     numbers: Iterable[float],
-    names: Iterable[tuple[float, str]] = (),
-    others: Sequence[tuple[float, str]] = (),
+    names: Iterable[Tick] = (),
+    others: Sequence[Tick] = (),
 ) -> Ticks:
     """Return a tick at each depth that has room for one, the fewest layers among them.
 
@@ -241,30 +265,34 @@ def depth_ticks(
     with a text. others: of what has no number, which always have a tick.
     """
     rising = sorted(set(numbers))
+    ticks = list(others)
     if not rising:
-        return tuple(sorted([*names, *others]))
+        ticks += names
+        return tuple(sorted(ticks))
     # Counted from the deep end, where the answer lies.
     falling = [-number for number in reversed(rising)]
-    spaced = _spaced(falling, MOST_TICKS)
     span = rising[-1] - rising[0]
-    ticks = list(others)
-    for number in spaced:
-        if all(abs(-number - place) >= span / MOST_TICKS for place, _ in others):
-            ticks.append((-number, f"{-number:g}"))
+    room = span / MOST_TICKS
+    for negative in _spaced(falling, MOST_TICKS):
+        number = -negative
+        distances = [abs(number - place) for place, _ in others]
+        if min(distances, default=math.inf) >= room:
+            ticks.append((number, f"{number:g}"))
     if span <= MOST_NAMES:
         ticks += names
     return tuple(sorted(ticks))
 
 
 def _answer_ticks(answer: Answer) -> Ticks:
-    numbers: list[float] = []
-    names: list[tuple[float, str]] = []
-    others: list[tuple[float, str]] = []
+    numbers = []
+    names = []
+    others = []
     for candidate, place in places(answer.with_quality).items():
+        tick = (place, candidate.short)
         if candidate.fine_tuned_layers(answer.layers) is None:
-            others.append((place, candidate.short))
+            others.append(tick)
         elif number_of(candidate, answer.layers) is None:
-            names.append((place, candidate.short))
+            names.append(tick)
         else:
             numbers.append(place)
     return depth_ticks(numbers, names, others)
@@ -272,10 +300,12 @@ def _answer_ticks(answer: Answer) -> Ticks:
 
 def _spaced(places: Sequence[float], most: int) -> list[float]:
     """Return rising places on an axis that have room; the last is among them."""
-    least = (places[-1] - places[0]) / most
-    falling = [places[-1]]
+    first = places[0]
+    last = places[-1]
+    room = (last - first) / most
+    falling = [last]
     for place in reversed(places[:-1]):
-        if falling[-1] - place >= least:
+        if falling[-1] - place >= room:
             falling.append(place)
     return falling[::-1]
 
@@ -283,19 +313,28 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
 def _curve_series(answer: Answer) -> Iterator[Series]:
     """Yield what is compared with, the single runs, their means, and what was decided."""
     place = places(answer.with_quality)
-    points = sorted(answer.with_quality, key=lambda point: place[point.candidate])
-    points_x = [place[point.candidate] for point in points]
-    yield from _levels(answer, points_x[0], points_x[-1])
+
+    def place_of(point: CurvePoint) -> float:
+        return place[point.candidate]
+
+    points = sorted(answer.with_quality, key=place_of)
+    first = place[points[0].candidate]
+    last = place[points[-1].candidate]
+    yield from _levels(answer, first, last)
     runs_x = []
     runs_y = []
-    for x, point in zip(points_x, points, strict=True):
+    on_curve = []
+    beside = []
+    for point in points:
         for quality in point.qualities:
-            runs_x.append(x)
+            runs_x.append(place[point.candidate])
             runs_y.append(100 * quality)
+        if point.fine_tuned_layers is None:
+            beside.append(point)
+        else:
+            on_curve.append(point)
     if runs_x:
-        yield Series(name="single runs", look=SEEDS, x=tuple(runs_x), y=tuple(runs_y))
-    on_curve = [point for point in points if point.fine_tuned_layers is not None]
-    beside = [point for point in points if point.fine_tuned_layers is None]
+        yield _series("single runs", SEEDS, runs_x, runs_y)
     if on_curve:
         yield _means("mean over seeds", MEANS, on_curve, place)
     if beside:
@@ -303,35 +342,48 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     yield from _decided_series(answer, points, place)
 
 
-def _means(
-    name: str, how: Look, points: Sequence[CurvePoint], place: Mapping[Candidate, float]
-) -> Series:
+def _means(name: str, how: Look, points: Sequence[CurvePoint], place: Places) -> Series:
+    x = []
+    y = []
+    low = []
+    high = []
+    for point in points:
+        x.append(place[point.candidate])
+        y.append(_height(point))
+        low.append(_bar_end(point, point.ci_low))
+        high.append(_bar_end(point, point.ci_high))
     return Series(
         name=name,
         look=how,
-        x=tuple(place[point.candidate] for point in points),
-        y=tuple(_height(point) for point in points),
-        low=tuple(_bar_end(point, point.ci_low) for point in points),
-        high=tuple(_bar_end(point, point.ci_high) for point in points),
+        x=tuple(x),
+        y=tuple(y),
+        low=tuple(low),
+        high=tuple(high),
     )
 
 
 def _decided_series(
-    answer: Answer, points: Sequence[CurvePoint], place: Mapping[Candidate, float]
+    answer: Answer, points: Sequence[CurvePoint], place: Places
 ) -> Iterator[Series]:
     """Yield a mark at each depth that was decided on; the arrow points to the answer itself."""
+    corrected = answer.corrected_operating_point
     decided = [
         ("certified", CERTIFIED, answer.certified),
         ("operating point", OPERATING, answer.operating_point),
     ]
-    if answer.corrected_operating_point != answer.operating_point:
-        decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    marked = {point.candidate: point for point in points if point != answer.recommendation.point}
+    if corrected != answer.operating_point:
+        decided.append(("corrected for chance", CORRECTED, corrected))
+    recommended = answer.recommendation.point
+    points_by_candidate = {point.candidate: point for point in points}
     for name, mark, decision in decided:
-        if decision is not None and decision.candidate in marked:
-            x = place[decision.candidate]
-            y = _height(marked[decision.candidate])
-            yield Series(name=name, look=mark, x=(x,), y=(y,))
+        if decision is None:
+            continue
+        candidate = decision.candidate
+        point = points_by_candidate.get(candidate)
+        if point is not None and point != recommended:
+            x = place[candidate]
+            y = _height(point)
+            yield _series(name, mark, [x], [y])
 
 
 def _height(point: CurvePoint) -> float:
@@ -347,23 +399,29 @@ def _bar_end(point: CurvePoint, end: float | None) -> float | None:
 
 def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     """Yield what a depth is compared with, as lines from the first depth to the last."""
-    margin = max(0.3, 0.03 * (last - first))
+    span = last - first
+    margin = max(0.3, 0.03 * span)
     ends = (first - margin, last + margin)
     full = answer.full
     if full is not None and full.quality is not None:
-        name = f"target: {target_text(answer.target)} of the full model's"
+        share = target_text(answer.target)
         target_quality = answer.target * full.quality
-        yield _level(name, TARGET, ends, target_quality)
+        yield _level(f"target: {share} of the full model's", TARGET, ends, target_quality)
     if answer.probe is not None:
         yield _level("linear probe, nothing fine-tuned", PROBE, ends, answer.probe.quality)
     if answer.chance is not None:
         yield _level("constant answer", CHANCE, ends, answer.chance)
 
 
-def _level(name: str, line: Look, ends: tuple[float, float], quality: float) -> Series:
+def _level(name: str, line: Look, ends: Sequence[float], quality: float) -> Series:
     """Return a line across the axes at one quality."""
     y = 100 * quality
-    return Series(name=name, look=line, x=ends, y=(y, y))
+    return _series(name, line, ends, [y, y])
+
+
+def _series(name: str, how: Look, x: Sequence[float], y: Sequence[float]) -> Series:
+    """Return points without bars."""
+    return Series(name=name, look=how, x=tuple(x), y=tuple(y))
 
 
 def _arrow(answer: Answer) -> Arrow | None:
@@ -376,21 +434,26 @@ def _arrow(answer: Answer) -> Arrow | None:
         first = min(place.values())
         last = max(place.values())
         x = first + 0.8 * (last - first)
-        return Arrow(text="answer: fine-tune nothing", x=x, y=100 * probe.quality)
+        y = 100 * probe.quality
+        return Arrow(text="answer: fine-tune nothing", x=x, y=y)
     point = advice.point
     if point is None or point.quality is None:
         return None
-    text = f"answer: {part_text(point.candidate, answer.layers)}"
-    return Arrow(text=text, x=place[point.candidate], y=100 * point.quality)
+    part = part_text(point.candidate, answer.layers)
+    x = place[point.candidate]
+    y = 100 * point.quality
+    return Arrow(text=f"answer: {part}", x=x, y=y)
 
 
 def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     """Return a number that grows with the layers a line fine-tunes, and what it is called."""
-    if point.candidate.is_reference:
+    candidate = point.candidate
+    if candidate.is_reference:
         return math.inf, "all layers"
-    number = number_of(point.candidate, answer.layers)
+    number = number_of(candidate, answer.layers)
     if number is None:
-        return answer.layers - point.candidate.rank, point.candidate.name(answer.layers)
+        height = answer.layers - candidate.rank
+        return height, candidate.name(answer.layers)
     if number == 0:
         return 0, "head alone"
     return number, f"last {number}"
@@ -398,10 +461,10 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
 
 def _line_look(number: int) -> Look:
     """Return how the line of this number is drawn: 24 differ by more than their colour."""
-    round_of_markers = number // len(MARKERS)
+    round_of_markers, place = divmod(number, len(MARKERS))
     return look(
         SERIES[number % len(SERIES)],
-        marker=MARKERS[number % len(MARKERS)],
+        marker=MARKERS[place],
         line=LINES[round_of_markers % len(LINES)],
         width=1.6,
     )
@@ -414,16 +477,18 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
     """
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
+        x = []
+        y = []
+        for rate, mean in point.tried.means:
+            x.append(math.log10(rate))
+            y.append(100 * mean)
         _, name = _depth_name(answer, point)
-        yield Series(
-            name=name,
-            look=_line_look(names.index(name)),
-            x=tuple(math.log10(rate) for rate, _ in point.tried.means),
-            y=tuple(100 * mean for _, mean in point.tried.means),
-        )
+        number = names.index(name)
+        yield _series(name, _line_look(number), x, y)
     for point in tried:
-        rate = point.learning_rate or 0.0
-        mean = dict(point.tried.means).get(rate)
-        # Without a mean all runs at that rate diverged.
-        if mean is not None:
-            yield Series(name="measured", look=CHOSEN, x=(math.log10(rate),), y=(100 * mean,))
+        for rate, mean in point.tried.means:
+            # Without a mean all runs at that rate diverged.
+            if rate == point.learning_rate:
+                x = [math.log10(rate)]
+                y = [100 * mean]
+                yield _series("measured", CHOSEN, x, y)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
-from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Look, Panel
+from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Look, Panel, Series
 from elsa_tune.visible import visible
 
 GRID = "#e3e5e9"
@@ -63,31 +63,42 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
     Signs that DejaVu Sans and the machine's CJK fonts lack are boxes in the PNG.
     """
+    files = {}
     with _drawing(chart.key):
         figure = _figure(chart)
-        return {kind: _saved(figure, kind) for kind in ("png", "svg")}
+        for kind in ("png", "svg"):
+            files[kind] = _saved(figure, kind)
+    return files
 
 
 def page_svgs(chart: Chart) -> list[str]:
     """Draw a chart's panels for the page, each under its own legend."""
     svgs = []
     for number, panel in enumerate(chart.panels):
+        alone = replace(chart, panels=(panel,))
         # Names inside an SVG are the page's: two panels must not have the same.
         with _drawing(f"{chart.key}-{number}"):
-            figure = _figure(replace(chart, panels=(panel,)))
+            figure = _figure(alone)
             text = _saved(figure, "svg", facecolor="none").decode()
-        for colour, variable in VARIABLES.items():
-            text = text.replace(colour, variable)
-        text = _NEEDLESS.sub("", text)
-        in_one_line = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
-        svgs.append(in_one_line.strip())
+        svgs.append(_for_page(text))
     return svgs
+
+
+def _for_page(svg: str) -> str:
+    """Return an SVG in one line, in the page's colours, without what a page can do without."""
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    svg = _NEEDLESS.sub("", svg)
+    in_one_line = re.sub(r"\s*\n\s*", " ", svg)
+    return in_one_line.replace("> <", "><").strip()
 
 
 @contextmanager
 def _drawing(salt: str) -> Iterator[None]:
-    for_other_scripts = sorted(name for name in font_manager.get_font_names() if "CJK" in name)
-    settings = {"font.family": ["DejaVu Sans", *for_other_scripts], "svg.hashsalt": salt}
+    names = font_manager.get_font_names()
+    for_other_scripts = [name for name in names if "CJK" in name]
+    fonts = ["DejaVu Sans", *sorted(for_other_scripts)]
+    settings = {"font.family": fonts, "svg.hashsalt": salt}
     with style.context([STYLE, settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
@@ -95,7 +106,9 @@ def _drawing(salt: str) -> Iterator[None]:
 
 def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
     target = io.BytesIO()
-    left_out = ["Software"] if kind == "png" else ["Date", "Creator"]
+    left_out = ["Date", "Creator"]
+    if kind == "png":
+        left_out = ["Software"]
     metadata = dict.fromkeys(left_out)
     figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
@@ -104,8 +117,12 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
 def _figure(chart: Chart) -> Figure:
     """Set panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
-    axes_width, axes_height = ALONE if count == 1 else BESIDE
-    columns = min(count, 2 if count == 4 else MOST_COLUMNS)
+    columns = min(count, MOST_COLUMNS)
+    if count == 4:
+        columns = 2
+    axes_width, axes_height = BESIDE
+    if count == 1:
+        axes_width, axes_height = ALONE
     rows = math.ceil(count / columns)
     width = columns * (LEFT + axes_width + RIGHT)
     legend = _legend(chart)
@@ -128,8 +145,12 @@ def _figure(chart: Chart) -> Figure:
             _draw(axes, chart.panels[number])
         else:
             axes.remove()
+    handles = []
+    for name, look in legend.items():
+        handle = Line2D([], [], label=name, **look)
+        handles.append(handle)
     figure.legend(
-        handles=[Line2D([], [], label=name, **look) for name, look in legend.items()],
+        handles=handles,
         loc="upper center",
         ncols=names_in_a_row,
         frameon=False,
@@ -143,7 +164,8 @@ def _legend(chart: Chart) -> dict[str, Look]:
     legend: dict[str, Look] = {}
     for panel in chart.panels:
         for series in panel.series:
-            legend[_name(series.name)] = series.look
+            name = _name(series.name)
+            legend[name] = series.look
     return legend
 
 
@@ -165,27 +187,36 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_title(_name(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
-    for layer, series in enumerate(panel.series, 2):
-        colour = series.look["color"]
-        for x, low, high in zip(series.x, series.low, series.high, strict=False):
-            if low is not None and high is not None:
-                axes.vlines(x, low, high, color=colour, linewidth=4, alpha=0.3, zorder=1)
-        axes.plot(series.x, series.y, zorder=layer, **series.look)
-    axes.set_xticks([place for place, _ in panel.ticks], [text for _, text in panel.ticks])
     ys: list[float] = []
-    levels: list[float] = []  # of lines across the axes, which have no marker
-    for series in panel.series:
+    levels = []  # of lines across the axes, which have no marker
+    for layer, series in enumerate(panel.series, 2):
+        _draw_bars(axes, series)
+        axes.plot(series.x, series.y, zorder=layer, **series.look)
         ys += series.y
         if not series.look["marker"]:
             levels.append(series.y[0])
+    tick_places = [place for place, _ in panel.ticks]
+    tick_texts = [text for _, text in panel.ticks]
+    axes.set_xticks(tick_places, tick_texts)
     # A wide interval may be most of what there is: it must not squeeze what was measured.
     lowest = min(ys)
     highest = max(ys)
     room = WIDEST_BAR * (highest - lowest or 1.0)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, lowest - room), min(top, highest + room))
+    bottom = max(bottom, lowest - room)
+    top = min(top, highest + room)
+    axes.set_ylim(bottom, top)
     if panel.arrow is not None:
         _point_to(axes, panel.arrow, levels)
+
+
+def _draw_bars(axes: Axes, series: Series) -> None:
+    """Draw the interval of each point that has one."""
+    colour = series.look["color"]
+    bars = zip(series.x, series.low, series.high, strict=False)
+    for x, low, high in bars:
+        if low is not None and high is not None:
+            axes.vlines(x, low, high, color=colour, linewidth=4, alpha=0.3, zorder=1)
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
@@ -196,24 +227,38 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
     left, right = axes.get_xlim()
     bottom, top = axes.get_ylim()
     width = right - left
-    a_point = (top - bottom) / (72 * axes.bbox.height / axes.figure.dpi)
+    height_in_points = 72 * axes.bbox.height / axes.figure.dpi
+    a_point = (top - bottom) / height_in_points
     is_left = arrow.x - left < 0.6 * width
+    text_x = right
+    alignment = "right"
+    if is_left:
+        text_x = arrow.x + 0.04 * width
+        alignment = "left"
     has_room_below = arrow.y - bottom > 90 * a_point
     direction = -1 if has_room_below else 1
-    heights = [arrow.y + direction * points * a_point for points in (50, 35, 65, 80)]
-    clear_heights = [
-        height for height in heights if all(abs(height - level) > 11 * a_point for level in levels)
-    ]
-    height = clear_heights[0] if clear_heights else heights[0]
-    text_x = arrow.x + 0.04 * width if is_left else right
+    heights = []
+    for points in (50, 35, 65, 80):
+        distance = points * a_point
+        heights.append(arrow.y + direction * distance)
+    text_y = _clear_height(heights, levels, 11 * a_point)
     axes.annotate(
         visible(arrow.text),
         xy=(arrow.x, arrow.y),
-        xytext=(text_x, height),
-        horizontalalignment="left" if is_left else "right",
+        xytext=(text_x, text_y),
+        horizontalalignment=alignment,
         verticalalignment="center",
         fontweight="bold",
         bbox={"boxstyle": "square,pad=0.2", "facecolor": GROUND, "edgecolor": "none"},
         arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.6, "shrinkB": 6},
         zorder=20,
     )
+
+
+def _clear_height(heights: Sequence[float], levels: Sequence[float], room: float) -> float:
+    """Return the first height that is farther than this from every level, else the first."""
+    for height in heights:
+        distances = [abs(height - level) for level in levels]
+        if min(distances, default=math.inf) > room:
+            return height
+    return heights[0]

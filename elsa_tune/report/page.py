@@ -5,7 +5,7 @@ written aside and renamed, the page last: a reader never meets half of one.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,9 @@ _GENERATOR = b'<meta name="generator" content="elsa-tune">'
 # What an earlier report may have left among the figures: beside this page it would mislead.
 _OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
 
+# Where searches come from, by their names.
+Origins = Mapping[str, Origin]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
@@ -62,14 +65,20 @@ class Section:
 
 def check_folder(folder: Path) -> None:
     """Raise UsageError where a report would replace files that no report wrote."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir():
         return
-    page = folder / PAGE
-    if not page.is_file() or _GENERATOR not in page.read_bytes():
-        raise UsageError(
-            f"`out` is {folder}, which holds other files than an earlier report's; name a folder "
-            "that is new or empty"
-        )
+    is_empty = not any(folder.iterdir())
+    if is_empty or _is_report(folder / PAGE):
+        return
+    raise UsageError(
+        f"`out` is {folder}, which holds other files than an earlier report's; name a folder "
+        "that is new or empty"
+    )
+
+
+def _is_report(page: Path) -> bool:
+    """Whether a file is a page that was written here."""
+    return page.is_file() and _GENERATOR in page.read_bytes()
 
 
 def write_report(
@@ -77,7 +86,7 @@ def write_report(
     rows: Sequence[ResultRow],
     folder: Path,
     command: str = "",
-    origins: Mapping[str, Origin] | None = None,
+    origins: Origins | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from.
 
@@ -92,10 +101,11 @@ def write_report(
     for chart in charts:
         for kind, drawn in draw(chart).items():
             contents[figures / f"{chart.key}.{kind}"] = drawn
+    objects = [answer_object(answer) for answer in answers]
     texts = {
         "curve.csv": curves_csv(named.values()),
         "answers.csv": answers_csv(answers),
-        "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
+        "answers.json": as_json(objects) + "\n",
         "trials.csv": write_results(rows),
         PAGE: page_html(answers, rows, charts, command, origins),
     }
@@ -110,9 +120,9 @@ def write_report(
             if is_outdated and _OUR_FIGURES.fullmatch(file.name):
                 file.unlink()
     except OSError as error:
+        reason = error.strerror or error
         raise StorageError(
-            f"the report cannot be written to {folder}: {error.strerror or error}; "
-            "name another folder with `out`"
+            f"the report cannot be written to {folder}: {reason}; name another folder with `out`"
         ) from error
     page_first = reversed(contents)
     return list(page_first)
@@ -125,10 +135,11 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     """
     single = [answer for answer in answers if answer.decided_by is None]
     train_sizes = {answer.train_size for answer in single}
+    has_several_sizes = len(train_sizes) > 1
     named = {}
     for answer in single:
         name = f"{answer.model} on {answer.task}"
-        if len(train_sizes) > 1:
+        if has_several_sizes:
             name += number_text(answer.train_size, " ({:,} examples)", " (all examples)")
         named[name] = answer
     return named
@@ -139,7 +150,7 @@ def page_html(
     rows: Sequence[ResultRow],
     charts: Sequence[Chart],
     command: str = "",
-    origins: Mapping[str, Origin] | None = None,
+    origins: Origins | None = None,
 ) -> str:
     """Return the complete file.
 
@@ -155,26 +166,39 @@ def page_html(
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    origins = origins or {}
     named = by_name(answers)
     sections = _sections(named, _figures(charts))
-    keys = {id(named[section.name]): section.key for section in sections}
-    target = answers[0].target if answers else DEFAULT_TARGET
+    target = DEFAULT_TARGET
+    if answers:
+        target = answers[0].target
+    share = target_text(target)
+    at_a_glance = None
+    if len(answers) != 1:
+        keys = {}
+        for section in sections:
+            answer = named[section.name]
+            keys[id(answer)] = section.key
+        at_a_glance = overview(answers, keys)
     procedures = [answer.certified.procedure for answer in answers if answer.certified]
-    origins = origins or {}
+    probe_features = ""
+    if any(answer.probe for answer in answers):
+        probe_features = PROBE_FEATURES
+    commands = [origin.command for origin in origins.values()]
+    exports = [export_command(answer) for answer in named.values()]
     template = environment.get_template("page.html.jinja")
     return template.render(
-        heading=f"How many layers must be fine-tuned to keep {target_text(target)}: "
-        f"{_about(named)}",
+        heading=f"How many layers must be fine-tuned to keep {share}: {_about(named)}",
         summary=summary(answers),
         facts=facts(rows, origins),
-        overview=None if len(answers) == 1 else overview(answers, keys),
+        overview=at_a_glance,
         sections=sections,
         joint=_joint(answers),
-        target=target_text(target),
+        target=share,
         procedures=_distinct(procedures),
-        probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
-        searches=_distinct(origin.command for origin in origins.values()),
-        exports=_distinct(export_command(answer) for answer in named.values()),
+        probe_features=probe_features,
+        searches=_distinct(commands),
+        exports=_distinct(exports),
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
         # What a table cannot hold, and what a certificate may rest on.
@@ -186,9 +210,17 @@ def _about(named: Mapping[str, Answer]) -> str:
     """Return `minilm on rte`, or how many models and tasks there are."""
     models = {answer.model for answer in named.values()}
     tasks = {answer.task for answer in named.values()}
-    of_models = models.pop() if len(models) == 1 else f"{len(models)} models"
-    on_tasks = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    of_models = _only_or_count(models, "models")
+    on_tasks = _only_or_count(tasks, "tasks")
     return f"{of_models} on {on_tasks}"
+
+
+def _only_or_count(names: Collection[str], what: str) -> str:
+    """Return the one name that there is, or how many there are."""
+    if len(names) != 1:
+        return f"{len(names)} {what}"
+    [name] = names
+    return name
 
 
 def _sections(
@@ -196,21 +228,25 @@ def _sections(
 ) -> list[Section]:
     sections = []
     for number, (name, answer) in enumerate(named.items(), 1):
-        warnings = [warning.text for warning in answer.warnings if warning.code not in DETAILS]
-        remarks = [warning.text for warning in answer.warnings if warning.code in DETAILS]
-        sections.append(
-            Section(
-                key=f"answer-{number}",
-                name=name,
-                card=answer.first_lines,
-                figures=figures.get(name, {}),
-                table=curve_table(name, answer),
-                costs=cost_table(name, answer),
-                in_full=in_full(answer),
-                warnings=tuple(warnings),
-                remarks=tuple(remarks),
-            )
+        warnings = []
+        remarks = []
+        for warning in answer.warnings:
+            if warning.code in DETAILS:
+                remarks.append(warning.text)
+            else:
+                warnings.append(warning.text)
+        section = Section(
+            key=f"answer-{number}",
+            name=name,
+            card=answer.first_lines,
+            figures=figures.get(name, {}),
+            table=curve_table(name, answer),
+            costs=cost_table(name, answer),
+            in_full=in_full(answer),
+            warnings=tuple(warnings),
+            remarks=tuple(remarks),
         )
+        sections.append(section)
     return sections
 
 
@@ -241,9 +277,11 @@ def _figures(charts: Sequence[Chart]) -> dict[str, dict[str, Drawing]]:
     """Return the drawings by the name of their answer and the key of their chart."""
     figures: dict[str, dict[str, Drawing]] = {}
     for chart in charts:
-        for panel, svg in zip(chart.panels, page_svgs(chart), strict=True):
+        svgs = page_svgs(chart)
+        for panel, svg in zip(chart.panels, svgs, strict=True):
             drawing = Drawing(title=chart.title, caption=chart.caption, svg=svg)
-            figures.setdefault(panel.title, {})[chart.key] = drawing
+            of_answer = figures.setdefault(panel.title, {})
+            of_answer[chart.key] = drawing
     return figures
 
 
@@ -274,28 +312,32 @@ def in_full(answer: Answer) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
+def facts(rows: Sequence[ResultRow], origins: Origins) -> dict[str, list[str]]:
     """Return searches and data, as far as they are known."""
     searches = []
     data = []
     for row in rows:
         data.append(_data(row))
-        if row.search:
-            place = origins.get(row.search, Origin()).place
-            searches.append(f"{row.search}, {place}" if place else row.search)
+        if not row.search:
+            continue
+        search = row.search
+        if search in origins and origins[search].place:
+            search += f", {origins[search].place}"
+        searches.append(search)
     texts_by_name = {"Search": _distinct(searches), "Data": _distinct(data)}
     return {name: texts for name, texts in texts_by_name.items() if texts}
 
 
 def _data(row: ResultRow) -> str:
     """Return a task's rows and their fingerprint, as far as known; "" where nothing is."""
-    details: list[str] = []
+    details = []
     if row.train_size is not None:
         details.append(f"{row.train_size:,} training rows")
     if row.examples is not None:
         details.append(f"{row.examples:,} evaluation rows")
-    if row.comparison.data is not None:
-        details.append(f"fingerprint {row.comparison.data}")
+    fingerprint = row.comparison.data
+    if fingerprint is not None:
+        details.append(f"fingerprint {fingerprint}")
     if not details:
         return ""
     return ", ".join([row.task, *details])

@@ -27,9 +27,10 @@ class Table:
     @property
     def is_number(self) -> tuple[bool, ...]:
         """Whether each column is set to the right."""
-        are_numbers: list[bool] = []
+        are_numbers = []
         for column in zip(*self.rows, strict=True):
-            are_numbers.append(any(cell[:1].isdigit() for cell in column))
+            has_number = any(cell[:1].isdigit() for cell in column)
+            are_numbers.append(has_number)
         return tuple(are_numbers)
 
 
@@ -48,7 +49,8 @@ def cost_table(name: str, answer: Answer) -> Table:
     rows = [_cost_cells(point) for point in answer.points]
     caption = f"{name}: what a measuring trial took, and how many exploring trials were run."
     table = _table(caption, rows, _chosen(answer))
-    if len(table.names) < 2:  # nothing is known beside the depths
+    has_depths_alone = len(table.names) < 2
+    if has_depths_alone:
         return replace(table, rows=())
     return table
 
@@ -66,29 +68,48 @@ def _cost_cells(point: CurvePoint) -> dict[str, str]:
 
 def overview(answers: Sequence[Answer], keys: Mapping[int, str]) -> Table:
     """Return a row for each answer. keys: by an answer's id, the section that its row leads to."""
-    table = _table(OVERVIEW, [_overview_cells(answer) for answer in answers])
-    return replace(table, links=tuple(keys.get(id(answer), "") for answer in answers))
+    rows = []
+    links = []
+    for answer in answers:
+        rows.append(_overview_cells(answer))
+        links.append(keys.get(id(answer), ""))
+    table = _table(OVERVIEW, rows)
+    return replace(table, links=tuple(links))
 
 
 def _overview_cells(answer: Answer) -> dict[str, str]:
+    task = answer.task
+    if task == ALL_TASKS:
+        task = "all together"
+    kept = "-"
+    corrected = "-"
     point = answer.operating_point
-    full = answer.full
-    candidates = answer.plausible_candidates or ()
-    plausible = [number_or_name(candidate, answer.layers) for candidate in candidates]
+    if point is not None:
+        kept = percent(point.retention)
+        corrected = percent(point.corrected_retention)
+    plausible = []
+    for candidate in answer.plausible_candidates or ():
+        plausible.append(number_or_name(candidate, answer.layers))
+    full_quality = None
+    if answer.full is not None:
+        full_quality = answer.full.quality
+    remark = ""
+    if answer.reason is not None:
+        remark = answer.reason.value.replace("_", " ")
     return {
         "model": answer.model,
-        "task": "all together" if answer.task == ALL_TASKS else answer.task,
+        "task": task,
         "examples": number_text(answer.train_size, "{:,}"),
         "layers": str(answer.layers),
         "k": _number(answer, point),
-        "kept": "-" if point is None else percent(point.retention),
-        "kept, corrected": "-" if point is None else percent(point.corrected_retention),
+        "kept": kept,
+        "kept, corrected": corrected,
         "k, corrected": _number(answer, answer.corrected_operating_point),
         "k, certified": _number(answer, answer.certified),
         "k, plausible": ", ".join(plausible),
-        "full model": "-" if full is None else points(full.quality),
+        "full model": points(full_quality),
         "constant answer": points(answer.chance),
-        "remark": "" if answer.reason is None else answer.reason.value.replace("_", " "),
+        "remark": remark,
     }
 
 
@@ -110,15 +131,24 @@ def _chosen(answer: Answer) -> int | None:
 
 def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
     """Make a table without the columns in which no cell holds anything."""
-    filled_names: set[str] = set()
+    filled_names = set()
     for row in rows:
         for name, cell in row.items():
             if cell not in ("", "-"):
                 filled_names.add(name)
-    first_row = rows[0] if rows else {}
-    names = [name for name in first_row if name in filled_names]
-    lines: list[tuple[str, ...]] = []
+    names = []
+    if rows:
+        names = [name for name in rows[0] if name in filled_names]
+    lines = []
     for row in rows:
-        cells = [row[name] for name in names]
-        lines.append(tuple("" if cell == "-" else cell for cell in cells))
-    return Table(caption=caption, names=tuple(names), rows=tuple(lines), chosen=chosen)
+        cells = []
+        for name in names:
+            cell = row[name]
+            cells.append("" if cell == "-" else cell)
+        lines.append(tuple(cells))
+    return Table(
+        caption=caption,
+        names=tuple(names),
+        rows=tuple(lines),
+        chosen=chosen,
+    )

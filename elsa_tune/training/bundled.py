@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.candidates import recorded_candidate
-from elsa_tune.tasks.types.base import TaskType
+from elsa_tune.tasks.types.base import Logits, TaskType
 from elsa_tune.tasks.types.registry import type_of_export
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
@@ -73,7 +73,11 @@ class Member:
     def frozen(self) -> dict[str, Tensor]:
         """Return the tensors of its frozen prefix, by name."""
         names = frozen_prefix(self.model, self.trainable)
-        return {name: x.detach() for name, x in self.model.named_parameters() if name in names}
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in self.model.named_parameters():
+            if name in names:
+                tensors[name] = parameter.detach()
+        return tensors
 
 
 def read_members(folder: Path) -> dict[str, Member]:
@@ -82,39 +86,74 @@ def read_members(folder: Path) -> dict[str, Member]:
     What the models of a bundle share is in memory once. Raises ModelError.
     """
     is_bundle = (folder / ABOUT).is_file()
-    with explained(
-        f"{folder} cannot be read as {'a bundle' if is_bundle else 'an exported model'}"
-    ):
-        loaded: dict[str, tuple[Any, dict[str, Any]]] = {}
+    what = "a bundle" if is_bundle else "an exported model"
+    with explained(f"{folder} cannot be read as {what}"):
         if is_bundle:
-            prefix = load_file(folder / PREFIX)
-            for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
-                check_name(name)
-                config = transformers.AutoConfig.for_model(**task["config"])
-                config = without_kernels(config, name)
-                kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-                # A branch has its own of the prefix's deeper layers.
-                state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
-                loaded[name] = kind.from_pretrained(
-                    None, config=config, state_dict=state, output_loading_info=True
-                )
+            models = _read_bundled(folder)
         else:
-            kind = transformers.AutoModelForSequenceClassification
-            name = folder.resolve().name
-            config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-            loaded[name] = kind.from_pretrained(
-                folder,
-                config=without_kernels(config, name),
-                output_loading_info=True,
-                **LOCAL,
-            )
-        for model, report in loaded.values():
-            if not hasattr(model.config, "elsa_tune"):
-                raise ValueError("its config.json does not say what is frozen, as exports do")
-            if missing := report["missing_keys"]:
-                raise ValueError(f"its weights lack {min(missing)}")
+            models = {folder.resolve().name: _read_exported(folder)}
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
-        return {name: Member(model, tokenizer) for name, (model, _) in loaded.items()}
+        members = {}
+        for name, model in models.items():
+            members[name] = Member(model, tokenizer)
+        return members
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """Return what a bundle's ABOUT says of it. Raises OSError or ValueError."""
+    text = (folder / ABOUT).read_text()
+    about: dict[str, Any] = json.loads(text)
+    return about
+
+
+def _read_bundled(folder: Path) -> dict[str, PreTrainedModel]:
+    """Read a bundle's models by the names of their tasks."""
+    prefix = load_file(folder / PREFIX)
+    models = {}
+    for name, task in read_about(folder)["tasks"].items():
+        check_name(name)
+        recorded = transformers.AutoConfig.for_model(**task["config"])
+        config = without_kernels(recorded, name)
+        kinds = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+        kind: Any = kinds[type(config)]
+        branch = load_file(_branch_file(folder, name))
+        # A branch has its own of the prefix's deeper layers.
+        state = prefix | branch
+        model, report = kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=state,
+            output_loading_info=True,
+        )
+        _check_complete(model, report)
+        models[name] = model
+    return models
+
+
+def _read_exported(folder: Path) -> PreTrainedModel:
+    recorded = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    config = without_kernels(recorded, folder.resolve().name)
+    model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder,
+        config=config,
+        output_loading_info=True,
+        **LOCAL,
+    )
+    _check_complete(model, report)
+    return cast(PreTrainedModel, model)
+
+
+def _check_complete(model: PreTrainedModel, report: Mapping[str, Any]) -> None:
+    """Raise ValueError for a model that says nothing of its layers, or lacks weights."""
+    if not hasattr(model.config, "elsa_tune"):
+        raise ValueError("its config.json does not say what is frozen, as exports do")
+    missing = report["missing_keys"]
+    if missing:
+        raise ValueError(f"its weights lack {min(missing)}")
+
+
+def _branch_file(folder: Path, name: str) -> Path:
+    return folder / BRANCHES / f"{name}.safetensors"
 
 
 def check_name(name: str) -> None:
@@ -135,39 +174,46 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
     The prefix goes down to the deepest frozen layer; a branch is what a model has beside its own
     frozen layers. Returns the `tasks` of its ABOUT. Raises OSError or SafetensorError.
     """
+    base = deepest(members)
+    save_file(base.frozen(), folder / PREFIX)
     (folder / BRANCHES).mkdir()
-    save_file(deepest(members).frozen(), folder / PREFIX)
+    tasks = {}
     for name, member in members.items():
-        state = member.model.state_dict()
-        frozen = member.frozen()
-        branch = {key: x for key, x in state.items() if key not in frozen}
-        save_file(branch, folder / BRANCHES / f"{name}.safetensors")
-    tokenizer = deepest(members).tokenizer
+        branch = member.model.state_dict()
+        for key in member.frozen():
+            branch.pop(key, None)
+        save_file(branch, _branch_file(folder, name))
+        config = member.model.config.to_json_string()
+        tasks[name] = {"config": json.loads(config)}
+    tokenizer = base.tokenizer
     tokenizer.chat_template = None  # their names would become files, and nothing here reads them
     tokenizer.save_pretrained(folder)
-    configs = {name: member.model.config.to_json_string() for name, member in members.items()}
-    return {name: {"config": json.loads(config)} for name, config in configs.items()}
+    return tasks
 
 
 def deepest(members: Mapping[str, Member]) -> Member:
     """Return the first of those with the longest frozen prefix."""
-    return max(
-        members.values(),
-        key=lambda member: (member.trainable.first_trained_layer, member.has_prefix),
-    )
+
+    def length(member: Member) -> tuple[int, bool]:
+        return member.trainable.first_trained_layer, member.has_prefix
+
+    return max(members.values(), key=length)
 
 
-def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
+def alone(member: Member, texts: Sequence[Text]) -> Logits:
     """Return logits [E, C] of one model by transformers' own code, on one padded batch."""
+    columns = split_texts(texts).texts
     inputs = member.tokenizer(
-        *split_texts(texts).texts,
+        *columns,
         padding=True,
         truncation=True,
         max_length=member.facts["max_length"],
         return_tensors="pt",
     )
     with torch.inference_mode():
-        return member.model(**inputs).logits.numpy()  # type: ignore[no-any-return]  # untyped
+        output = member.model(**inputs)
+        logits: Logits = output.logits.numpy()
+    return logits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,11 +222,14 @@ class Prediction:
 
     labels: tuple[str, ...]  # [E], as the type of task has them; of a regression its value's name
     scores: NDArray[np.float32]  # [E], the label's probability, or the value
-    logits: NDArray[np.float32]  # [E, C]
+    logits: Logits  # [E, C]
 
     def __repr__(self) -> str:
-        texts = len(self.labels)
-        return f"Prediction({texts:,} {'text' if texts == 1 else 'texts'}: labels, scores, logits)"
+        count = len(self.labels)
+        texts = f"{count:,} texts"
+        if count == 1:
+            texts = "1 text"
+        return f"Prediction({texts}: labels, scores, logits)"
 
 
 class Bundle:
@@ -197,51 +246,62 @@ class Bundle:
         base = deepest(members)
         self._tokenizer = base.tokenizer
         self._turn = threading.Lock()
-        self._configs: dict[str, Any] = {n: member.model.config for n, member in members.items()}
 
         def runs(model: PreTrainedModel, begin: int) -> PackedModel | PaddedModel:
-            return PackedModel(model, begin) if packed else PaddedModel(model, base.tokenizer)
+            if packed:
+                return PackedModel(model, begin)
+            return PaddedModel(model, base.tokenizer)
 
         self._prefix = runs(twin(base.model), base.trainable.first_trained_layer)
-        self._branches = {
-            name: runs(member.model, members[name].trainable.first_trained_layer)
-            for name, member in members.items()
-        }
         self.tasks = tuple(members)
         self.how = self._prefix.how
+        self._configs: dict[str, Any] = {}
+        self._branches: dict[str, PackedModel | PaddedModel] = {}
         # Behind which layer a task leaves the shared ones; the others run from the tokens, as one
         # does that has nobody to share with.
-        self._begins = {
-            name: min(members[name].trainable.first_trained_layer, self._prefix.deepest)
-            for name in members
-            if len(members) > 1 and not members[name].trainable.embeddings_train
-        }
-        for name, begin in self._begins.items():
-            self._branches[name].drop_prefix(begin)
+        self._begins: dict[str, int] = {}
+        for name, member in members.items():
+            self._configs[name] = member.model.config
+            begin = member.trainable.first_trained_layer
+            branch = runs(member.model, begin)
+            if len(members) > 1 and member.has_prefix:
+                shared = min(begin, self._prefix.deepest)
+                branch.drop_prefix(shared)
+                self._begins[name] = shared
+            self._branches[name] = branch
 
     def __repr__(self) -> str:
-        return f"Bundle({', '.join(self.tasks)}; {self.how})"
+        tasks = ", ".join(self.tasks)
+        return f"Bundle({tasks}; {self.how})"
 
     def facts(self, task: str) -> dict[str, Any]:
         """Return what `export` wrote of a task's model into its configuration."""
-        return self._configs[task].elsa_tune  # type: ignore[no-any-return]  # untyped
+        recorded: dict[str, Any] = self._configs[task].elsa_tune
+        return recorded
 
     def labels(self, task: str) -> tuple[str, ...]:
         """Return a task's classes in the order of its logits; () of one without, a regression."""
-        return self._names(task) if self.type_of(task).names_classes else ()
+        if not self.type_of(task).names_classes:
+            return ()
+        return self._names(task)
 
     def type_of(self, task: str) -> TaskType:
         """Return the type of a task, which says what its logits mean. Raises ModelError."""
-        return type_of_export(self.facts(task).get("kind"), self._configs[task].problem_type)
+        kind = self.facts(task).get("kind")
+        problem_type = self._configs[task].problem_type
+        return type_of_export(kind, problem_type)
 
-    def cells(self, task: str, logits: NDArray[np.float32], *, probabilities: bool) -> Cells:
+    def cells(self, task: str, logits: Logits, *, probabilities: bool) -> Cells:
         """Return the columns that logits [E, C] add to rows, as `TaskType.cells` has them."""
+        task_type = self.type_of(task)
         names = self._names(task)
-        return self.type_of(task).cells(logits, names, probabilities=probabilities)
+        return task_type.cells(logits, names, probabilities=probabilities)
 
     def _names(self, task: str) -> tuple[str, ...]:
+        """Return what each output of a task is called."""
         config = self._configs[task]
-        return tuple(config.id2label[number] for number in range(config.num_labels))
+        numbers = range(config.num_labels)
+        return tuple(config.id2label[number] for number in numbers)
 
     @checked("texts")
     def predict(
@@ -252,62 +312,100 @@ class Bundle:
         The shared layers run once, as deep as the tasks need; each goes on from its own depth.
         Raises UnknownNameError, and DataError for what are no texts.
         """
-        names = self.tasks if tasks is None else tuple(tasks)
+        names = self.tasks
+        if tasks is not None:
+            names = tuple(tasks)
         for name in names:
             if name not in self._branches:
                 raise UnknownNameError.among("task", name, self.tasks)
         split = split_texts(texts)
-        shapes = {name: (len(split), self._configs[name].num_labels) for name in names}
-        logits_of = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        logits_of: dict[str, Logits] = {}
+        for name in names:
+            shape = (len(split), self._configs[name].num_labels)
+            logits_of[name] = np.zeros(shape, np.float32)
         if names and len(split):
             with self._turn, torch.inference_mode():
                 self._fill(split, logits_of)
         predictions = {}
         for name, logits in logits_of.items():
-            task_type = self.type_of(name)
-            labels, scores = task_type.answers(torch.from_numpy(logits), self._names(name))
-            predictions[name] = Prediction(tuple(labels), scores.numpy(), logits)
+            predictions[name] = self._prediction(name, logits)
         return predictions
 
-    def _fill(self, split: Split, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
-        limits = {name: self._configs[name].elsa_tune["max_length"] for name in logits_of}
-        rows = tokenised(split, max(limits.values()), self._tokenizer)
+    def _prediction(self, task: str, logits: Logits) -> Prediction:
+        task_type = self.type_of(task)
+        names = self._names(task)
+        labels, scores = task_type.answers(torch.from_numpy(logits), names)
+        return Prediction(tuple(labels), scores.numpy(), logits)
+
+    def _fill(self, split: Split, logits_of: Mapping[str, Logits]) -> None:
+        """Compute the logits of all rows in place. logits_of: by task."""
+        most_tokens = [self.facts(name)["max_length"] for name in logits_of]
+        rows = tokenised(split, max(most_tokens), self._tokenizer)
         longest = int(rows.lengths.max())
         # Only where a text is cut do tasks with another limit read other tokens.
-        for limit in {min(limit, longest) for limit in limits.values()}:
-            cut = rows if limit == longest else tokenised(split, limit, self._tokenizer)
-            self._run(cut, {n: logits_of[n] for n in logits_of if min(limits[n], longest) == limit})
+        tasks_by_limit: dict[int, dict[str, Logits]] = {}
+        for name, logits in logits_of.items():
+            limit = min(self.facts(name)["max_length"], longest)
+            tasks_by_limit.setdefault(limit, {})[name] = logits
+        for limit, tasks in tasks_by_limit.items():
+            if limit < longest:
+                cut = tokenised(split, limit, self._tokenizer)
+                self._run(cut, tasks)
+            else:
+                self._run(rows, tasks)
 
-    def _run(self, rows: TokenRows, logits_of: Mapping[str, NDArray[np.float32]]) -> None:
+    def _run(self, rows: TokenRows, logits_of: Mapping[str, Logits]) -> None:
         order = np.argsort(rows.lengths, kind="stable")
         rows = rows.take(order)
-        wanted = {self._begins[name] for name in logits_of if name in self._begins}
+        begins = {name: self._begins.get(name) for name in logits_of}
+        wanted = {begin for begin in begins.values() if begin is not None}
         for chunk in passes(rows):
             batch: Any = self._prefix.batch(rows, chunk)
-            places = batch.places - int(rows.offsets[chunk[0]])
-            behind = dict(self._prefix.behind(rows, chunk, wanted)) if wanted else {}
-            for name, into in logits_of.items():
-                given = behind[self._begins[name]][places] if name in self._begins else None
-                into[order[batch.rows]] = self._branches[name](batch, given)
+            first_token = int(rows.offsets[chunk[0]])
+            places = batch.places - first_token
+            behind: dict[int, Tensor] = {}
+            if wanted:
+                behind = dict(self._prefix.behind(rows, chunk, wanted))
+            for name, logits in logits_of.items():
+                begin = begins[name]
+                given = None
+                if begin is not None:
+                    given = behind[begin][places]
+                branch = self._branches[name]
+                numbers = order[batch.rows]
+                logits[numbers] = branch(batch, given)
 
 
 @checked()
 def load_bundle(folder: str | Path) -> Bundle:
     """Load a folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
-    members = read_members(Path(folder))
+    path = Path(folder)
+    members = read_members(path)
     with explained(f"{folder} cannot be read as a bundle"):
-        return Bundle(members, json.loads((Path(folder) / ABOUT).read_text())["runs"] == "packed")
+        is_packed = read_about(path)["runs"] == "packed"
+        return Bundle(members, is_packed)
 
 
 def split_texts(texts: Sequence[Text]) -> Split:
     """Return texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
+    no_list = "give a list of texts, or a list of pairs of texts"
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise DataError("give a list of texts, or a list of pairs of texts")
-    rows = [(row,) if isinstance(row, str) else row for row in texts]
-    widths = {len(row) if isinstance(row, tuple | list) else 0 for row in rows}
-    if len(widths) > 1 or not widths <= {1, 2}:
-        raise DataError("give a list of texts, or a list of pairs of texts")
-    columns = tuple(map(list, zip(*rows, strict=True))) or ([],)
-    if not all(isinstance(text, str) for column in columns for text in column):
-        raise DataError("each text must be a string: one of them is missing, or something else")
+        raise DataError(no_list)
+    rows = []
+    widths = set()
+    for row in texts:
+        cells = (row,) if isinstance(row, str) else row
+        if not isinstance(cells, tuple | list):
+            raise DataError(no_list)
+        rows.append(cells)
+        widths.add(len(cells))
+    is_table = widths in (set(), {1}, {2})
+    if not is_table:
+        raise DataError(no_list)
+    for cells in rows:
+        if not all(isinstance(cell, str) for cell in cells):
+            raise DataError("each text must be a string: one of them is missing, or something else")
+    columns: tuple[list[str], ...] = ([],)
+    if rows:
+        columns = tuple(map(list, zip(*rows, strict=True)))
     return Split("the texts", columns, np.zeros(len(rows)))

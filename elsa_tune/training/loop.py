@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +64,9 @@ def train(
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None:
+        has_gpu = torch.cuda.is_available()
+        device = "cuda" if has_gpu else "cpu"
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
     where = machine.torch_device(device)
@@ -109,8 +110,10 @@ class _Run:
         self.precision = machine.resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial, data, device)
         self.keep = keep
+        # What trains, by name, where somebody keeps it.
         self.named: dict[str, Tensor] = {}
-        runner = machine.within_memory(partial(self._frozen_model, candidates))
+        build = partial(self._frozen_model, candidates)
+        runner = machine.within_memory(build)
         if runner is None:
             raise RunError(
                 f"{trial.key}: out of memory before the first step; freeze more layers, or use a "
@@ -120,8 +123,9 @@ class _Run:
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
-        warmup = math.ceil(recipe.warmup_ratio * self.points[-1])
-        self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.points[-1])
+        self.steps = self.points[-1]
+        warmup = math.ceil(recipe.warmup_ratio * self.steps)
+        self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.steps)
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
         self.notes: list[str] = [*data.notes, *self.runner.notes]
@@ -143,26 +147,30 @@ class _Run:
 
     def _frozen_model(self, candidates: Sequence[Candidate]) -> Runner:
         trial = self.trial
-        objective = self.objective
-        model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+        model = load_classifier(trial.model, self.objective.outputs, trial.seed, shared=True)
         trainable = methods.apply(model, trial.candidate, trial.seed)
         own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         pool(model, trial.recipe.pooling)
         # Counted here: of the word table the runner keeps only the rows that the data use.
-        self.trainable_parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self.trainable_parameters = 0
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            self.trainable_parameters += parameter.numel()
+            if self.keep is not None:
+                # By identity: whatever runs the model moves its modules, and trains these.
+                self.named[name] = parameter
+        layers = len(layer_list(model))
         setting = Setting(
             trainable=trainable,
             recipe=trial.recipe,
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            others=methods.first_trained_layers(candidates, len(layer_list(model))),
+            others=methods.first_trained_layers(candidates, layers),
             keeps_words=self.keep is not None,
         )
-        if self.keep is not None:
-            # By identity: whatever runs the model moves its modules, and trains these.
-            self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
         with machine.preserve_rng(self.device):
             return runner_for(model, self.data, setting)
@@ -189,16 +197,16 @@ class _Run:
                 examples += len(batch)
                 step += 1
                 if on_step is not None:
-                    on_step(step, self.points[-1])
+                    on_step(step, self.steps)
             # The one GPU-CPU synchronisation of this stretch.
             train_loss = float(loss_sum) / examples
             self.train_seconds += time.perf_counter() - started
             seen += examples
             if not math.isfinite(train_loss):
+                rate = rate_text(self.trial.learning_rate)
                 raise DivergedError(
                     f"{self.trial.key}: the training loss became {train_loss} by step {step} of "
-                    f"{self.points[-1]}; a learning rate below "
-                    f"{rate_text(self.trial.learning_rate)} may help"
+                    f"{self.steps}; a learning rate below {rate} may help"
                 )
             result = self._result(number, step, seen, train_loss)
             with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
@@ -219,8 +227,9 @@ class _Run:
 
     def _gradients(self, batch: IndexArray) -> Tensor:
         """Accumulate the gradient of the batch's mean loss, in passes that memory has room for."""
+        accumulate = partial(self._accumulate, batch)
         while True:
-            total = machine.within_memory(partial(self._accumulate, batch))
+            total = machine.within_memory(accumulate)
             if total is not None:
                 return total
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
@@ -234,7 +243,8 @@ class _Run:
             labels = self.objective.labels("train", rows)
             loss = self.objective.loss(logits, labels)
             # A sum over the part by the size of the whole: parts add up to the batch's mean.
-            (loss / len(batch)).backward()
+            share_of_mean = loss / len(batch)
+            share_of_mean.backward()
             total += loss.detach()
         return total
 
@@ -247,16 +257,15 @@ class _Run:
         return norm
 
     def _halve(self, size: int, what: str) -> int:
+        recipe = self.trial.recipe
         if size == 1:
             raise RunError(
                 f"{self.trial.key}: out of memory with one example at a time; lower max_length "
-                f"({self.trial.recipe.max_length}), freeze more layers, or use a machine with "
-                "more memory"
+                f"({recipe.max_length}), freeze more layers, or use a machine with more memory"
             )
         half = math.ceil(size / 2)
         self.notes.append(
-            f"out of memory: {what} halved to {half}; the effective batch stays "
-            f"{self.trial.recipe.batch_size}"
+            f"out of memory: {what} halved to {half}; the effective batch stays {recipe.batch_size}"
         )
         return half
 
@@ -270,8 +279,10 @@ class _Run:
         quality = metrics[self.trial.task.metric.value]
         holdout = metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
-        self.scores.append(quality if holdout is None else holdout)
-        if chosen_evaluation(recipe.selection, self.scores) == number - 1:
+        score = quality if holdout is None else holdout
+        self.scores.append(score)
+        chosen = chosen_evaluation(recipe.selection, self.scores)
+        if chosen == number - 1:
             self.predictions = predictions
             may_count = is_last or recipe.selection is not Selection.LAST
             if self.keep is not None and may_count:
@@ -284,7 +295,7 @@ class _Run:
             evaluations=len(self.points),
             epoch=number / recipe.evaluations_per_epoch,
             step=step,
-            steps=self.points[-1],
+            steps=self.steps,
             quality=quality,
             holdout_quality=holdout,
             metrics=metrics,
@@ -309,16 +320,18 @@ class _Run:
         self.runner.train(False)
         rows = self.data.splits()[split]
         by_length = np.argsort(rows.lengths, kind="stable")
-        logits = torch.empty((len(rows), self.objective.outputs), device=self.device)
+        shape = (len(rows), self.objective.outputs)
+        logits = torch.empty(shape, device=self.device)
         start = 0
         while start < len(rows):
             part = by_length[start : start + self.eval_batch]
-            out = machine.within_memory(partial(self.runner.logits, split, part))
-            if out is None:
+            compute = partial(self.runner.logits, split, part)
+            computed = machine.within_memory(compute)
+            if computed is None:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 machine.release()
                 continue
-            part_logits, numbers = out
+            part_logits, numbers = computed
             logits[numbers] = part_logits
             start += len(part)
         return logits
@@ -330,9 +343,14 @@ def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     With bias correction, for without it few-sample fine-tuning is unstable (Mosbach et al. 2020;
     Zhang et al. 2020).
     """
-    matrices = [p for p in trained if p.ndim >= 2]
-    others = [p for p in trained if p.ndim < 2]
-    groups: list[dict[str, Any]] = []
+    matrices = []
+    others = []
+    for parameter in trained:
+        if parameter.ndim >= 2:
+            matrices.append(parameter)
+        else:
+            others.append(parameter)
+    groups = []
     if matrices:
         groups.append({"params": matrices, "weight_decay": trial.recipe.weight_decay})
     if others:

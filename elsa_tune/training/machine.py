@@ -46,9 +46,12 @@ def usable_cores() -> int:
 
 def identity(device: str) -> str:
     """Return a name for what is measured here: of host, cores, torch, device and GPU."""
-    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    gpu = ""
+    if device == "cuda":
+        gpu = torch.cuda.get_device_name()
     host = socket.gethostname()
-    return slug(f"{host}-{usable_cores()}-{torch.__version__}-{device}-{gpu}")
+    cores = usable_cores()
+    return slug(f"{host}-{cores}-{torch.__version__}-{device}-{gpu}")
 
 
 def torch_device(name: str) -> torch.device:
@@ -225,8 +228,10 @@ def has_bf16_units(device: str = "cuda") -> bool:
     Others emulate bf16, more slowly than they compute fp32.
     """
     if device == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        return any("bf16" in name and is_there for name, is_there in capabilities.items())
+        for name, is_there in torch.cpu.get_capabilities().items():
+            if "bf16" in name and is_there:
+                return True
+        return False
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 

@@ -35,7 +35,8 @@ class Objective:
             self.unit = self._type.unit(data.train.labels)
         self._labels: dict[str, Tensor] = {}
         for name, rows in data.splits().items():
-            self._labels[name] = torch.from_numpy(rows.labels).to(device)
+            labels = torch.from_numpy(rows.labels)
+            self._labels[name] = labels.to(device)
 
     def labels(self, split: str, rows: Tensor) -> Tensor:
         """Return labels [B, ...] of these rows of a split, both on the device."""
@@ -64,12 +65,14 @@ class Objective:
                 f"{trial.key}: the evaluation loss became {loss} at step {step}; a learning rate "
                 f"below {rate_text(trial.learning_rate)} may help"
             )
+        task = trial.task
         predictions = self._predictions(main)
-        metrics = task_scores(trial.task, predictions, data.evaluation.labels)
+        metrics = task_scores(task, predictions, data.evaluation.labels)
         for name, rows in data.splits().items():
-            if name not in ("train", EVALUATION):
-                answers = self._predictions(logits[name])
-                metrics[name] = score(trial.task.metric, answers, rows.labels, self.outputs)
+            if name in ("train", EVALUATION):
+                continue
+            answers = self._predictions(logits[name])
+            metrics[name] = score(task.metric, answers, rows.labels, self.outputs)
         return metrics, loss, predictions
 
     def _predictions(self, logits: Tensor) -> np.ndarray:

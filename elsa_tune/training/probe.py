@@ -99,15 +99,16 @@ def probe_features(
     """Do the part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
     where = torch_device(device)
-    notes: list[str] = []
+    notes = []
     seed = recipe.subset_seed
     strata = type_of(task.kind).strata
     train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)
     evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, strata, seed)
-    for what, few, rows in (
+    subsets = (
         ("training", train, data.train),
         ("evaluation", evaluation, data.evaluation),
-    ):
+    )
+    for what, few, rows in subsets:
         if len(few) < len(rows):
             notes.append(
                 f"the linear probe took {len(few):,} of {len(rows):,} {what} rows, stratified"
@@ -135,24 +136,26 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
     x = (features.train - mean) / scale
     x_evaluation = (features.evaluation - mean) / scale
+    labels = features.train_labels
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         match type_of(task.kind).linear_model:
             case LinearModel.RIDGE:
-                predictions = _ridge(x, x_evaluation, features.train_labels)
+                predictions = _ridge(x, x_evaluation, labels)
             case LinearModel.LOGISTIC_EACH:
-                predictions = _logistic_each(x, x_evaluation, features.train_labels, task.metric)
+                predictions = _logistic_each(x, x_evaluation, labels, task.metric)
             case LinearModel.LOGISTIC:
-                predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
+                predictions = _logistic(x, x_evaluation, labels, task.metric)
     metrics = task_scores(task, predictions, features.evaluation_labels)
+    fitting_seconds = time.perf_counter() - started
     return ProbeResult(
         quality=metrics[task.metric.value],
         predictions=predictions,
         metrics=metrics,
-        train_examples=len(features.train_labels),
+        train_examples=len(labels),
         evaluation_examples=len(features.evaluation_labels),
-        seconds=features.seconds + time.perf_counter() - started,
+        seconds=features.seconds + fitting_seconds,
         notes=features.notes,
     )
 
@@ -163,7 +166,9 @@ def _few(
     """Return at most so many rows, stratified."""
     if len(rows) <= most:
         return rows
-    return rows.take(np.sort(stratified_order(strata(rows.labels), seed)[:most]))
+    order = stratified_order(strata(rows.labels), seed)
+    chosen = np.sort(order[:most])
+    return rows.take(chosen)
 
 
 def _features(
@@ -177,16 +182,19 @@ def _features(
     """Return [E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
     loaded = load_classifier(model, task.outputs, 0, shared=True)
-    trainable = train_only(loaded, divide(loaded).head)
+    head = divide(loaded).head
+    trainable = train_only(loaded, head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
+    precision = resolve_precision(recipe.precision, device.type)
     setting = Setting(
         trainable=trainable,
         recipe=recipe,
-        precision=resolve_precision(recipe.precision, device.type).value,
+        precision=precision.value,
         device=device,
         name="probe",
     )
-    runs, _ = taken_apart(loaded, data, setting, packed_doubt(loaded, data, setting))
+    why_padded = packed_doubt(loaded, data, setting)
+    runs, _ = taken_apart(loaded, data, setting, why_padded)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
@@ -200,15 +208,17 @@ def _of_rows(
     runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
 ) -> Floats:
     parts = []
-    for chunk, _, hidden in rows_behind(
-        runs, rows, [setting.trainable.first_trained_layer], setting
-    ):
+    depths = [setting.trainable.first_trained_layer]
+    for chunk, _, hidden in rows_behind(runs, rows, depths, setting):
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)
-        read = ends - 1 if reads_last else ends - lengths
+        places = ends - lengths
+        if reads_last:
+            places = ends - 1
         mean = torch.segment_reduce(hidden, "mean", lengths=lengths)
-        parts.append(torch.cat([hidden[read], mean], dim=1).cpu().numpy())
+        features = torch.cat([hidden[places], mean], dim=1)
+        parts.append(features.cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -226,18 +236,21 @@ def _logistic(
         return LogisticRegression(C=strength, max_iter=_ITERATIONS)
 
     strength = _FIXED_STRENGTH
-    folds = min(_FOLDS, int(counts.min()))
+    rarest = int(counts.min())
+    folds = min(_FOLDS, rarest)
     if folds > 1:
         splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
+        highest_id = int(classes.max())
 
         # By likelihood CoLA's best answer would be the majority's, with Matthews 0.
         def quality(strength: float) -> float:
             answers = cross_val_predict(untrained(strength), x, labels, cv=splitter)
-            return score(metric, answers, labels, int(classes.max()) + 1)
+            return score(metric, answers, labels, highest_id + 1)
 
         strength = max(_STRENGTHS, key=quality)  # of equal ones the strongest penalty
-    found: NDArray[Any] = untrained(strength).fit(x, labels).predict(x_evaluation)
-    return found
+    model = untrained(strength).fit(x, labels)
+    predictions: NDArray[Any] = model.predict(x_evaluation)
+    return predictions
 
 
 def _logistic_each(
@@ -267,12 +280,15 @@ def _columns(
     """Return what a logistic regression for each column of labels [E, C] says of other rows."""
     from sklearn.linear_model import LogisticRegression
 
-    answers = np.zeros((len(x_evaluation), labels.shape[1]), dtype=labels.dtype)
+    shape = (len(x_evaluation), labels.shape[1])
+    answers = np.zeros(shape, dtype=labels.dtype)
     for column, own in enumerate(labels.T):
-        if (own == own[0]).all():
-            answers[:, column] = own[0]
+        first = own[0]
+        if (own == first).all():
+            answers[:, column] = first
         else:
-            model = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(x, own)
+            model = LogisticRegression(C=strength, max_iter=_ITERATIONS)
+            model.fit(x, own)
             answers[:, column] = model.predict(x_evaluation)
     return answers
 

@@ -70,18 +70,19 @@ def save_classifier(
         if unit != Unit():
             head.weight.mul_(unit.std)
             head.bias.mul_(unit.std).add_(unit.mean)
+    frozen = {name: tensor for name, tensor in model.named_parameters() if name in prefix}
     facts = {
         "base": trial.model.name,
         "revision": trial.model.revision,
         **trial.candidate.record(),
-        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in prefix}),
+        "prefix_sha256": digest(frozen),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),
         "kind": trial.task.kind.value,
     }
-    names = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
-    model.config.id2label = names
-    model.config.label2id = {name: i for i, name in names.items()}
+    names = trial.task.classes or (trial.task.label_column,)
+    model.config.id2label = dict(enumerate(names))
+    model.config.label2id = {name: number for number, name in enumerate(names)}
     model.config.elsa_tune = facts
     model.config.problem_type = type_of(trial.task.kind).problem_type
     tokenizer: Any = load_tokenizer(trial.model)
@@ -101,7 +102,8 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     sha256 = hashlib.sha256()
     for name in sorted(tensors):
         sha256.update(name.encode())
-        sha256.update(tensors[name].detach().contiguous().numpy().tobytes())
+        numbers = tensors[name].detach().contiguous().numpy()
+        sha256.update(numbers.tobytes())
     return sha256.hexdigest()
 
 
@@ -177,12 +179,19 @@ def _root(error: BaseException) -> str:
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
     """Return predictions [E, ...] as the task's labels are. texts: E of each text column."""
-    ask = classifier(folder, "cuda" if torch.cuda.is_available() else "cpu")
-    rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    ask = classifier(folder, device)
+    rows = []
+    for cells in zip(*texts, strict=True):
+        row = dict(zip(("text", "text_pair"), cells, strict=False))
+        rows.append(row)
+    answers = ask(rows, top_k=None, function_to_apply="none")
     config = ask.model.config
     logits = torch.zeros(len(rows), config.num_labels)
-    for row, scores in zip(logits, ask(rows, top_k=None, function_to_apply="none"), strict=True):
+    for row_logits, scores in zip(logits, answers, strict=True):
         for answer in scores:
-            row[config.label2id[answer["label"]]] = answer["score"]
+            output = config.label2id[answer["label"]]
+            row_logits[output] = answer["score"]
     task_type = type_of_export(config.elsa_tune.get("kind"), config.problem_type)
-    return task_type.predictions(logits, Unit()).numpy()
+    predictions = task_type.predictions(logits, Unit())
+    return predictions.numpy()

@@ -61,7 +61,8 @@ def divisions(cores: int, gpus: int = 0) -> list[Division]:
         for trials in (1, 2, 4, 8):
             in_all = trials * gpus
             if in_all <= max(cores, gpus):
-                ways.append(Division(trials=trials, threads=max(1, cores // in_all)))
+                threads = max(1, cores // in_all)
+                ways.append(Division(trials=trials, threads=threads))
         return ways
     thread_counts = {cores}
     power_of_two = 1
@@ -85,7 +86,8 @@ def tune(
     peak = 0.0
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     for division in divisions(machine.usable_cores(), gpus):
-        if division.trials * peak > _MEMORY_SHARE * memory_mb(device):
+        wanted_mb = division.trials * peak
+        if wanted_mb > _MEMORY_SHARE * memory_mb(device):
             yield division, "skipped: it would not fit in memory"
             continue
         try:
@@ -132,8 +134,10 @@ def measure(
             theirs.close()  # so that its death ends what we read
         for training in trainings:
             _asked(ends, training)
-            rates, peaks = zip(*_asked(ends, "count"), strict=True)
-            throughputs.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
+            counts = _asked(ends, "count")
+            rates, peaks = zip(*counts, strict=True)
+            throughput = Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks))
+            throughputs.append(throughput)
         return throughputs
     except (EOFError, ConnectionError) as error:
         raise RunError(
@@ -210,7 +214,8 @@ def remember(
 ) -> None:
     """Keep the best division for a model's searches on this machine; raises OSError."""
     by_model = remembered(device)
-    by_model[model] = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"), bf16=bf16)
+    date = time.strftime("%Y-%m-%d")
+    by_model[model] = Tuned(division=division, task=task, date=date, bf16=bf16)
     values = {name: asdict(tuned) for name, tuned in by_model.items()}
     text = json.dumps(values, indent=1) + "\n"
     write_aside(_path(device), text.encode())

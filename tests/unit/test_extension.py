@@ -70,9 +70,9 @@ def test_where_a_depth_goes_on(
 
 def test_a_neighbour_lends_its_best_rate_as_the_first_point() -> None:
     rising = tries((2e-5, 0.6), (5e-5, 0.7))
-    assert outward(spec_of(tries=2), rising, lent=4e-4) == 4e-4
-    assert outward(spec_of(tries=2), rising, lent=2e-5) == 1e-4
-    assert outward(spec_of(tries=2), rising, lent=0.5) == 1e-2  # never past the bound
+    assert outward(spec_of(tries=2), rising, lent_rate=4e-4) == 4e-4
+    assert outward(spec_of(tries=2), rising, lent_rate=2e-5) == 1e-4
+    assert outward(spec_of(tries=2), rising, lent_rate=0.5) == 1e-2  # never past the bound
 
 
 def test_a_depth_that_has_not_learnt_goes_up_as_long_as_the_full_model_says_that_it_may() -> None:

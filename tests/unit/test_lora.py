@@ -121,7 +121,7 @@ def test_a_fast_path_without_the_adapter_is_noticed(
         with patch.object(lora.LoraLinear, "forward", nn.Linear.forward):
             return run(*arguments)
 
-    monkeypatch.setattr(equality, "_found", {})
+    monkeypatch.setattr(equality, "_doubts", {})
     monkeypatch.setattr(Block, "run", run_without)
     trial = trial_of(spec_of(tmp_path), lora.Lora(4))
     *_, last = loop.train(trial, data_for("bert"), device="cpu")

@@ -18,7 +18,7 @@ from elsa_tune.searching.planning.neighbours import (
     NeighbourSampler,
     ScoreProcess,
 )
-from elsa_tune.searching.planning.rates import OneStudy, even_rates
+from elsa_tune.searching.planning.one_study import OneStudy, even_rates
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy

@@ -276,7 +276,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
         return loaded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(equality, "_found", {})  # what was found of the same weights as they are
+        patch.setattr(equality, "_doubts", {})  # what was found of the same weights as they are
         patch.setattr(loop, "load_classifier", with_mean)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "logits differ" in " ".join(last.notes)
@@ -300,7 +300,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
 
     trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(equality, "_found", {})  # what was found of the same weights as they are
+        patch.setattr(equality, "_doubts", {})  # what was found of the same weights as they are
         patch.setattr(loop, "load_classifier", with_noise)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "in training mode" in " ".join(last.notes)
@@ -366,7 +366,7 @@ def test_rows_under_varlen_attention_train_as_any_others(
     monkeypatch.setattr(equality, "_attends_varlen", lambda model, setting: True)
     found = {}
     for kernel in (varlen_kernel, shifted, absent):
-        equality._found.clear()
+        equality._doubts.clear()
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", kernel)
         found[kernel] = list(train(trial, data, device="cpu"))
     for a, b in zip(found[varlen_kernel], plain, strict=True):

@@ -1,6 +1,6 @@
 """What the plan knows of a recorded trial, of one to come, and of what a trial costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import StorageError
@@ -99,6 +99,10 @@ class KnownTrial:
         return self.status in (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
 
 
+# Trials of one search, in the order of their start.
+Trials = Sequence[KnownTrial]
+
+
 def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
     """Return a recorded trial as the plan knows it.
 
@@ -138,7 +142,8 @@ def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
 
 def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
-    return tuple(trial for trial in exploring_of(known) if trial.candidate == candidate)
+    exploring = exploring_of(known)
+    return tuple(trial for trial in exploring if trial.candidate == candidate)
 
 
 def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:

@@ -46,34 +46,64 @@ class ScoreProcess:
 
     def _noisy_kernel(self, points: Array) -> Array:
         """Return the covariances [n, n] of one run at each point."""
-        noisy: Array = self._kernel(points, points) + self._noise**2 * np.eye(len(points))
-        return noisy
+        covariances = self._kernel(points, points)
+        variance = self._noise**2
+        noise = variance * np.eye(len(points))
+        return covariances + noise
 
     def _kernel(self, left: Array, right: Array) -> Array:
         """Return the covariances [len(left), len(right)]: Matern's, twice differentiable."""
         differences = left[:, None] - right[None]
-        distances = np.sqrt((differences**2).sum(axis=-1))
+        squares = differences**2
+        distances = np.sqrt(squares.sum(axis=-1))
         scaled = math.sqrt(5) * distances
-        kernel: Array = self._level**2 * np.exp(-scaled) * (1 + scaled + scaled**2 / 3)
+        polynomial = 1 + scaled + scaled**2 / 3
+        variance = self._level**2
+        kernel: Array = variance * np.exp(-scaled) * polynomial
         return kernel
 
     def expected(self, points: Array) -> Array:
         """Return the expected values at points [k, 2]."""
-        expected: Array = self._kernel(points, self._points) @ self._weights
+        across = self._kernel(points, self._points)
+        expected: Array = across @ self._weights
         return expected
 
     def gains(self, points: Array, best: float) -> Array:
         """Return by how much one trial at each point can be expected to raise the best value."""
-        across = self._kernel(points, self._all)
-        explained = np.einsum("ij,ji->i", across, np.linalg.solve(self._covered, across.T))
-        unknown = np.maximum(self._level**2 - explained, 1e-12)
+        unknown = self._unknown(points)
         # One noisy trial moves the expectation by less than what is unknown.
-        moves = unknown / np.sqrt(unknown + self._noise**2)
+        noisy = unknown + self._noise**2
+        moves = unknown / np.sqrt(noisy)
         lead = (self.expected(points) - best) / moves
-        density = np.exp(-(lead**2) / 2) / math.sqrt(2 * math.pi)
-        below = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in lead])
+        density = _normal_density(lead)
+        below = _normal_shares(lead)
         gains: Array = moves * (lead * below + density)
         return gains
+
+    def _unknown(self, points: Array) -> Array:
+        """Return the variance [k] that is left of the values at points [k, 2]."""
+        across = self._kernel(points, self._all)
+        solved = np.linalg.solve(self._covered, across.T)
+        explained = np.einsum("ij,ji->i", across, solved)
+        unknown: Array = np.maximum(self._level**2 - explained, 1e-12)
+        return unknown
+
+
+def _normal_density(values: Array) -> Array:
+    """Return the density of a standard normal distribution at each value."""
+    powers = -(values**2) / 2
+    density: Array = np.exp(powers) / math.sqrt(2 * math.pi)
+    return density
+
+
+def _normal_shares(values: Array) -> Array:
+    """Return the share of a standard normal distribution that lies below each value."""
+    shares = []
+    for value in values:
+        scaled = -value / math.sqrt(2)
+        share = math.erfc(scaled) / 2
+        shares.append(share)
+    return np.array(shares)
 
 
 class NeighbourSampler(BaseSampler):
@@ -122,23 +152,31 @@ class NeighbourSampler(BaseSampler):
                 complete.append(other)
             elif other.state is TrialState.RUNNING:
                 running.append(other)
+        return self._proposed(trial.params[RANK], complete, running)
+
+    def _proposed(
+        self, rank: float, complete: Sequence[FrozenTrial], running: Sequence[FrozenTrial]
+    ) -> float:
+        """Return the rate that promises most at this rank; keep what it promises as `gain`."""
         policy = self._policy
-        scores = np.array([other.value for other in complete], float)
+        scores = np.array([trial.value for trial in complete], float)
         # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
         best_score = float(scores.max(initial=0.0))
         unit = max(policy.least_learnt, best_score - self._chance)
+        seed_noise = policy.seed_spread / unit
         process = ScoreProcess(
             points=self._points(complete),
             values=(scores - self._chance) / unit,
             level=policy.prior_level,
-            noise=max(policy.prior_noise, policy.seed_spread / unit),
+            noise=max(policy.prior_noise, seed_noise),
             pending=self._points(running),
         )
-        rank = trial.params[RANK]
-        alike = [other for other in complete if other.params[RANK] == rank]
-        expected = process.expected(self._points(alike or complete))
+        own = [trial for trial in complete if trial.params[RANK] == rank]
+        own_points = self._points(own or complete)
+        expected = process.expected(own_points)
         best_expected = float(expected.max(initial=0.0))
-        proposals = self._places([rank] * len(self._allowed), self._allowed)
+        ranks = [rank] * len(self._allowed)
+        proposals = self._places(ranks, self._allowed)
         gains = process.gains(proposals, best_expected)
         chosen = int(np.argmax(gains))
         self.gain = unit * float(gains[chosen])
@@ -152,6 +190,8 @@ class NeighbourSampler(BaseSampler):
     def _places(self, ranks: Sequence[float], rates: Sequence[float]) -> Array:
         """Return points [n, 2] in length scales of the rate and of the rank."""
         policy = self._policy
-        octaves = np.log2(np.array(rates, float)) / policy.rate_scale
-        shares = np.array(ranks, float) / self._layers / policy.rank_scale
-        return np.column_stack([octaves, shares])
+        octaves = np.log2(np.array(rates, float))
+        shares = np.array(ranks, float) / self._layers
+        scaled_octaves = octaves / policy.rate_scale
+        scaled_shares = shares / policy.rank_scale
+        return np.column_stack([scaled_octaves, scaled_shares])

@@ -1,9 +1,8 @@
 """The way outward: a depth's next rate where its best one lies at the border of what it tried."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elsa_tune.searching.planning.known import KnownTrial, scores_of
+from elsa_tune.searching.planning.known import Trials, scores_of
 from elsa_tune.specs.border import has_learnt, plateau
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import canonical_rate
@@ -11,38 +10,44 @@ from elsa_tune.specs.trial import canonical_rate
 
 def outward(
     spec: SearchSpec,
-    tried: Sequence[KnownTrial],
+    tried: Trials,
     patience: int = 1,
-    lent: float | None = None,
+    lent_rate: float | None = None,
     may_learn: bool = False,
 ) -> float | None:
     """Return the next rate beyond those tried; None where the best lies inside, or no more may be.
 
     tried: all that the depth has had, one or more, each ended; the first `spec.tries` of them were
     tries of the given range. patience: how many rates beyond its best the depth tries before it
-    stops. lent: the best rate of the next shallower depth, None where it has none. may_learn: that
-    nothing was learnt at any rate so far does not mean that nothing can be, because the full model
-    does learn.
+    stops. lent_rate: the best rate of the next shallower depth, None where it has none. may_learn:
+    that nothing was learnt at any rate so far does not mean that nothing can be, because the full
+    model does learn.
     """
-    if spec.extend is None or len(tried) >= spec.tries + spec.extend.tries:
+    if spec.extend is None:
+        return None
+    most_tries = spec.tries + spec.extend.tries
+    if len(tried) >= most_tries:
         return None
     rates = {trial.learning_rate for trial in tried}
+    diverged = [trial.learning_rate for trial in tried if trial.is_diverged]
     tries = _Tried(
         spec=spec,
         rates=sorted(rates),
         scores=scores_of(tried),
-        diverged=[trial.learning_rate for trial in tried if trial.is_diverged],
-        lent=lent,
+        diverged=diverged,
+        lent_rate=lent_rate,
         given=spec.given_rates(tried[0].candidate),
     )
     if not tries.scores:
-        have_all_diverged = len(tries.diverged) == len(tried)
+        have_all_diverged = len(diverged) == len(tried)
         return tries.lower if have_all_diverged else None
     if has_learnt(tries.scores, spec.chance, spec.policy.noise):
         return _beyond_the_best(tries, patience)
     if not may_learn:
         return _where_nothing_learnt(tries)
-    return None if tries.diverged else tries.higher
+    if diverged:
+        return None
+    return tries.higher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +58,23 @@ class _Tried:
     rates: list[float]  # ascending
     scores: dict[float, float]  # by the rates of completed trials
     diverged: list[float]  # rates at which a trial diverged
-    lent: float | None  # the best rate of the next shallower depth
+    lent_rate: float | None  # the best rate of the next shallower depth
     given: tuple[float, float]  # the lowest and the highest rate that it was given
 
     @property
     def lower(self) -> float | None:
         """The next rate below all of them; None where that is hardly another one."""
         lowest = self.rates[0]
-        return self._bounded(lowest / self.spec.policy.rate_factor, lowest)
+        wanted = lowest / self.spec.policy.rate_factor
+        return self._bounded(wanted, lowest)
 
     @property
     def higher(self) -> float | None:
         """The next rate above all of them, as far as the neighbour's; None as above."""
         highest = self.rates[-1]
         wanted = self.spec.policy.rate_factor * highest
-        if self.lent is not None:
-            wanted = max(wanted, self.lent)
+        if self.lent_rate is not None:
+            wanted = max(wanted, self.lent_rate)
         return self._bounded(wanted, highest)
 
     def _bounded(self, wanted: float, rate: float) -> float | None:
@@ -81,8 +87,11 @@ class _Tried:
             return None
         low = min(extend.low, self.given[0])
         high = max(extend.high, self.given[1])
-        bounded = min(max(wanted, low), high)
-        step = bounded / rate if wanted > rate else rate / bounded
+        raised = max(wanted, low)
+        bounded = min(raised, high)
+        step = rate / bounded
+        if wanted > rate:
+            step = bounded / rate
         if step < self.spec.policy.least_step:
             return None
         return canonical_rate(bounded)
@@ -93,7 +102,8 @@ def _beyond_the_best(tries: _Tried, patience: int) -> float | None:
     policy = tries.spec.policy
     low, high = plateau(tries.scores, policy.noise)
     above = [rate for rate in tries.rates if rate > low]
-    if above and above[0] > policy.widest_gap * low:
+    widest = policy.widest_gap * low
+    if above and above[0] > widest:
         return canonical_rate(policy.rate_factor * low)
     has_diverged_above = any(rate > low for rate in tries.diverged)
     if len(above) < patience and not has_diverged_above:
@@ -105,9 +115,13 @@ def _beyond_the_best(tries: _Tried, patience: int) -> float | None:
 
 def _where_nothing_learnt(tries: _Tried) -> float | None:
     """Return the next rate of a depth that learns at none, where the full model learns neither."""
-    lowest, highest = tries.given
-    if tries.rates[0] > lowest:  # large models are known to collapse at higher ones
-        return lowest
-    if tries.rates[0] < lowest or tries.rates[-1] > highest:
+    lowest_given, highest_given = tries.given
+    lowest = tries.rates[0]
+    highest = tries.rates[-1]
+    if lowest > lowest_given:  # large models are known to collapse at higher ones
+        return lowest_given
+    if lowest < lowest_given or highest > highest_given:
         return None
-    return tries.lower if tries.diverged else tries.higher
+    if tries.diverged:
+        return tries.lower
+    return tries.higher

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -13,6 +13,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
+    Trials,
     failed_slots,
     known_trial,
     measured_rates,
@@ -68,15 +69,13 @@ class Plan:
         """The plan's trials that have begun, in the order of their start."""
         read_before = self._known
         read: dict[str, tuple[RecordedTrial, KnownTrial]] = {}
-        known = []
         for recorded in self.state.planned_trials:
-            kept = read_before.get(recorded.key)
-            if kept is None or kept[0] is not recorded:  # something was recorded of it since
-                kept = (recorded, known_trial(self._spec, recorded))
-            read[recorded.key] = kept
-            known.append(kept[1])
+            pair = read_before.get(recorded.key)
+            if pair is None or pair[0] is not recorded:  # something was recorded of it since
+                pair = (recorded, known_trial(self._spec, recorded))
+            read[recorded.key] = pair
         self._known = read  # at once, for the board asks in a thread of its own
-        return tuple(known)
+        return tuple(known for _, known in read.values())
 
     @property
     def trials(self) -> int:
@@ -87,11 +86,11 @@ class Plan:
             trials += planned_trials(self._spec, known, candidate)
         return trials
 
-    def step(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Step:
+    def step(self, rates: Mapping[Candidate, float], known: Trials) -> Step:
         """Return what is measured now, at these rates, and why."""
         return self.strategy.next(self._findings(rates, known))
 
-    def _findings(self, rates: Mapping[Candidate, float], known: Sequence[KnownTrial]) -> Findings:
+    def _findings(self, rates: Mapping[Candidate, float], known: Trials) -> Findings:
         return Findings(
             known=known,
             chosen_rates=rates,
@@ -106,14 +105,14 @@ class Plan:
         What failed is among them: a session gives it up, the next one tries it again.
         """
         known = self.known
-        kept = measured_rates(known)
-        rates = {**self.strategy.best_rates(known), **kept}
+        rates_of_measured = measured_rates(known)
+        rates = self.strategy.best_rates(known) | rates_of_measured
         left = self.strategy.lacking(self._findings(rates, known))
         if self.state.is_complete:
             # Its answer did not need whatever else was not explored.
             slots = failed_slots(known)
         else:
-            slots = self.strategy.slots_left(known, kept)
+            slots = self.strategy.slots_left(known, rates_of_measured)
         for slot in slots:
             left[slot.candidate] += 1
         return left
@@ -134,31 +133,39 @@ class Plan:
         parts = []
         untried = 0
         if explores:
-            untried = len(self.strategy.slots_left(known, measured_rates(known)))
+            slots = self.strategy.slots_left(known, measured_rates(known))
+            untried = len(slots)
         if untried:
             parts.append(f"{untried} exploring trials to go")
         if step.trials:
             parts.append(f"{len(step.trials)} measuring trials to go")
-        # A search that has ended needs no rate of what it did not come to.
-        needed = self._spec.candidates if step.waits else ()
-        rateless = [candidate.label for candidate in needed if candidate not in rates]
+        rateless = []
+        if step.waits:  # a search that has ended needs no rate of what it did not come to
+            for candidate in self._spec.candidates:
+                if candidate not in rates:
+                    rateless.append(candidate.label)
         if rateless:
-            parts.append(f"no learning rate for frozen layers {', '.join(rateless)}")
+            labels = ", ".join(rateless)
+            parts.append(f"no learning rate for frozen layers {labels}")
         return " and ".join(parts)
 
-    def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
+    def _curve_of(self, known: Trials) -> FreezeCurve | None:
         """Return the curve of the trials that have ended, made anew when another one has."""
         ended = frozenset(trial.key for trial in known if trial.measures and trial.is_final)
         if ended == self._judged:
             return self._curve
-        rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
+        all_rows = rows_of(self.state, self._folder)
+        rows = [row for row in all_rows if row.trial in ended]
         curves = freeze_curves(rows, self._evidence)
-        self._curve = curves[0] if curves else None
+        curve = None
+        if curves:
+            curve = curves[0]
+        self._curve = curve
         self._judged = ended
-        return self._curve
+        return curve
 
 
-def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], candidate: Candidate) -> int:
+def planned_trials(spec: SearchSpec, known: Trials, candidate: Candidate) -> int:
     """Return the trials of a candidate, both phases, as far as they are decided."""
     strategy = strategy_of(spec)
     planned = strategy.rates.planned(candidate)
@@ -166,7 +173,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], candidate: Can
     return max(planned, begun) + strategy.planned_seeds(candidate, known)
 
 
-def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int]:
+def trial_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
     """Return how few and how many trials there may be in all.
 
     The most: with every further rate of the candidates that still explore, and every look. The
@@ -178,13 +185,15 @@ def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int
     exploring = 0
     most_exploring = 0
     for candidate in spec.candidates:
-        planned = max(strategy.rates.planned(candidate), len(tried(known, candidate)))
+        begun = len(tried(known, candidate))
+        planned = max(strategy.rates.planned(candidate), begun)
         exploring += planned
         if candidate not in settled and not measured[candidate]:
             planned = max(planned, strategy.rates.most(candidate))
         most_exploring += planned
     if spec.exploring_limit is not None:
-        most_exploring = max(exploring, min(most_exploring, spec.exploring_limit))
+        most_allowed = min(most_exploring, spec.exploring_limit)
+        most_exploring = max(exploring, most_allowed)
 
     measuring = 0
     most_measuring = 0

@@ -4,7 +4,6 @@ One study for all would give the full model fifteen tries of forty, and nine fro
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import optuna
@@ -12,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, Trials
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.rate_space import RateList, RateSpace
 from elsa_tune.specs.search import SamplerName, SearchSpec
@@ -44,11 +43,16 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
     lowest = values[0]
     highest = values[-1]
     centre = math.log(lowest * highest) / 2
-    middle = min(values, key=lambda rate: abs(math.log(rate) - centre))
-    return tuple(dict.fromkeys((highest, middle, lowest)))
+
+    def distance(rate: float) -> float:
+        return abs(math.log(rate) - centre)
+
+    middle = min(values, key=distance)
+    points = dict.fromkeys((highest, middle, lowest))
+    return tuple(points)
 
 
-def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> float:
+def propose(spec: SearchSpec, candidate: Candidate, tried: Trials) -> float:
     """Return a rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
@@ -64,30 +68,40 @@ def propose(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial])
         if proposal not in used:
             return proposal
     first = proposals[0]
-    return min(untried, key=lambda rate: abs(math.log(rate / first)), default=first)
+
+    def distance(rate: float) -> float:
+        return abs(math.log(rate / first))
+
+    return min(untried, key=distance, default=first)
 
 
-def _proposals(spec: SearchSpec, candidate: Candidate, tried: Sequence[KnownTrial]) -> list[float]:
-    """Rates in the order in which the depth's own study asks for them."""
+def _proposals(spec: SearchSpec, candidate: Candidate, tried: Trials) -> list[float]:
+    """Return rates in the order in which the depth's own study asks for them."""
+    is_tpe = spec.sampler is SamplerName.TPE
     entropy = (spec.seed, *candidate.entropy, len(tried))
-    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-    sampler: BaseSampler = RandomSampler(seed=seed)
-    if spec.sampler is SamplerName.TPE:
+    seed_sequence = np.random.SeedSequence(entropy)
+    seed = int(seed_sequence.generate_state(1)[0])
+    sampler: BaseSampler
+    if is_tpe:
         sampler = TPESampler(seed=seed, n_startup_trials=spec.policy.first_points)
+    else:
+        sampler = RandomSampler(seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     rates = spec.rates_for(candidate)
     distribution = rate_distribution(rates)
     values = rates.values
     for trial in tried:
         if values is None or trial.learning_rate in values:
-            study.add_trial(_as_trial(trial, distribution))
-    if spec.sampler is SamplerName.TPE:
+            recorded = _as_trial(trial, distribution)
+            study.add_trial(recorded)
+    if is_tpe:
         for point in first_points(rates):
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
     proposals = []
     for _ in range(spec.policy.ask_limit):
         asked = study.ask({LEARNING_RATE: distribution})
-        proposals.append(canonical_rate(asked.params[LEARNING_RATE]))
+        rate = asked.params[LEARNING_RATE]
+        proposals.append(canonical_rate(rate))
     return proposals
 
 
@@ -104,17 +118,20 @@ def _as_trial(trial: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
         value = trial.score
     else:
         state = TrialState.PRUNED
+    rate = _inside(trial.learning_rate, distribution)
+    numbered_scores = enumerate(scores, start=1)
     return optuna.trial.create_trial(
-        params={LEARNING_RATE: _inside(trial.learning_rate, distribution)},
+        params={LEARNING_RATE: rate},
         distributions={LEARNING_RATE: distribution},
         value=value,
-        intermediate_values=dict(enumerate(scores, start=1)),
+        intermediate_values=dict(numbered_scores),
         state=state,
     )
 
 
 def _inside(rate: float, distribution: BaseDistribution) -> float:
     """Return the rate inside its range, from which rounding may have moved it."""
-    if isinstance(distribution, FloatDistribution):
-        return min(max(rate, distribution.low), distribution.high)
-    return rate
+    if not isinstance(distribution, FloatDistribution):
+        return rate
+    raised = max(rate, distribution.low)
+    return min(raised, distribution.high)

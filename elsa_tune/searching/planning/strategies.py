@@ -22,7 +22,8 @@ register(Hunt)
 def strategy_named(name: str) -> type[Strategy]:
     """Return the strategy of this name. Raises SpaceError for one that nobody knows."""
     if name not in _STRATEGIES:
-        raise SpaceError(f"strategy is {quoted(name)}; it must be {' or '.join(_STRATEGIES)}")
+        names = " or ".join(_STRATEGIES)
+        raise SpaceError(f"strategy is {quoted(name)}; it must be {names}")
     return _STRATEGIES[name]
 
 

@@ -17,6 +17,7 @@ from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import (
     KnownTrial,
     Slot,
+    Trials,
     exploring_of,
     failed_slots,
     measured_rates,
@@ -24,7 +25,7 @@ from elsa_tune.searching.planning.known import (
     slot_again,
     tried,
 )
-from elsa_tune.searching.planning.rates import rates_of
+from elsa_tune.searching.planning.samplers import rates_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
@@ -49,7 +50,7 @@ class Outline:
 class Findings:
     """What a search has found so far."""
 
-    known: Sequence[KnownTrial]
+    known: Trials
     chosen_rates: Mapping[Candidate, float]  # of the candidates that explore no further
     curve: Callable[[], FreezeCurve | None]  # of what was measured; None before anything was
     decisions: Mapping[str, Any] = field(default_factory=dict)  # recorded ones, by name
@@ -101,9 +102,11 @@ class Strategy(ABC):
                 f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what "
                 f"is measured stays; write {spec.seeds} or more"
             )
+        fewest = spec.policy.fewest_seeds
+        had_too_few = spec.seeds < fewest
         # Those beyond the planned ones count for the curve, not for the certificate.
         planned = spec.planned_seeds
-        if spec.seeds < spec.policy.fewest_seeds <= seeds:
+        if had_too_few and seeds >= fewest:
             planned = seeds
         return replace(spec, seeds=seeds, planned_seeds=planned)
 
@@ -138,27 +141,31 @@ class Strategy(ABC):
         known = list(known)
         exploring = exploring_of(known)
         restarts = [slot_again(trial) for trial in exploring if trial.is_unfinished]
-        slots = restarts + self._fresh(exploring) + self._further(exploring)
-        slots = self.in_order(slots, known)
+        fresh = self._fresh(exploring)
+        further = self._further(exploring)
+        slots = self.in_order(restarts + fresh + further, known)
         limit = self.spec.exploring_limit
         if limit is not None:
             still_allowed = max(0, limit - len(exploring))
-            slots = slots[: len(restarts) + still_allowed]
+            most_slots = len(restarts) + still_allowed
+            slots = slots[:most_slots]
         return tuple(slots)
 
-    def _fresh(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
+    def _fresh(self, exploring: Trials) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""
         had = _counted(exploring)
-        explored = self.spec.explored
-        most = max(map(self.rates.planned, explored), default=0)
+        planned = {}
+        for candidate in self.spec.explored:
+            planned[candidate] = self.rates.planned(candidate)
+        most = max(planned.values(), default=0)
         slots = []
         for number in range(most):
-            for candidate in explored:
-                if had[candidate] <= number < self.rates.planned(candidate):
+            for candidate, tries in planned.items():
+                if had[candidate] <= number < tries:
                     slots.append(Slot(candidate=candidate))
         return slots
 
-    def _further(self, exploring: Sequence[KnownTrial]) -> list[Slot]:
+    def _further(self, exploring: Trials) -> list[Slot]:
         """Return the next rate of each candidate that has had its tries."""
         had = _counted(exploring)
         slots = []
@@ -170,32 +177,34 @@ class Strategy(ABC):
                 slots.append(Slot(candidate=candidate, learning_rate=rate))
         return slots
 
-    def in_order(self, slots: list[Slot], known: Sequence[KnownTrial]) -> list[Slot]:
+    def in_order(self, slots: list[Slot], known: Trials) -> list[Slot]:
         """Return the slots in the order in which they begin, less those that must wait."""
         return slots
 
-    def slots_left(
-        self, known: Sequence[KnownTrial], kept: Collection[Candidate]
-    ) -> tuple[Slot, ...]:
+    def slots_left(self, known: Trials, measured: Collection[Candidate]) -> tuple[Slot, ...]:
         """Return the exploring trials that could start now, beside candidates that keep their rate.
 
-        kept: those, which are being measured. They explore no further, and only what failed there
-        is tried again.
+        measured: those, whose measuring has begun. They explore no further, and only what failed
+        there is tried again.
         """
         failed = failed_slots(known)
         left = []
         for slot in self.slots(known):
-            if slot.candidate not in kept or slot in failed:
+            explores = slot.candidate not in measured
+            if explores or slot in failed:
                 left.append(slot)
         return tuple(left)
 
-    def trial_of(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
+    def trial_of(self, slot: Slot, known: Trials) -> TrialSpec:
         """Return a slot's trial as it begins. known: the trials so far, those that run included."""
+        spec = self.spec
+        candidate = slot.candidate
         rate = slot.learning_rate
         if rate is None:
-            rate = self.rates.next_rate(slot.candidate, exploring_of(known))
+            exploring = exploring_of(known)
+            rate = self.rates.next_rate(candidate, exploring)
         assert rate is not None  # a slot without a rate is one of the tries in any case
-        return self.spec.trial(Phase.EXPLORE, slot.candidate, rate, self.spec.seed)
+        return spec.trial(Phase.EXPLORE, candidate, rate, spec.seed)
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:
         """Whether all exploring waits until the full model was measured."""
@@ -209,41 +218,53 @@ class Strategy(ABC):
         takes its rate from the leading ones.
         """
         known = list(known)
+        explored = self.spec.explored
         exploring = exploring_of(known)
         waiting = {slot.candidate for slot in self.slots(known)}
         settled: list[Candidate] = []
-        for place, candidate in enumerate(self.spec.explored):
-            if candidate in waiting or not self._has_had_all(candidate, exploring):
+        for place, candidate in enumerate(explored):
+            has_ended = candidate not in waiting and self._has_had_all(candidate, exploring)
+            if not has_ended:
                 continue
             others_are_settled = len(settled) == place
             if others_are_settled or not self._may_go_on(candidate, exploring):
                 settled.append(candidate)
-        explored = self.spec.explored
-        if all(leading in settled for leading in self.leading if leading in explored):
-            settled += [other for other in self.spec.candidates if other not in explored]
+        for leading in self.leading:
+            if leading in explored and leading not in settled:
+                return frozenset(settled)
+        for candidate in self.spec.candidates:
+            if candidate not in explored:
+                settled.append(candidate)
         return frozenset(settled)
 
-    def _has_had_all(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
+    def _has_had_all(self, candidate: Candidate, exploring: Trials) -> bool:
         """Whether all tries that a candidate has in any case have ended."""
         tries = tried(exploring, candidate)
-        if not tries or not all(trial.is_final for trial in tries):
+        have_ended = all(trial.is_final for trial in tries)
+        if not tries or not have_ended:
             return False
-        return self._is_limited(exploring) or len(tries) >= self.rates.planned(candidate)
+        if self._is_limited(exploring):
+            return True
+        return len(tries) >= self.rates.planned(candidate)
 
-    def _may_go_on(self, candidate: Candidate, exploring: Sequence[KnownTrial]) -> bool:
-        return not self._is_limited(exploring) and self.rates.may_go_on(candidate, exploring)
+    def _may_go_on(self, candidate: Candidate, exploring: Trials) -> bool:
+        if self._is_limited(exploring):
+            return False
+        return self.rates.may_go_on(candidate, exploring)
 
-    def _is_limited(self, exploring: Sequence[KnownTrial]) -> bool:
+    def _is_limited(self, exploring: Trials) -> bool:
         """Whether there may be no more exploring trials."""
         limit = self.spec.exploring_limit
-        return limit is not None and len(exploring) >= limit
+        if limit is None:
+            return False
+        return len(exploring) >= limit
 
     @property
     def leading(self) -> Sequence[Candidate]:
         """The candidates from whose rates those that are not explored take theirs."""
         return (REFERENCE,)
 
-    def best_rates(self, known: Sequence[KnownTrial]) -> dict[Candidate, float]:
+    def best_rates(self, known: Trials) -> dict[Candidate, float]:
         """Return each candidate's rate for measuring; without those that nothing is known of."""
         spec = self.spec
         exploring = exploring_of(known)
@@ -256,7 +277,8 @@ class Strategy(ABC):
             if candidate in spec.explored:
                 continue
             lowest, highest = spec.given_rates(candidate)
-            if lowest == highest or not spec.explored:
+            has_one_rate = lowest == highest
+            if has_one_rate or not spec.explored:
                 chosen[candidate] = lowest
             elif REFERENCE in chosen:
                 chosen[candidate] = self.rate_unexplored(candidate, chosen)
@@ -290,14 +312,16 @@ class Strategy(ABC):
             return None
         if not order[0].is_reference:
             return None
-        before = max(0, order.index(candidate) - 1)
+        place = order.index(candidate)
+        before = order[max(0, place - 1)]
         counts = self.look_counts(candidate)
         fewest_seeds = min(min(look) for look in counts)
+        error_left = spec.policy.test_error(fewest_seeds) - spec.ladder_error
         return Looks(
-            after=order[before].key,
+            after=before.key,
             first_seed=spec.seed + 1,
             counts=counts,
-            error=round(spec.policy.test_error(fewest_seeds) - spec.ladder_error, 3),
+            error=round(error_left, 3),
         )
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
@@ -349,9 +373,14 @@ class Strategy(ABC):
         for candidate in self.spec.candidates:
             if not self.planned_seeds(candidate, known):
                 still_open.append(candidate)
-        still_open.sort(key=lambda candidate: -relative_cost(self.spec, candidate))
+
+        def cost(candidate: Candidate) -> float:
+            return relative_cost(self.spec, candidate)
+
+        most_expensive_first = sorted(still_open, key=cost, reverse=True)
         decided = len(self.spec.candidates) - len(still_open)
-        return still_open[: max(0, self.most_measured - decided)]
+        more = max(0, self.most_measured - decided)
+        return most_expensive_first[:more]
 
     def lacking(self, findings: Findings) -> Counter[Candidate]:
         """Return the measuring trials to go, by candidate."""
@@ -410,7 +439,8 @@ def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidat
     """
     explored = []
     for candidate in candidates:
-        if not _is_one_rate(space.rates_for(candidate)):
+        rates = space.rates_for(candidate)
+        if not _is_one_rate(rates):
             explored.append(candidate)
     if not space.follows_full_model or _is_one_rate(space.rates):
         return tuple(explored)
@@ -420,14 +450,17 @@ def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidat
         )
     leading = []
     for candidate in explored:
-        if candidate.is_reference or candidate.rates is not None:
+        has_own_rates = candidate.rates is not None
+        if candidate.is_reference or has_own_rates:
             leading.append(candidate)
     return tuple(leading)
 
 
 def _is_one_rate(rates: RateSpace) -> bool:
     """Whether there is nothing to explore."""
-    return rates.values is not None and len(rates.values) == 1
+    if rates.values is None:
+        return False
+    return len(rates.values) == 1
 
 
 def left_to_measure(

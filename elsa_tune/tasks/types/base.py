@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Logits = NDArray[np.float32]
+# The type of numbers that a metric computes with.
+Precision = type[np.floating[Any]]
 # How often each example counts [R, E]: one row of ones where each counts once.
 Weights = NDArray[np.floating[Any]]
 # Turns weights [R, E] into qualities [R, M].
@@ -42,7 +45,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         """Return how runs are scored under weights of this precision.
 
@@ -51,28 +54,35 @@ class Kernel(ABC):
 
     def score(self, predictions: Array, labels: Array, classes: int) -> float:
         """Return the quality of one run's predictions [E, ...], each example counted once."""
-        scores = self.scorer(predictions[:, None], labels, classes, np.float64)
-        return float(scores(np.ones((1, len(labels))))[0, 0])
+        one_run = predictions[:, None]
+        scores = self.scorer(one_run, labels, classes, np.float64)
+        weights = np.ones((1, len(labels)))
+        quality = scores(weights)[0, 0]
+        return float(quality)
 
-    def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
+    def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         """Return how the best constant answer scores under weights, as [R]; 0 unless overridden."""
         return lambda weights: np.zeros(len(weights))
 
 
 def totals(weights: Weights) -> Floats:
     """Return the sum of each row's weights, [R, 1]."""
-    return np.asarray(weights.sum(axis=1, keepdims=True, dtype=np.float64))
+    total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.asarray(total)
 
 
 def sums(weights: Weights, statistic: Array) -> Floats:
     """Return the weighted sums [R, n] of a statistic [E, n] in the weights' precision."""
-    return (weights @ statistic).astype(np.float64)
+    weighted = weights @ statistic
+    return weighted.astype(np.float64)
 
 
 def ratio(above: Floats, squared_below: Floats) -> Floats:
     """Return above / sqrt(squared_below) within -1..1, and 0 where that is not defined."""
-    good = squared_below > 1e-12
-    return np.where(good, above / np.sqrt(np.where(good, squared_below, 1.0)), 0.0).clip(-1, 1)
+    is_defined = squared_below > 1e-12
+    below = np.sqrt(np.where(is_defined, squared_below, 1.0))
+    quotients = np.where(is_defined, above / below, 0.0)
+    return quotients.clip(-1, 1)
 
 
 class LinearModel(enum.Enum):
@@ -97,7 +107,9 @@ class TaskType(ABC):
     kind: ClassVar[TaskKind]
     # Those that can score it; the first is the headline one, and others of `usual` go beside it.
     metrics: ClassVar[tuple[Metric, ...]]
+    # The metrics of a task that names none.
     usual: ClassVar[tuple[Metric, ...]]
+    # What arrays of labels hold.
     label_dtype: ClassVar[type[np.generic]]
     # Whether labels name classes: a task file may list them, and the head has an output for each.
     names_classes: ClassVar[bool]
@@ -146,7 +158,9 @@ class TaskType(ABC):
 
         None where rows cannot be counted so. The default counts class ids [E].
         """
-        return np.bincount(labels, minlength=classes) if self.names_classes else None
+        if not self.names_classes:
+            return None
+        return np.bincount(labels, minlength=classes)
 
     @abstractmethod
     def strata(self, labels: Array) -> NDArray[np.int64]:
@@ -182,7 +196,7 @@ class TaskType(ABC):
 
     @abstractmethod
     def cells(
-        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+        self, logits: Logits, names: Sequence[str], *, probabilities: bool
     ) -> dict[str, Array]:
         """Return the columns that `predict` adds to rows, from logits [E, C], by name.
 
@@ -204,9 +218,10 @@ def register(task_type: TaskType, kernels: Mapping[Metric, Kernel]) -> None:
     Raises ValueError for a metric that another module computes.
     """
     for metric, kernel in kernels.items():
-        there = type(_KERNELS.get(metric, kernel)).__module__
-        if there != type(kernel).__module__:
-            raise ValueError(f"{there} computes metric '{metric}'; give yours another name")
+        registered = _KERNELS.get(metric, kernel)
+        home = type(registered).__module__
+        if home != type(kernel).__module__:
+            raise ValueError(f"{home} computes metric '{metric}'; give yours another name")
     _TYPES[task_type.kind] = task_type
     _KERNELS.update(kernels)
 

@@ -15,6 +15,8 @@ from elsa_tune.tasks.types.base import (
     Floats,
     Kernel,
     LinearModel,
+    Logits,
+    Precision,
     Scorer,
     TaskType,
     Unit,
@@ -46,18 +48,25 @@ class Classification(TaskType):
     def allowed_metrics(self, task: TaskSpec) -> list[Metric]:
         """Return those that can score this task: F1 is that of one of two classes."""
         has_two = len(task.classes) == 2
-        return [metric for metric in self.metrics if has_two or metric is not Metric.F1]
+        allowed = []
+        for metric in self.metrics:
+            if has_two or metric is not Metric.F1:
+                allowed.append(metric)
+        return allowed
 
     def label_reader(self, task: TaskSpec) -> Callable[[str, str], int]:
         """Return what gives a class's id; with `merge_labels` by the label as people see it."""
         merges = task.cleaning.merge_labels
-        ids = {folded(name) if merges else name: id for id, name in enumerate(task.classes)}
+        ids: dict[str, int] = {}
+        for id, name in enumerate(task.classes):
+            key = folded(name) if merges else name
+            ids[key] = id
 
         def read(label: str, where: str) -> int:
-            number = ids.get(folded(label) if merges else label)
-            if number is None:
+            key = folded(label) if merges else label
+            if key not in ids:
                 raise _unknown(task, label, where)
-            return number
+            return ids[key]
 
         return read
 
@@ -65,7 +74,8 @@ class Classification(TaskType):
         return task.classes[int(label)]
 
     def only_label(self, task: TaskSpec, label: Any) -> str:
-        return f"label '{task.classes[int(label)]}'; a classification needs two classes"
+        name = self.label_text(task, label)
+        return f"label '{name}'; a classification needs two classes"
 
     def strata(self, labels: Array) -> NDArray[np.int64]:
         return labels.astype(np.int64)
@@ -79,59 +89,74 @@ class Classification(TaskType):
         return logits.argmax(-1)
 
     def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
-        labels = tuple(names[number] for number in logits.numpy().argmax(1))
-        return labels, logits.softmax(1).amax(1)
+        chosen = logits.numpy().argmax(1)
+        labels = tuple(names[number] for number in chosen)
+        probabilities = logits.softmax(1)
+        return labels, probabilities.amax(1)
 
     def cells(
-        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+        self, logits: Logits, names: Sequence[str], *, probabilities: bool
     ) -> dict[str, Array]:
         """Return `prediction`, `confidence`, and `probability_NAME` of each class if asked for."""
         shares = _softmax(logits)
-        columns: dict[str, Array] = {
-            "prediction": np.array(names, dtype=object)[logits.argmax(axis=1)],
-            "confidence": shares.max(axis=1),
-        }
+        chosen = logits.argmax(axis=1)
+        labels = np.array(names, dtype=object)
+        columns: dict[str, Array] = {}
+        columns["prediction"] = labels[chosen]
+        columns["confidence"] = shares.max(axis=1)
         if probabilities:
-            columns |= {f"probability_{name}": shares[:, c] for c, name in enumerate(names)}
+            for c, name in enumerate(names):
+                columns[f"probability_{name}"] = shares[:, c]
         return columns
 
 
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def _softmax(logits: Logits) -> Logits:
     """Return probabilities [E, C] of logits [E, C]."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's
+    highest = logits.max(axis=1, keepdims=True)
+    powers = np.exp(logits - highest)
+    shares: Logits = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _unknown(task: TaskSpec, label: str, where: str) -> DataError:
-    allowed = shortlist(f"'{name}'" for name in task.classes)
+    names = [f"'{name}'" for name in task.classes]
+    allowed = shortlist(names)
     if label == "-1":
         return DataError(
             f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
             f"or scored on it. Give a labelled split (labels {allowed})"
         )
-    alike = next((name for name in task.classes if folded(name) == folded(label)), None)
-    hint = f"; `merge_labels: true` takes it for '{alike}'" if alike is not None else ""
-    return DataError(
-        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}{hint}"
+    sentence = (
+        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}"
     )
+    for name in task.classes:
+        if folded(name) == folded(label):
+            return DataError(f"{sentence}; `merge_labels: true` takes it for '{name}'")
+    return DataError(sentence)
 
 
 class Accuracy(Kernel):
     """The share of right answers."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
-        right = (predictions == labels[:, None]).astype(precision)  # [E, M]
-        return lambda weights: sums(weights, right) / totals(weights)
+        is_right = predictions == labels[:, None]
+        right = is_right.astype(precision)  # [E, M]
 
-    def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
+        def scores(weights: Weights) -> Floats:
+            return sums(weights, right) / totals(weights)
+
+        return scores
+
+    def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         own = _indicators(labels, classes, precision)
 
         def best(weights: Weights) -> Floats:
             actual = sums(weights, own)  # [R, C]
             shares = actual / actual.sum(axis=1, keepdims=True)
-            return np.asarray(shares.max(axis=1))
+            largest = shares.max(axis=1)
+            return np.asarray(largest)
 
         return best
 
@@ -140,47 +165,57 @@ class F1(Kernel):
     """The harmonic mean of precision and recall of class 1."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         def scores(weights: Weights) -> Floats:
             hits, actual, predicted = _counts(weights, predictions, labels, 1, precision)
-            return 2 * hits / np.maximum(actual + predicted, 1)
+            return _f1(hits, actual, predicted)
 
         return scores
 
-    def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
+    def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         """Return the quality of answering 1 always: no other constant has any."""
         own = _indicators(labels, classes, precision)
-        return lambda weights: np.asarray(_f1_of_constants(sums(weights, own))[:, 1])
+
+        def of_answer_1(weights: Weights) -> Floats:
+            actual = sums(weights, own)
+            of_each_class = _f1_of_constants(actual)
+            return of_each_class[:, 1]
+
+        return of_answer_1
 
 
 class MacroF1(Kernel):
     """The mean F1 of the classes that occur as a label or as an answer, as scikit-learn has it."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         runs = predictions.shape[1]
 
         def scores(weights: Weights) -> Floats:
             # Class by class: memory does not grow with C.
-            total = np.zeros((len(weights), runs))
-            occurring = np.zeros((len(weights), runs))
+            shape = (len(weights), runs)
+            total = np.zeros(shape)
+            occurring = np.zeros(shape)
             for c in range(classes):
                 hits, actual, predicted = _counts(weights, predictions, labels, c, precision)
-                total += 2 * hits / np.maximum(actual + predicted, 1)
+                total += _f1(hits, actual, predicted)
                 occurring += actual + predicted > 0
             return total / occurring
 
         return scores
 
-    def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
+    def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         own = _indicators(labels, classes, precision)
 
         def best(weights: Weights) -> Floats:
             actual = sums(weights, own)
-            occurring = (actual > 0).sum(axis=1, keepdims=True) + (actual == 0)
-            return np.asarray((_f1_of_constants(actual) / occurring).max(axis=1))
+            present = (actual > 0).sum(axis=1, keepdims=True)
+            # A class that is no label occurs as the answer.
+            occurring = present + (actual == 0)
+            means = _f1_of_constants(actual) / occurring
+            return np.asarray(means.max(axis=1))
 
         return best
 
@@ -189,15 +224,16 @@ class Matthews(Kernel):
     """Gorodkin's R_K (2004), for two classes Matthews' correlation; 0 where a side is constant."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         runs = predictions.shape[1]
 
         def scores(weights: Weights) -> Floats:
             total = totals(weights)
-            all_hits = np.zeros((len(weights), runs))
-            products = np.zeros((len(weights), runs))
-            squares = np.zeros((len(weights), runs))
+            shape = (len(weights), runs)
+            all_hits = np.zeros(shape)
+            products = np.zeros(shape)
+            squares = np.zeros(shape)
             own_squares = np.zeros_like(total)
             for c in range(classes):
                 hits, actual, predicted = _counts(weights, predictions, labels, c, precision)
@@ -205,30 +241,44 @@ class Matthews(Kernel):
                 products += actual * predicted
                 squares += predicted**2
                 own_squares += actual**2
-            spread = (total**2 - own_squares) * (total**2 - squares)
-            return ratio(all_hits * total - products, spread)
+            covariance = all_hits * total - products
+            own_spread = total**2 - own_squares
+            spread = total**2 - squares
+            return ratio(covariance, own_spread * spread)
 
         return scores
 
 
 def _counts(
-    weights: Weights, predictions: Array, labels: Array, c: int, precision: type[np.floating[Any]]
+    weights: Weights, predictions: Array, labels: Array, c: int, precision: Precision
 ) -> tuple[Floats, Floats, Floats]:
     """Return a class's weighted hits [R, M], labels [R, 1] and answers [R, M]."""
     own = (labels == c).astype(precision)[:, None]
     given = (predictions == c).astype(precision)  # [E, M]
-    return sums(weights, given * own), sums(weights, own), sums(weights, given)
+    hits = sums(weights, given * own)
+    actual = sums(weights, own)
+    predicted = sums(weights, given)
+    return hits, actual, predicted
 
 
-def _indicators(labels: Array, classes: int, precision: type[np.floating[Any]]) -> Array:
+def _f1(hits: Floats, actual: Floats, predicted: Floats) -> Floats:
+    """Return F1 [R, M] from what `_counts` gives; 0 for a class that does not occur."""
+    occurrences = np.maximum(actual + predicted, 1)
+    return 2 * hits / occurrences
+
+
+def _indicators(labels: Array, classes: int, precision: Precision) -> Array:
     """Return 1 for each label's own class, else 0: [E, C]."""
-    own: Array = (labels[:, None] == np.arange(classes)).astype(precision)
+    is_own = labels[:, None] == np.arange(classes)
+    own: Array = is_own.astype(precision)
     return own
 
 
 def _f1_of_constants(actual: Floats) -> Floats:
     """Return each class's F1 where it is the answer to everything. actual: its labels, [R, C]."""
-    return np.asarray(2 * actual / (actual + actual.sum(axis=1, keepdims=True)))
+    total = actual.sum(axis=1, keepdims=True)
+    occurrences = actual + total
+    return np.asarray(2 * actual / occurrences)
 
 
 register(

@@ -55,17 +55,19 @@ def with_metric(task: TaskSpec, metric: str | Metric) -> TaskSpec:
     Raises UnknownNameError for no metric of ours, DataError for one that cannot score the task.
     """
     if metric not in Metric.known:
-        raise UnknownNameError.among("metric", str(metric), list(Metric.known))
+        names = list(Metric.known)
+        raise UnknownNameError.among("metric", str(metric), names)
     wanted = Metric(metric)
     task_type = type_of(task.kind)
     allowed = task_type.allowed_metrics(task)
     if wanted not in allowed:
-        is_of_numbers = wanted in type_of(TaskKind.REGRESSION).metrics
-        hint = " (a task of numbers has `regression: true`)" if is_of_numbers else ""
+        hint = ""
+        if wanted in type_of(TaskKind.REGRESSION).metrics:
+            hint = " (a task of numbers has `regression: true`)"
         raise DataError(
             f"metric '{wanted}' cannot score task '{task.name}', which is "
             f"{task_type.describe(task)}; allowed: {', '.join(allowed)}{hint}"
         )
-    others = (task.metric, *task.companions)
-    companions = tuple(other for other in dict.fromkeys(others) if other is not wanted)
-    return replace(task, metric=wanted, companions=companions)
+    metrics = dict.fromkeys((task.metric, *task.companions))
+    companions = [other for other in metrics if other is not wanted]
+    return replace(task, metric=wanted, companions=tuple(companions))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from elsa_tune.tasks.types.base import (
     Floats,
     Kernel,
     LinearModel,
+    Logits,
+    Precision,
     Scorer,
     TaskType,
     Unit,
@@ -75,30 +77,38 @@ class Regression(TaskType):
 
     def strata(self, labels: Array) -> NDArray[np.int64]:
         """Return the bin of each value [E], in ten bins of equal size."""
-        places = np.argsort(np.argsort(labels, kind="stable"))
-        return places * BINS // max(1, len(labels))
+        order = np.argsort(labels, kind="stable")
+        places = np.argsort(order)
+        examples = max(1, len(labels))
+        return places * BINS // examples
 
     def unit(self, labels: Array) -> Unit:
         """Return the mean and standard deviation of labels [E]; 1 where all are equal."""
         values = labels.astype(np.float64)
-        std = float(values.std()) if np.ptp(values) > 0 else 1.0
-        return Unit(float(values.mean()), std)
+        mean = float(values.mean())
+        if np.ptp(values) > 0:
+            return Unit(mean, float(values.std()))
+        return Unit(mean, std=1.0)
 
     def loss(self, logits: Tensor, labels: Tensor, unit: Unit) -> Tensor:
         from torch.nn import functional as F
 
+        values = logits.squeeze(-1)
         targets = (labels.float() - unit.mean) / unit.std
-        return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
+        return F.mse_loss(values, targets, reduction="sum")
 
     def predictions(self, logits: Tensor, unit: Unit) -> Tensor:
-        return logits.squeeze(-1) * unit.std + unit.mean
+        values = logits.squeeze(-1)
+        return values * unit.std + unit.mean
 
     def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
         """Return the name of the value, and the value."""
-        return (names[0],) * len(logits), logits.squeeze(1)
+        [name] = names
+        labels = [name] * len(logits)
+        return labels, logits.squeeze(1)
 
     def cells(
-        self, logits: NDArray[np.float32], names: Sequence[str], *, probabilities: bool
+        self, logits: Logits, names: Sequence[str], *, probabilities: bool
     ) -> dict[str, Array]:
         """Return `prediction`, the value."""
         return {"prediction": logits[:, 0]}
@@ -108,11 +118,11 @@ class Pearson(Kernel):
     """The correlation of answers and labels; 0 where either is constant."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         # Standardised first: single precision is then enough for the weighted sums.
-        columns = _standardised(predictions.astype(np.float64)).astype(precision)  # [E, M]
-        label = _standardised(labels.astype(np.float64)[:, None]).astype(precision)  # [E, 1]
+        columns = _standardised(predictions).astype(precision)  # [E, M]
+        label = _standardised(labels[:, None]).astype(precision)  # [E, 1]
         products = columns * label
         squares = columns**2
         label_squares = label**2
@@ -124,24 +134,31 @@ class Pearson(Kernel):
             sxy = sums(weights, products) / total
             sxx = sums(weights, squares) / total
             syy = sums(weights, label_squares) / total
-            return ratio(sxy - sx * sy, (sxx - sx**2) * (syy - sy**2))
+            covariance = sxy - sx * sy
+            variance = sxx - sx**2
+            label_variance = syy - sy**2
+            return ratio(covariance, variance * label_variance)
 
         return scores
 
 
-def _standardised(values: Floats) -> Floats:
+def _standardised(values: Array) -> Floats:
     """Return each column [E, n] in units of its standard deviation, from its mean."""
+    values = values.astype(np.float64)
     # A constant's rounding noise must not be blown up into a prediction.
     is_constant = np.ptp(values, axis=0) == 0
     with np.errstate(over="ignore"):
         centred = values - values.mean(axis=0)
         std = centred.std(axis=0)
     # Squares of very large or very small values overflow or vanish.
-    if not ((std > 1e-100) & (std < 1e100) | is_constant).all():
-        values = values / np.maximum(np.abs(values).max(axis=0), 1e-300)
+    is_moderate = (std > 1e-100) & (std < 1e100)
+    if not (is_moderate | is_constant).all():
+        largest = np.abs(values).max(axis=0)
+        values = values / np.maximum(largest, 1e-300)
         centred = values - values.mean(axis=0)
         std = centred.std(axis=0)
-    scale = np.where(is_constant, 1.0, np.maximum(std, 1e-300))
+    floored_std = np.maximum(std, 1e-300)
+    scale = np.where(is_constant, 1.0, floored_std)
     return np.where(is_constant, 0.0, centred / scale)
 
 
@@ -150,66 +167,94 @@ class Spearman(Kernel):
 
     def score(self, predictions: Array, labels: Array, classes: int) -> float:
         """Return the quality of one run's predictions [E], by exact ranks."""
-        return Pearson().score(ranks(predictions), ranks(labels), classes)
+        predicted_ranks = ranks(predictions)
+        label_ranks = ranks(labels)
+        return Pearson().score(predicted_ranks, label_ranks, classes)
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: type[np.floating[Any]]
+        self, predictions: Array, labels: Array, classes: int, precision: Precision
     ) -> Scorer:
         """Return how runs are scored: labels' ranks exact, predictions' interpolated.
 
         A prediction's rank, in 0..1, is interpolated within its bin between the weighted shares.
         """
-        x = predictions.astype(np.float64)
-        y = labels.astype(np.float64)
-        order = np.argsort(y, kind="stable")
-        x = x[order]
-        y = y[order]
-        starts = np.flatnonzero(np.diff(y, prepend=-np.inf) > 0)  # groups of equal labels
-        group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(y)))
+        values = labels.astype(np.float64)
+        order = np.argsort(values, kind="stable")
+        values = values[order]
+        runs = predictions.astype(np.float64)[order]  # [E, M]
+        steps = np.diff(values, prepend=-np.inf)
+        starts = np.flatnonzero(steps > 0)  # groups of equal labels
+        sizes = np.diff(starts, append=len(values))
+        group = np.repeat(np.arange(len(starts)), sizes)
         # Side by side: one large matrix product instead of many narrow ones.
-        parts = [_bins(column, precision) for column in x.T]
-        member = np.concatenate([part[0] for part in parts], axis=1)
-        between = np.concatenate([part[1] for part in parts], axis=1)
-        tied = np.concatenate([part[2] for part in parts], axis=1)
+        bins = [_bins(run, precision) for run in runs.T]
+        member = np.concatenate([run_bins.member for run_bins in bins], axis=1)
+        between = np.concatenate([run_bins.between for run_bins in bins], axis=1)
+        tied = np.stack([run_bins.tied for run_bins in bins])  # [M, bins]
 
         def scores(weights: Weights) -> Floats:
             weights = weights[:, order]
             total = totals(weights)
-            of_group = np.add.reduceat(weights, starts, axis=1).astype(np.float64) / total
-            middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
-            ranked = weights * middle.astype(precision)[:, group]  # [R, E]
-            spread = (1 - (of_group**3).sum(axis=1, keepdims=True)) / 12
-            shape = (len(weights), -1, _RANK_BINS)
-            share = (sums(weights, member) / total).reshape(shape)  # [R, M, bins]
-            below = np.pad(share.cumsum(axis=2), ((0, 0), (0, 0), (1, 0)))
-            beside = (sums(ranked, between) / total).reshape(below.shape)
-            ties = (share**3 * tied.reshape(-1, _RANK_BINS)).sum(axis=2)
-            return ratio((below * beside).sum(axis=2), (1 - ties) / 12 * spread)
+            group_weights = np.add.reduceat(weights, starts, axis=1)
+            of_group = group_weights.astype(np.float64) / total
+            middle = _mid_ranks(of_group).astype(precision)
+            ranked = weights * middle[:, group]  # [R, E]
+            shape = (len(weights), len(bins), _RANK_BINS)
+            shares = sums(weights, member) / total
+            share = shares.reshape(shape)  # [R, M, bins]
+            below = np.zeros((*shape[:2], _RANK_BINS + 1))
+            below[:, :, 1:] = share.cumsum(axis=2)
+            beside = sums(ranked, between) / total
+            products = below * beside.reshape(below.shape)
+            covariance = products.sum(axis=2)
+            cubes = share**3 * tied
+            variance = (1 - cubes.sum(axis=2)) / 12
+            label_cubes = of_group**3
+            label_variance = (1 - label_cubes.sum(axis=1, keepdims=True)) / 12
+            return ratio(covariance, variance * label_variance)
 
         return scores
+
+
+def _mid_ranks(shares: Floats) -> Floats:
+    """Return the mid-ranks [R, n], about their mean, of groups with these shares [R, n]."""
+    ends: Floats = shares.cumsum(axis=1)
+    middles = ends - shares / 2
+    return middles - 0.5
 
 
 def ranks(values: Array) -> Floats:
     """Return ranks 1..E of values [E]; equal values share the mean of their ranks."""
     _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return ((last - counts + 1 + last) / 2.0)[where]
+    first = last - counts + 1
+    middle: Floats = (first + last) / 2.0
+    return middle[where]
 
 
-def _bins(values: Floats, precision: type[np.floating[Any]]) -> tuple[Array, Array, Floats]:
-    """Divide one run's predictions [E] into bins of neighbouring values.
+class _Bins(NamedTuple):
+    """One run's predictions in bins of neighbouring values."""
 
-    Returns member [E, bins], 1 where the example is in the bin; between [E, bins + 1], how near it
-    is to the bin's ends, which adds up to 1; tied [1, bins], what ties make of a bin's cubed share.
-    """
+    member: Array  # [E, bins], 1 where the example is in the bin
+    between: Array  # [E, bins + 1], how near it is to the bin's ends, which adds up to 1
+    tied: Floats  # [bins], what ties make of a bin's cubed share
+
+
+def _bins(values: Floats, precision: Precision) -> _Bins:
+    """Divide one run's predictions [E] into bins of neighbouring values."""
     examples = len(values)
     _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - counts / 2  # mid-rank of each distinct value
+    ends = np.cumsum(counts)
+    middle = ends - counts / 2  # mid-rank of each distinct value
     # Equal values share a bin.
-    of_value = np.minimum((middle / examples * _RANK_BINS).astype(int), _RANK_BINS - 1)
+    scaled = middle / examples * _RANK_BINS
+    last_bin = _RANK_BINS - 1
+    of_value = np.minimum(scaled.astype(int), last_bin)
     size = np.bincount(of_value, counts, minlength=_RANK_BINS)
     before = np.cumsum(size) - size
-    place = ((middle - before[of_value]) / size[of_value])[where]  # [E], 0..1
+    within_bin = middle - before[of_value]
+    place_of_value = within_bin / size[of_value]  # 0..1
+    place = place_of_value[where]  # [E]
     bin_of = of_value[where]
     rows = np.arange(examples)
     member = np.zeros((examples, _RANK_BINS), dtype=precision)
@@ -217,8 +262,16 @@ def _bins(values: Floats, precision: type[np.floating[Any]]) -> tuple[Array, Arr
     between = np.zeros((examples, _RANK_BINS + 1), dtype=precision)
     between[rows, bin_of] = 1 - place
     between[rows, bin_of + 1] = place
-    tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_RANK_BINS)
-    return member, between, (tied / np.maximum(size, 1) ** 3)[None]
+    cubes = counts.astype(float) ** 3
+    cubed = np.bincount(of_value, cubes, minlength=_RANK_BINS)
+    tied = cubed / np.maximum(size, 1) ** 3
+    return _Bins(member, between, tied)
 
 
-register(Regression(), {Metric.PEARSON: Pearson(), Metric.SPEARMAN: Spearman()})
+register(
+    Regression(),
+    {
+        Metric.PEARSON: Pearson(),
+        Metric.SPEARMAN: Spearman(),
+    },
+)

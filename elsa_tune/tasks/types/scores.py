@@ -3,8 +3,6 @@
 E is the number of evaluation examples.
 """
 
-from typing import Any
-
 import numpy as np
 
 from elsa_tune.errors import DivergedError
@@ -23,21 +21,27 @@ def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> fl
     and Spearman 0. Raises DivergedError for predictions that are not finite, ValueError for unequal
     or no examples, and for class ids outside their range.
     """
-    if predictions.shape != labels.shape or not len(labels):
+    are_equal = predictions.shape == labels.shape
+    if not are_equal or len(labels) == 0:
         raise ValueError(
             f"predictions {predictions.shape} and labels {labels.shape} must be equal, not empty"
         )
-    if not np.isfinite(predictions).all():
-        bad = int((~np.isfinite(predictions)).sum())
+    is_finite = np.isfinite(predictions)
+    if not is_finite.all():
+        bad = int((~is_finite).sum())
         raise DivergedError(f"{bad} of {len(predictions)} predictions are not finite numbers")
     _check_ids(predictions, labels, classes)
-    return check_quality(kernel_of(metric).score(predictions, labels, classes), metric)
+    kernel = kernel_of(metric)
+    quality = kernel.score(predictions, labels, classes)
+    return check_quality(quality, metric)
 
 
 def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, float]:
     """Return every metric of the task by its name, the headline's first; as `score` has them."""
-    metrics = (task.metric, *task.companions)
-    return {metric.value: score(metric, predictions, labels, task.outputs) for metric in metrics}
+    scores: dict[str, float] = {}
+    for metric in (task.metric, *task.companions):
+        scores[metric.value] = score(metric, predictions, labels, task.outputs)
+    return scores
 
 
 def chance(metric: Metric, labels: Array, classes: int) -> float:
@@ -45,8 +49,11 @@ def chance(metric: Metric, labels: Array, classes: int) -> float:
 
     F1's best constant is the positive class, not the majority. 0 for correlations.
     """
-    best = kernel_of(metric).chance(labels, classes, np.float64)
-    return float(best(np.ones((1, len(labels))))[0])
+    kernel = kernel_of(metric)
+    best = kernel.chance(labels, classes, np.float64)
+    weights = np.ones((1, len(labels)))
+    [quality] = best(weights)
+    return float(quality)
 
 
 def check_quality(value: float, metric: Metric) -> float:
@@ -54,16 +61,23 @@ def check_quality(value: float, metric: Metric) -> float:
 
     Raises DivergedError.
     """
-    if not metric.lowest - TOLERANCE <= value <= 1 + TOLERANCE:
-        raise DivergedError(f"{metric} is {value:g}, outside its range {metric.lowest:g}..1")
-    return min(1.0, max(metric.lowest, value))
+    lowest = metric.lowest
+    is_within = lowest - TOLERANCE <= value <= 1 + TOLERANCE
+    if not is_within:
+        allowed = f"{lowest:g}..1"
+        raise DivergedError(f"{metric} is {value:g}, outside its range {allowed}")
+    raised = max(lowest, value)
+    return min(1.0, raised)
 
 
-def _check_ids(predictions: Any, labels: Any, classes: int) -> None:
+def _check_ids(predictions: Array, labels: Array, classes: int) -> None:
     """Raise ValueError for class ids outside 0..classes-1; values are no ids."""
-    if labels.dtype.kind not in "iu" or predictions.dtype.kind not in "iu" or not classes:
-        return
+    for ids in (labels, predictions):
+        is_of_integers = ids.dtype.kind in "iu"
+        if not is_of_integers or not classes:
+            return
     lowest = min(predictions.min(), labels.min())
     highest = max(predictions.max(), labels.max())
     if lowest < 0 or highest >= classes:
-        raise ValueError(f"class ids reach from {lowest} to {highest}; there are {classes} classes")
+        reach = f"class ids reach from {lowest} to {highest}"
+        raise ValueError(f"{reach}; there are {classes} classes")

@@ -37,7 +37,8 @@ def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Traina
     that cannot be divided.
     """
     # Not the seed itself: the head was drawn from that.
-    own_seed = int(np.random.SeedSequence((seed, *candidate.entropy)).generate_state(1)[0])
+    seed_sequence = np.random.SeedSequence((seed, *candidate.entropy))
+    own_seed = int(seed_sequence.generate_state(1)[0])
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(own_seed)  # a GPU's is not touched
         return _method(candidate).apply(model, candidate)
@@ -49,9 +50,10 @@ def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedMode
     skeleton: builds the model on the meta device. It is called for other methods than freezing
     alone, which fits whatever can be divided.
     """
-    others = [each for each in candidates if not is_depth(each)]
-    for candidate in others:
-        _method(candidate).check(skeleton(), candidate)
+    for candidate in candidates:
+        if not is_depth(candidate):
+            method = _method(candidate)
+            method.check(skeleton(), candidate)
 
 
 def merged(model: PreTrainedModel, candidate: Candidate) -> Trainable:
@@ -70,8 +72,13 @@ def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[i
 
     Without those that begin at 0, of which no prefix is kept.
     """
-    firsts = [_method(each).first_trained_layer(each, layers) for each in candidates]
-    return [first for first in firsts if first > 0]
+    firsts = []
+    for candidate in candidates:
+        method = _method(candidate)
+        first = method.first_trained_layer(candidate, layers)
+        if first > 0:
+            firsts.append(first)
+    return firsts
 
 
 def _method(candidate: Candidate) -> Method[Any]:

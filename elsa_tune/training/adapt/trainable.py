@@ -42,12 +42,14 @@ def train_only(model: PreTrainedModel, parameters: Collection[str]) -> Trainable
         parameter.requires_grad_(name in trained)
         if name not in trained:
             parameter.grad = None
-    embeddings_train = not trained.isdisjoint(parts.embedding)
+    if not trained.isdisjoint(parts.embedding):
+        return Trainable(trained, first_trained_layer=0, embeddings_train=True)
     first = 0
-    if not embeddings_train:
-        while first < len(parts.layers) and trained.isdisjoint(parts.layers[first]):
-            first += 1
-    return Trainable(trained, first, embeddings_train)
+    for names_of_layer in parts.layers:
+        if not trained.isdisjoint(names_of_layer):
+            break
+        first += 1
+    return Trainable(trained, first, embeddings_train=False)
 
 
 def frozen_modules(model: PreTrainedModel, trainable: Trainable) -> list[nn.Module]:

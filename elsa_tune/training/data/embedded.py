@@ -25,9 +25,11 @@ def read_embedded(*, shuffled_labels: bool = False) -> dict[str, Split]:
         names, sentences, labels = _columns(split)
         if shuffled_labels:
             # The order of the rows is random: whether a place is odd has nothing to do with a row.
-            labels = [place % 2 for place in range(len(names))]
+            labels = [place % 2 for place, _ in enumerate(names)]
         where = f"Python's standard library ({split})"
-        splits[split] = Split(where, (names, sentences), np.array(labels, dtype=np.int64))
+        texts = (names, sentences)
+        ids = np.array(labels, dtype=np.int64)
+        splits[split] = Split(where, texts, ids)
     return splits
 
 

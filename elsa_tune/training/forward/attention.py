@@ -4,6 +4,7 @@ Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d
 tokens and n queries a row of one bucket.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,10 +43,13 @@ def attend(
     position_bias: added to the scaled scores, as `PackedModel.position_bias` gives it.
     """
     every_token_asks = len(query) != len(batch)  # else each row's first one only
-    if batch.layout.attention is Attention.VARLEN:
+    attention = batch.layout.attention
+    if attention is Attention.VARLEN:
         assert position_bias is None
         return _varlen(query, key, value, batch, heads)
-    attend_bucket = _explicit if batch.layout.attention is Attention.BUCKETED else _by_torch
+    attend_bucket = _by_torch
+    if attention is Attention.BUCKETED:
+        attend_bucket = _explicit
     buckets = batch.buckets
     tokens = [bucket.tokens for bucket in buckets]
     asking = tokens
@@ -65,10 +69,8 @@ def attend(
         v = _padded(v, bucket, heads)
         context = attend_bucket(q, k, v, bucket, heads, bias)
         context = context.reshape(-1, query.shape[1])
-        if every_token_asks and bucket.index is not None:
-            assert bucket.real is not None and bucket.padding is not None
-            padding = bucket.padding.view(-1, 1)
-            context = gathered(context, bucket.real, bucket.index, padding)
+        if every_token_asks:
+            context = _unpadded(context, bucket)
         contexts.append(context)
     if len(contexts) == 1:
         return contexts[0]
@@ -119,8 +121,10 @@ def _biases(
     own = position_bias.view_as(position_bias)
     biases = []
     for bucket in reversed(buckets):
-        queries = bucket.width if every_token_asks else 1
-        biases.append(own[..., :queries, : bucket.width])
+        width = bucket.width
+        queries = width if every_token_asks else 1
+        bias = own[..., :queries, :width]
+        biases.append(bias)
     return biases[::-1]
 
 
@@ -132,18 +136,30 @@ def _padded(x: Tensor, bucket: Bucket, heads: Heads) -> Tensor:
     return x.view(bucket.rows, bucket.width, heads.count, -1)
 
 
+def _unpadded(context: Tensor, bucket: Bucket) -> Tensor:
+    """Return [tokens, H] of a bucket's context [b * w, H]."""
+    if bucket.index is None:
+        return context
+    assert bucket.real is not None and bucket.padding is not None
+    padding = bucket.padding.view(-1, 1)
+    return gathered(context, bucket.real, bucket.index, padding)
+
+
 def _by_torch(
     q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
 ) -> Tensor:
     """Return the context [b, n, h, d] by torch's kernels. bias: includes the bucket's own."""
-    return F.scaled_dot_product_attention(
+    if bias is None:
+        bias = bucket.bias
+    context = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
-        attn_mask=bucket.bias if bias is None else bias,
+        attn_mask=bias,
         dropout_p=heads.dropout,
         scale=heads.scaling,
-    ).transpose(1, 2)
+    )
+    return context.transpose(1, 2)
 
 
 def _explicit(
@@ -174,28 +190,39 @@ class _Attended(torch.autograd.Function):
 
         q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w].
         """
-        scores = (q @ k.transpose(2, 3)).float().mul_(heads.scaling)  # [h, b, n, w]
+        products = q @ k.transpose(2, 3)
+        scores = products.float().mul_(heads.scaling)  # [h, b, n, w]
         if padding is not None:
             scores += padding.squeeze(1)
         if bias is not None:
             scores += bias[:, None]
-        p = torch.softmax(scores, dim=-1).to(q.dtype)
-        mask = keep_mask(p, heads.dropout) if heads.dropout > 0 else None
+        probabilities = torch.softmax(scores, dim=-1)
+        p = probabilities.to(q.dtype)
+        mask = None
+        if heads.dropout > 0:
+            mask = keep_mask(p, heads.dropout)
         ctx.save_for_backward(q, k, v, p, mask)
         ctx.heads = heads
-        return drop(p, mask, heads.dropout) @ v
+        shares = drop(p, mask, heads.dropout)
+        return shares @ v
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, p, mask = ctx.saved_tensors
+        heads = ctx.heads
         [g] = grads
-        d_p = drop(g @ v.transpose(2, 3), mask, ctx.heads.dropout)
+        d_shares = g @ v.transpose(2, 3)
+        d_p = drop(d_shares, mask, heads.dropout)
         # Of softmax: p * (d_p - sum(p * d_p)).
-        weighted_sum = (d_p * p).sum(-1, keepdim=True)
+        weighted = d_p * p
+        weighted_sum = weighted.sum(-1, keepdim=True)
         d_scores = d_p.sub_(weighted_sum).mul_(p)
-        d_bias = d_scores.sum(1) if ctx.needs_input_grad[4] else None
-        d_scores.mul_(ctx.heads.scaling)
-        d_v = drop(p, mask, ctx.heads.dropout).transpose(2, 3) @ g
+        d_bias = None
+        if ctx.needs_input_grad[4]:
+            d_bias = d_scores.sum(1)
+        d_scores.mul_(heads.scaling)
+        shares = drop(p, mask, heads.dropout)
+        d_v = shares.transpose(2, 3) @ g
         d_q = d_scores @ k
         d_k = d_scores.transpose(2, 3) @ q
         return d_q, d_k, d_v, None, d_bias, None
@@ -205,10 +232,13 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     """Draw a bool mask of the shape of `like`, False with probability p, from torch's generator."""
     count = like.numel()
     # Each 64-bit number gives four lanes; from -2^63 on, so that the sign bit is random too.
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    lanes = bits.view(torch.int16)[:count].view(like.shape)
-    threshold = round(p * _DROPOUT_STEPS) - _DROPOUT_STEPS // 2
-    return lanes >= threshold
+    needed = math.ceil(count / 4)
+    numbers = torch.empty(needed, dtype=torch.int64)
+    numbers.random_(-(2**63), None)
+    lanes = numbers.view(torch.int16)[:count]
+    dropped_steps = round(p * _DROPOUT_STEPS)
+    threshold = dropped_steps - _DROPOUT_STEPS // 2
+    return lanes.view(like.shape) >= threshold
 
 
 def drop(x: Tensor, mask: Tensor | None, p: float) -> Tensor:
@@ -218,5 +248,7 @@ def drop(x: Tensor, mask: Tensor | None, p: float) -> Tensor:
     """
     if mask is None:
         return x
-    really = round(p * _DROPOUT_STEPS) / _DROPOUT_STEPS
-    return torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - really))  # type: ignore[no-any-return]  # untyped
+    dropped_steps = round(p * _DROPOUT_STEPS)
+    dropped_share = dropped_steps / _DROPOUT_STEPS
+    scale = 1 / (1 - dropped_share)
+    return torch.ops.aten.native_dropout_backward(x, mask, scale)  # type: ignore[no-any-return]  # untyped

@@ -51,7 +51,7 @@ _TOLERANCE = 1e-4
 # Two roundings to eight bits, with room for sums in another order.
 _BF16_TOLERANCE = 0.02
 
-_found: dict[tuple[Any, ...], str | None] = {}
+_doubts: dict[tuple[Any, ...], str | None] = {}
 
 
 def _asked_once(
@@ -62,23 +62,40 @@ def _asked_once(
     It is run once a process for every checkpoint, candidate and way of training, on a few short
     rows, in exact arithmetic. An error is an answer too.
     """
-    way = (setting.trainable, setting.recipe.frozen_dropout, setting.recipe.pooling)
-    key = (what, loaded_checkpoint(), data.padding_side, *way, setting.device)
-    if key not in _found:
+    recipe = setting.recipe
+    key = (
+        what,
+        loaded_checkpoint(),
+        data.padding_side,
+        setting.trainable,
+        recipe.frozen_dropout,
+        recipe.pooling,
+        setting.device,
+    )
+    if key not in _doubts:
         products = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")  # whatever the trial has
         try:
-            off = test()
-            _found[key] = off and f"{what} {off}"
-        except ValueError as error:
-            _found[key] = str(error)
-        except Exception as error:  # an architecture may break in any way when taken apart
-            if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
-                raise  # which says nothing of the architecture
-            _found[key] = f"{what} it cannot be run ({type(error).__name__}: {error})"
+            _doubts[key] = _result_of(what, test)
         finally:
             torch.set_float32_matmul_precision(products)
-    return _found[key]
+    return _doubts[key]
+
+
+def _result_of(what: str, test: Callable[[], str | None]) -> str | None:
+    """Return what a test finds, or which error ended it. Raises those of memory alone."""
+    try:
+        difference = test()
+    except ValueError as error:
+        return str(error)
+    except Exception as error:  # an architecture may break in any way when taken apart
+        if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
+            raise  # which says nothing of the architecture
+        kind = type(error).__name__
+        return f"{what} it cannot be run ({kind}: {error})"
+    if difference is None:
+        return None
+    return f"{what} {difference}"
 
 
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
@@ -91,7 +108,8 @@ def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> st
 
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Return why padded batches behind kept layers would not give what the model gives, or None."""
-    test = partial(_difference, model, data, setting, partial(PaddedModel, data=data))
+    fast = partial(PaddedModel, data=data)
+    test = partial(_difference, model, data, setting, fast)
     return _asked_once("behind kept layers", data, setting, test)
 
 
@@ -107,10 +125,12 @@ def _difference(
     complete, complete_prefix = _calm_copy(model, setting)
     ours, our_prefix = _calm_copy(model, setting)
     runs = fast(ours)
-    rows = data.evaluation.take(_probe_rows(data.evaluation))
+    few = _probe_rows(data.evaluation)
+    rows = data.evaluation.take(few)
     numbers = np.arange(len(rows))
     batch = runs.batch(rows, numbers)
-    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
+    order = batch.rows.cpu().numpy()
+    inputs = pad_batch(rows, order, data, setting.device).inputs
     frozen_dropout = setting.recipe.frozen_dropout
     n = min(setting.trainable.first_trained_layer, runs.deepest)
     given = None
@@ -124,14 +144,24 @@ def _difference(
         runs.train(training)
         for module in (*complete_prefix, *our_prefix):
             module.eval()
-        expected = complete(**inputs).logits.float()
-        # With dropout in frozen layers, only evaluation reads what was kept.
-        reads = None if training and frozen_dropout else given
-        off = float((expected - runs(batch, reads).float()).abs().max())
-        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
+        output = complete(**inputs)
+        expected = output.logits.float()
+        reads = given
+        if training and frozen_dropout:
+            reads = None  # only evaluation reads what was kept
+        logits = runs(batch, reads).float()
+        off = _largest(expected - logits)
+        tolerated = _TOLERANCE * _largest(expected) + 1e-6
+        is_equal = off <= tolerated  # nor NaN
+        if not is_equal:
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"
     return None
+
+
+def _largest(numbers: Tensor) -> float:
+    """Return the largest absolute value."""
+    return float(numbers.abs().max())
 
 
 def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
@@ -144,17 +174,21 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     """
     copied = twin(model)
     behind_prefix: list[nn.Module] = [copied]
-    prefix: list[nn.Module] = []
-    if not (setting.recipe.frozen_dropout or setting.trainable.embeddings_train):
+    prefix = []
+    trainable = setting.trainable
+    if not setting.recipe.frozen_dropout and not trainable.embeddings_train:
         base = copied.base_model
         behind_prefix = [child for child in copied.children() if child is not base]
-        behind_prefix += [child for name, child in base.named_children() if "pool" in name.lower()]
-        behind_prefix += list(layer_list(copied))[setting.trainable.first_trained_layer :]
-        prefix = frozen_modules(copied, setting.trainable)
+        for name, child in base.named_children():
+            if "pool" in name.lower():
+                behind_prefix.append(child)
+        layers = list(layer_list(copied))
+        behind_prefix += layers[trainable.first_trained_layer :]
+        prefix = frozen_modules(copied, trainable)
     for module in behind_prefix:
-        for dropout in module.modules():
-            if isinstance(dropout, nn.Dropout):
-                dropout.p = 0.0
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0
     return copied, prefix
 
 
@@ -164,15 +198,16 @@ def _with_effect(model: PreTrainedModel, setting: Setting) -> PreTrainedModel:
     There it often changes nothing (LoRA's second matrix is zero), and whether it is computed at all
     would not show. The same each time; a model to which nothing was added is returned as it is.
     """
-    known = checkpoint_parameters()
-    added = setting.trainable.parameters - known
-    if not known or not added:
+    of_checkpoint = checkpoint_parameters()
+    added = setting.trainable.parameters - of_checkpoint
+    if not of_checkpoint or not added:
         return model
     moved = twin(model, copied=added)
-    draw = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for name, parameter in moved.named_parameters():
         if name in added:
-            step = torch.randn(parameter.shape, generator=draw) * parameter.shape[-1] ** -0.5
+            scale = parameter.shape[-1] ** -0.5
+            step = torch.randn(parameter.shape, generator=generator) * scale
             parameter.add_(step.to(parameter.device))
     return cast(PreTrainedModel, moved)
 
@@ -182,8 +217,12 @@ def twin(model: PreTrainedModel, copied: Collection[str] = ()) -> Any:
 
     copied: names of parameters that it has for itself.
     """
-    shared: dict[int, Any] = {id(p): p for n, p in model.named_parameters() if n not in copied}
-    shared |= {id(b): b for b in model.buffers()}
+    shared: dict[int, Any] = {}
+    for name, parameter in model.named_parameters():
+        if name not in copied:
+            shared[id(parameter)] = parameter
+    for buffer in model.buffers():
+        shared[id(buffer)] = buffer
     return copy.deepcopy(model, shared)
 
 
@@ -207,51 +246,75 @@ def packed_layout(
 
 def _attends_varlen(model: PreTrainedModel, setting: Setting) -> bool:
     """Return whether this GPU has flash attention that takes this model's heads."""
-    if setting.device.type != "cuda" or not setting.autocast:
+    device = setting.device
+    if device.type != "cuda" or not setting.autocast:
         return False
-    size = model.config.hidden_size // model.config.num_attention_heads
-    return (
-        size % 8 == 0
-        and size <= 256
-        and not has_position_bias(model)
-        and has_flash_attention(setting.device)
-    )
+    size = _head_size(model)
+    is_taken = size % 8 == 0 and size <= 256
+    if not is_taken or has_position_bias(model):
+        return False
+    return has_flash_attention(device)
+
+
+def _head_size(model: PreTrainedModel) -> int:
+    config = model.config
+    size: int = config.hidden_size // config.num_attention_heads
+    return size
 
 
 def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Return how varlen attention differs from padded attention, gradients included, or None.
 
     Of attention alone: in bf16 a complete model's difference would tell little."""
-    rows = data.evaluation
-    config = model.config
-    size = config.hidden_size // config.num_attention_heads
-    heads = Heads(config.num_attention_heads, 0.0, size**-0.5)
-    outcomes = []
-    for attention in (Attention.PADDED, Attention.VARLEN):
-        layout = Layout(setting.device, attention, torch.bfloat16)
-        batch = pack(rows, _probe_rows(rows), layout)
-        draw = torch.Generator(setting.device).manual_seed(0)
-
-        def drawn(count: int, draw: torch.Generator = draw) -> Tensor:
-            shape = (count, config.hidden_size)
-            return torch.randn(shape, generator=draw, device=setting.device).bfloat16()
-
-        q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
-        every_token = attend(q, k, v, batch, heads)
-        cls_tokens = attend(batch.cls_tokens(q), k, v, batch, heads)
-        context = torch.cat([every_token, cls_tokens])
-        gradients = torch.autograd.grad(context, (q, k, v), drawn(len(context)))
-        outcomes.append((context.detach(), *gradients))
-    for padded, varlen in zip(*outcomes, strict=True):
-        off = float((padded - varlen).float().abs().max() / padded.float().abs().max())
-        if not off <= _BF16_TOLERANCE:
+    padded_outcome = _outcome(Attention.PADDED, model, data.evaluation, setting.device)
+    varlen_outcome = _outcome(Attention.VARLEN, model, data.evaluation, setting.device)
+    for padded, varlen in zip(padded_outcome, varlen_outcome, strict=True):
+        difference = (padded - varlen).float().abs().max()
+        largest = padded.float().abs().max()
+        off = float(difference / largest)
+        is_equal = off <= _BF16_TOLERANCE  # nor NaN
+        if not is_equal:
             return f"it differs by {off:.2g} of its largest value"
     return None
+
+
+def _outcome(
+    attention: Attention, model: PreTrainedModel, rows: TokenRows, device: torch.device
+) -> list[Tensor]:
+    """Return the context that random queries of a few rows gather, and their gradients."""
+    config = model.config
+    scaling = _head_size(model) ** -0.5
+    heads = Heads(config.num_attention_heads, 0.0, scaling)
+    layout = Layout(device, attention, torch.bfloat16)
+    batch = pack(rows, _probe_rows(rows), layout)
+    generator = torch.Generator(device).manual_seed(0)
+
+    def drawn(count: int) -> Tensor:
+        shape = (count, config.hidden_size)
+        values = torch.randn(shape, generator=generator, device=device)
+        return values.bfloat16()
+
+    tokens = len(batch.ids)
+    q = drawn(tokens).requires_grad_()
+    k = drawn(tokens).requires_grad_()
+    v = drawn(tokens).requires_grad_()
+    every_token = attend(q, k, v, batch, heads)
+    first_queries = batch.cls_tokens(q)
+    cls_tokens = attend(first_queries, k, v, batch, heads)
+    context = torch.cat([every_token, cls_tokens])
+    context_gradient = drawn(len(context))
+    gradients = torch.autograd.grad(context, (q, k, v), context_gradient)
+    return [context.detach(), *gradients]
 
 
 def _probe_rows(rows: TokenRows) -> IndexArray:
     """Choose a few short rows of different lengths."""
     by_length = np.argsort(rows.lengths, kind="stable")
     lengths = rows.lengths[by_length]
-    places = {0, *(int(np.searchsorted(lengths, n)) for n in (8, 14, 24))}
-    return np.asarray([by_length[min(place, len(rows) - 1)] for place in sorted(places)])
+    last = len(rows) - 1
+    places = {0}
+    for length in (8, 14, 24):
+        place = int(np.searchsorted(lengths, length))
+        places.add(place)
+    chosen = [min(place, last) for place in sorted(places)]
+    return by_length[chosen]

@@ -103,32 +103,14 @@ def pack(
 ) -> PackedBatch:
     """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
     chosen = np.asarray(indices, dtype=np.int64)
-    lengths = rows.offsets[chosen + 1] - rows.offsets[chosen]
+    first_places = rows.offsets[chosen]
+    lengths = rows.offsets[chosen + 1] - first_places
     order = np.argsort(lengths, kind="stable")
     chosen = chosen[order]
     lengths = lengths[order]
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    starts = ends[:-1]
-    row = np.repeat(np.arange(len(chosen)), lengths)
-    positions = np.arange(ends[-1]) - starts[row]
-    places = rows.offsets[chosen][row] + positions
-    ids = rows.input_ids[places].astype(np.int64)
-    if numbers is not None:
-        ids = numbers[ids]
-    arrays: dict[str, NDArray[Any]] = {
-        "rows": chosen,
-        "ids": ids,
-        "positions": positions,
-        "places": places,
-        "starts": starts,
-        "row": row,
-        "inner": positions[:, None] > 0,
-        "cu_seqlens": ends.astype(np.int32),
-        "cu_cls_tokens": np.arange(len(chosen) + 1, dtype=np.int32),
-    }
-    if rows.token_type_ids is not None:
-        arrays["types"] = rows.token_type_ids[places].astype(np.int64)
     bounds = _bounds(lengths, layout.attention)
+    arrays = _token_arrays(rows, chosen, ends, numbers)
     for first, last, width in bounds:
         if lengths[first] < width:
             bucket_arrays = _padding(lengths[first:last], width)
@@ -140,7 +122,8 @@ def pack(
     for first, last, width in bounds:
         tokens = int(ends[last] - ends[first])
         sizes = (last - first, width, tokens)
-        buckets.append(_bucket(on_device, first, sizes, layout))
+        bucket = _bucket(on_device, first, sizes, layout)
+        buckets.append(bucket)
         longest = width  # the last bucket's
     return PackedBatch(
         layout=layout,
@@ -151,6 +134,42 @@ def pack(
     )
 
 
+def _token_arrays(
+    rows: TokenRows, chosen: IndexArray, ends: IndexArray, numbers: IndexArray | None
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a `PackedBatch` by name, of the chosen rows in their order.
+
+    ends: 0, then where each of them ends among the P tokens.
+    """
+    starts = ends[:-1]
+    lengths = np.diff(ends)
+    row = np.repeat(np.arange(len(chosen)), lengths)
+    tokens = np.arange(ends[-1])
+    positions = tokens - starts[row]
+    first_places = rows.offsets[chosen]
+    places = first_places[row] + positions
+    ids = rows.input_ids[places].astype(np.int64)
+    if numbers is not None:
+        ids = numbers[ids]
+    is_inner = positions > 0
+    cls_ends = np.arange(len(chosen) + 1)
+    arrays: dict[str, NDArray[Any]] = {
+        "rows": chosen,
+        "ids": ids,
+        "positions": positions,
+        "places": places,
+        "starts": starts,
+        "row": row,
+        "inner": is_inner[:, None],
+        "cu_seqlens": ends.astype(np.int32),
+        "cu_cls_tokens": cls_ends.astype(np.int32),
+    }
+    if rows.token_type_ids is not None:
+        types = rows.token_type_ids[places]
+        arrays["types"] = types.astype(np.int64)
+    return arrays
+
+
 def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, int]]:
     """Return each bucket's first row, the one behind its last, and its width.
 
@@ -158,15 +177,17 @@ def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, i
     """
     if attention is Attention.VARLEN:
         return []
+    count = len(lengths)
     if attention is Attention.PADDED:
         longest = int(lengths[-1])
         width = math.ceil(longest / WIDTHS) * WIDTHS
-        return [(0, len(lengths), width)]
+        return [(0, count, width)]
     bounds = []
     first = 0
-    for members in length_buckets(lengths, len(lengths), BUCKET_COST, power=2):
+    for members in length_buckets(lengths, count, BUCKET_COST, power=2):
         last = first + len(members)
-        bounds.append((first, last, int(lengths[last - 1])))
+        longest = int(lengths[last - 1])
+        bounds.append((first, last, longest))
         first = last
     return bounds
 
@@ -176,8 +197,13 @@ def _padding(lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
     columns = np.arange(width)[None, :]
     is_token = columns < lengths[:, None]  # [b, w]
     starts = np.cumsum(lengths) - lengths
-    index = starts[:, None] + np.where(is_token, columns, 0)
-    return {"index": index.ravel(), "real": np.flatnonzero(is_token), "padding": ~is_token}
+    token_columns = np.where(is_token, columns, 0)
+    index = starts[:, None] + token_columns
+    return {
+        "index": index.ravel(),
+        "real": np.flatnonzero(is_token),
+        "padding": ~is_token,
+    }
 
 
 def _bucket(
@@ -217,29 +243,32 @@ def length_buckets(
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     ascending = [int(lengths[position]) for position in order]
-    best = [0]  # best[i]: least cost of the first i rows
-    first = [0]  # first[i]: where their last bucket begins
-    for end in range(1, len(ascending) + 1):
+    least_costs = [0]  # of the first i rows
+    last_starts = [0]  # where their last bucket begins
+    for end, length in enumerate(ascending, start=1):
+        row_cost = length**power
         starts = range(max(0, end - largest), end)
-        row_cost = ascending[end - 1] ** power
-        costs = [best[start] + (end - start) * row_cost + cost_of_a_bucket for start in starts]
+        costs = [least_costs[start] + (end - start) * row_cost for start in starts]
         cheapest = int(np.argmin(costs))
-        best.append(costs[cheapest])
-        first.append(starts[cheapest])
-    buckets: list[NDArray[np.int64]] = []
+        least_costs.append(costs[cheapest] + cost_of_a_bucket)
+        last_starts.append(starts[cheapest])
+    buckets = []
     end = len(ascending)
     while end > 0:
-        buckets.append(order[first[end] : end])
-        end = first[end]
+        start = last_starts[end]
+        buckets.append(order[start:end])
+        end = start
     return buckets[::-1]
 
 
 def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
     """Return the mean [B, H] of each row's tokens, of [P, H]."""
-    sums = hidden.new_zeros((len(batch), hidden.shape[1]), dtype=torch.float32)
+    shape = (len(batch), hidden.shape[1])
+    sums = hidden.new_zeros(shape, dtype=torch.float32)
     sums = sums.index_add(0, batch.row, hidden.float())
     lengths = batch.cu_seqlens.diff()[:, None]
-    return (sums / lengths).to(hidden.dtype)
+    means = sums / lengths
+    return means.to(hidden.dtype)
 
 
 def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = None) -> Tensor:

@@ -37,7 +37,8 @@ class Block:
     def fits(self, layer: nn.Module) -> bool:
         """Return whether the layer's attention has these modules."""
         modules = dict(layer.named_modules())
-        return all(f"{self.attention}.{name}" in modules for name in self.projections)
+        names = [f"{self.attention}.{name}" for name in self.projections]
+        return all(name in modules for name in names)
 
     def run(
         self,
@@ -51,10 +52,13 @@ class Block:
 
         bias: of positions, where the architecture has one.
         """
-        first_tokens = batch.cls_tokens(hidden) if cls_only else None
+        first_tokens = None
+        if cls_only:
+            first_tokens = batch.cls_tokens(hidden)
         context = self._context(layer, hidden, first_tokens, batch, bias)
-        asking = hidden if first_tokens is None else first_tokens
-        return self.behind(layer, context, asking)
+        if first_tokens is None:
+            return self.behind(layer, context, hidden)
+        return self.behind(layer, context, first_tokens)
 
     def _context(
         self,
@@ -66,32 +70,42 @@ class Block:
     ) -> Tensor:
         """Return what the first tokens, or all without them, gather from their rows' tokens."""
         attention: Any = layer.get_submodule(self.attention)
-        query, key, value = [getattr(attention, name) for name in self.projections]
+        to_query, to_key, to_value = [getattr(attention, name) for name in self.projections]
         count = getattr(attention, self.heads)
-        heads = Heads(
-            count=count,
-            dropout=attention.dropout.p if attention.training else 0.0,
-            scaling=(query.out_features // count) ** -0.5,
-        )
+        size = to_query.out_features // count
+        dropout = 0.0
+        if attention.training:
+            dropout = attention.dropout.p
+        heads = Heads(count=count, dropout=dropout, scaling=size**-0.5)
         read = batch.operand(hidden)
-        asking = read if first_tokens is None else first_tokens
-        return attend(query(asking), key(read), value(read), batch, heads, bias)
+        asking = read
+        if first_tokens is not None:
+            asking = first_tokens
+        query = to_query(asking)
+        key = to_key(read)
+        value = to_value(read)
+        return attend(query, key, value, batch, heads, bias)
 
 
 def _behind_bert(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
     attended = layer.attention.output(context, asking)
-    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped
+    intermediate = layer.intermediate(attended)
+    return layer.output(intermediate, attended)  # type: ignore[no-any-return]  # untyped
 
 
 def _behind_distilbert(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
-    attended = layer.sa_layer_norm(layer.attention.out_lin(context) + asking)
-    return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]  # untyped
+    projected = layer.attention.out_lin(context)
+    attended = layer.sa_layer_norm(projected + asking)
+    transformed = layer.ffn(attended)
+    return layer.output_layer_norm(transformed + attended)  # type: ignore[no-any-return]  # untyped
 
 
 def _behind_mpnet(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
     attention = layer.attention
-    attended = attention.LayerNorm(attention.dropout(attention.attn.o(context)) + asking)
-    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped
+    projected = attention.attn.o(context)
+    attended = attention.LayerNorm(attention.dropout(projected) + asking)
+    intermediate = layer.intermediate(attended)
+    return layer.output(intermediate, attended)  # type: ignore[no-any-return]  # untyped
 
 
 BLOCKS = (
@@ -161,8 +175,12 @@ class PackedModel(nn.Module):
         self._begin = begin
         self._reads_mean = pooling is Pooling.MEAN
         # A table with a padding row (RoBERTa's) begins counting behind it.
-        self._first_position = 0 if table.padding_idx is None else table.padding_idx + 1
-        self._takes = frozenset(inspect.signature(type(embeddings).forward).parameters)
+        self._first_position = 0
+        if table.padding_idx is not None:
+            self._first_position = table.padding_idx + 1
+        # What the embeddings take, by name.
+        signature = inspect.signature(type(embeddings).forward)
+        self._takes = frozenset(signature.parameters)
         self.embeddings: nn.Module | None = embeddings
         self.project: nn.Module | None = getattr(base, "embeddings_project", None)
         self.layers = nn.ModuleList(layers)
@@ -170,8 +188,9 @@ class PackedModel(nn.Module):
         # The word table's rows by token id, where some were left out.
         self.word_numbers: IndexArray | None = None
         self.deepest = len(layers)  # the last layer that it can begin behind
-        has_bias = has_position_bias(model)
-        self._bias_of_width = base.encoder.compute_position_bias if has_bias else None
+        self._bias_of_width: Any = None
+        if has_position_bias(model):
+            self._bias_of_width = base.encoder.compute_position_bias
         base.embeddings = Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
@@ -182,7 +201,8 @@ class PackedModel(nn.Module):
         """Give up the embeddings and so many layers: hidden states behind them will be given."""
         self.embeddings = None
         self.project = None
-        self.layers = nn.ModuleList(list(self.layers)[layers:])
+        left = list(self.layers)[layers:]
+        self.layers = nn.ModuleList(left)
         self.first_layer = layers
 
     def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
@@ -192,10 +212,14 @@ class PackedModel(nn.Module):
     def embed(self, batch: PackedBatch) -> Tensor:
         """Return hidden states [P, H] in front of layer 0."""
         assert self.embeddings is not None
+        positions = batch.positions + self._first_position
+        types = None
+        if batch.types is not None:
+            types = batch.types[None]
         given = {
             "input_ids": batch.ids[None],
-            "position_ids": batch.positions[None] + self._first_position,
-            "token_type_ids": None if batch.types is None else batch.types[None],
+            "position_ids": positions[None],
+            "token_type_ids": types,
         }
         taken = {name: value for name, value in given.items() if name in self._takes}
         hidden = self.embeddings(**taken)
@@ -212,12 +236,15 @@ class PackedModel(nn.Module):
         if self._bias_of_width is None:
             return None
         # It looks at the shape only, [1, W, H].
-        bias: Tensor = self._bias_of_width(hidden.new_empty((1, batch.longest, 1)))
+        shape_alone = hidden.new_empty((1, batch.longest, 1))
+        bias: Tensor = self._bias_of_width(shape_alone)
         if batch.layout.attention is Attention.BUCKETED:
             return bias[0]
         [bucket] = batch.buckets
         bias = bias.to(batch.layout.dtype)
-        return bias if bucket.bias is None else bias + bucket.bias
+        if bucket.bias is not None:
+            bias = bias + bucket.bias
+        return bias
 
     def _hidden(
         self, batch: PackedBatch, given: Tensor | None = None, cls_only: bool = False
@@ -237,7 +264,8 @@ class PackedModel(nn.Module):
         for index in range(begin, self.deepest):
             layer = self.layers[index - self.first_layer]
             is_last = index == self.deepest - 1
-            hidden = self._block.run(layer, hidden, batch, cls_only and is_last, bias)
+            gives_cls_only = cls_only and is_last
+            hidden = self._block.run(layer, hidden, batch, gives_cls_only, bias)
             yield hidden
 
     def behind(
@@ -249,7 +277,8 @@ class PackedModel(nn.Module):
         layer runs.
         """
         batch = self.batch(rows, chunk)
-        place = batch.places - int(rows.offsets[chunk[0]])
+        first_token = int(rows.offsets[chunk[0]])
+        place = batch.places - first_token
         last = max(wanted)
         for n, hidden in enumerate(self._hidden(batch)):
             if n in wanted:
@@ -298,16 +327,18 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     all_ids = [rows.input_ids for rows in data.splits().values()]
-    used = np.unique(np.concatenate(all_ids))
+    used = np.unique(np.concatenate(all_ids)).astype(np.int64)
     numbers = np.zeros(table.num_embeddings, dtype=np.int64)
     numbers[used] = np.arange(len(used))
-    used_rows = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
+    used_rows = torch.from_numpy(used).to(table.weight.device)
     with torch.no_grad():
         weight = table.weight[used_rows]
         table.weight = nn.Parameter(weight, requires_grad=table.weight.requires_grad)
-    if table.padding_idx is not None:
+    padding = table.padding_idx
+    if padding is not None:
         # Its row gets no gradient; where no example uses it, there is no such row any more.
-        is_used = table.padding_idx in used
-        table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
+        table.padding_idx = None
+        if padding in used:
+            table.padding_idx = int(numbers[padding])
     table.num_embeddings = len(used)
     model.word_numbers = numbers

@@ -47,7 +47,8 @@ class PaddedModel(nn.Module):
         Raises ValueError where embeddings are no module.
         """
         base: Any = self.model.base_model
-        if not isinstance(getattr(base, "embeddings", None), nn.Module):
+        embeddings = getattr(base, "embeddings", None)
+        if not isinstance(embeddings, nn.Module):
             raise ValueError("its embeddings are not a module of their own")
         drop_layers(self.model, layers)
         base.embeddings = Passthrough()
@@ -60,20 +61,29 @@ class PaddedModel(nn.Module):
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
         """Return what `PackedModel.behind` yields, of the complete model."""
-        first_token = int(rows.offsets[chunk[0]])
-        count = int(rows.offsets[chunk[-1] + 1]) - first_token
+        device = self.model.device
+        first = chunk[0]
+        last = chunk[-1]
+        first_token = int(rows.offsets[first])
+        count = int(rows.offsets[last + 1]) - first_token
         states: dict[int, Tensor] = {}
-        by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
+        order = np.argsort(rows.lengths[chunk], kind="stable")
+        by_length = chunk[order]
         for start in range(0, len(chunk), _ROWS):
-            batch = self.batch(rows, by_length[start : start + _ROWS])
+            part = by_length[start : start + _ROWS]
+            batch = self.batch(rows, part)
             # Numbers from the host: a GPU would be waited for to count those of a mask.
             numbers = {"real": np.flatnonzero(batch.mask)}
-            real = tokens.to_device(numbers, self.model.device)["real"]
-            place = batch.places.view(-1)[real] - first_token
+            on_device = tokens.to_device(numbers, device)
+            real = on_device["real"]
+            all_places = batch.places.view(-1)
+            place = all_places[real] - first_token
             for n, hidden in self._hidden(batch, wanted).items():
                 if n not in states:
-                    states[n] = hidden.new_empty((count, hidden.shape[-1]))
-                states[n][place] = hidden.flatten(0, 1)[real]
+                    size = hidden.shape[-1]
+                    states[n] = hidden.new_empty((count, size))
+                every_token = hidden.flatten(0, 1)
+                states[n][place] = every_token[real]
         return sorted(states.items())
 
     @torch.inference_mode()
@@ -85,17 +95,22 @@ class PaddedModel(nn.Module):
         """
         states: dict[int, Tensor] = {}
         layers = layer_list(self.model)
+        last = max(wanted)
 
         def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            states[number] = args[0] if args else kwargs["hidden_states"]
-            if number == max(wanted):
+            if args:
+                states[number] = args[0]
+            else:
+                states[number] = kwargs["hidden_states"]
+            if number == last:
                 raise _EnoughError
 
         hooks = []
         for number in wanted:
             if number < len(layers):
                 hook = partial(keep, number)
-                hooks.append(layers[number].register_forward_pre_hook(hook, with_kwargs=True))
+                handle = layers[number].register_forward_pre_hook(hook, with_kwargs=True)
+                hooks.append(handle)
         try:
             with masks_without_asking(self.model.device):
                 if len(layers) in wanted:
@@ -125,7 +140,8 @@ _MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}
 
 
 def _of_every_batch(make: Callable[..., Any], **how: Any) -> Any:
-    return make(**{**how, "allow_is_bidirectional_skip": False})
+    how["allow_is_bidirectional_skip"] = False
+    return make(**how)
 
 
 @contextlib.contextmanager

@@ -8,13 +8,14 @@ written anew or evicted like any other. Nothing is written or deleted through a 
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -47,11 +48,14 @@ class NotKeptError(Exception):
 def budget_bytes() -> int:
     """Return $ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError."""
     text = os.environ.get(BUDGET_VARIABLE, "")
-    try:
-        gigabytes = float(text) if text else DEFAULT_BUDGET_GB
-    except ValueError:
-        gigabytes = -1.0
-    if not 0 <= gigabytes < float("inf"):
+    gigabytes = DEFAULT_BUDGET_GB
+    if text:
+        try:
+            gigabytes = float(text)
+        except ValueError:
+            gigabytes = math.nan
+    is_number = math.isfinite(gigabytes)
+    if not is_number or gigabytes < 0:
         raise UsageError(f"{BUDGET_VARIABLE} is '{text}'; it must be a number of GB, 0 or more")
     return int(gigabytes * 1e9)
 
@@ -135,14 +139,20 @@ class PrefixStore:
 
         if wanted <= self.budget:
             for entry in reversed(entries):
-                if not fits() and self.evict(entry.key):
+                if fits():
+                    break
+                if self.evict(entry.key):
                     used -= entry.bytes
-        if not fits():
-            raise NotKeptError(
-                f"{wanted / 1e9:.1f} GB are needed; of the {self.budget / 1e9:g} GB that "
-                f"{BUDGET_VARIABLE} allows {used / 1e9:.1f} are being read, and {self.folder} has "
-                f"{self._free() / 1e9:.1f} GB free"
-            )
+        if fits():
+            return
+        needed_gb = wanted / 1e9
+        budget_gb = self.budget / 1e9
+        used_gb = used / 1e9
+        free_gb = self._free() / 1e9
+        raise NotKeptError(
+            f"{needed_gb:.1f} GB are needed; of the {budget_gb:g} GB that {BUDGET_VARIABLE} allows "
+            f"{used_gb:.1f} are being read, and {self.folder} has {free_gb:.1f} GB free"
+        )
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +183,8 @@ class PrefixStore:
                 # Not forced to disk: what a power cut leaves of it, its checksum finds.
                 file.seek(0)
                 facts = {"what": what[:_LONGEST_NAME], "crc32": crc}
-                file.write(json.dumps(facts).encode().ljust(_FACTS))
+                block = json.dumps(facts).encode()
+                file.write(block.ljust(_FACTS))
                 file.flush()
             except BaseException:
                 entry.unlink(missing_ok=True)
@@ -203,7 +214,8 @@ def _summary(entry: Path) -> EntrySummary:
     """Describe an entry. Raises OSError where there is none any more."""
     what = "damaged"
     with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
-        what = str(json.loads(file.read(_FACTS))["what"])
+        facts = _read_facts(file)
+        what = str(facts["what"])
     status = entry.lstat()
     return EntrySummary(
         key=entry.name,
@@ -214,24 +226,36 @@ def _summary(entry: Path) -> EntrySummary:
     )
 
 
+def _read_facts(file: BinaryIO) -> dict[str, Any]:
+    """Read an entry's block of facts. Raises one of _NO_FACTS where it has none."""
+    block = file.read(_FACTS)
+    facts: dict[str, Any] = json.loads(block)
+    return facts
+
+
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
     """Return whether the entry is complete. Raises one of _NO_FACTS where it has no facts."""
-    if os.fstat(file.fileno()).st_size != _FACTS + shape.bytes:
+    size = os.fstat(file.fileno()).st_size
+    if size != _FACTS + shape.bytes:
         return False
-    expected = json.loads(file.read(_FACTS))["crc32"]
-    if (entry, expected) not in _verified:
-        crc = 0
-        while block := file.read(_BLOCK):
-            crc = zlib.crc32(block, crc)
-        if crc != expected:
-            return False
-        _verified.add((entry, expected))
+    expected = _read_facts(file)["crc32"]
+    if (entry, expected) in _verified:
+        return True
+    crc = 0
+    while block := file.read(_BLOCK):
+        crc = zlib.crc32(block, crc)
+    if crc != expected:
+        return False
+    _verified.add((entry, expected))
     return True
 
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
     """Map each split's rows [tokens, H] into private pages: no change reaches the file."""
-    mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
-    rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
-    parts = rows.split(list(shape.tokens.values()))
+    size = (shape.bytes,)
+    mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=size)
+    numbers = torch.from_numpy(mapped).view(shape.dtype)
+    rows = numbers.view(-1, shape.hidden_size)
+    sizes = list(shape.tokens.values())
+    parts = rows.split(sizes)
     return dict(zip(shape.tokens, parts, strict=True))

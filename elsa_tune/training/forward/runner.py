@@ -37,6 +37,8 @@ _CHUNK_TOKENS = 4096
 # Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
 # for the layers that train.
 _MEMORY_SHARE = 0.4
+# Why the frozen layers' output is not read in training.
+_DROPOUT = "frozen_dropout is on"
 
 
 @dataclass
@@ -70,15 +72,22 @@ class Runner:
         Into rows of similar length where a CPU pads them, else into one pass unless memory asks for
         more.
         """
-        lengths = self.data.splits()[split].lengths[batch]
+        rows = self.data.splits()[split]
+        lengths = rows.lengths[batch]
+        is_padded = isinstance(self.model, PaddedModel)
         # A GPU is bound by launches at this size: padding costs it less than another pass.
-        if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
+        if is_padded and self.setting.device.type == "cpu":
             groups = length_buckets(lengths, largest, BUCKET_COST)
             return [batch[group] for group in groups]
         if len(batch) <= largest:
             return [batch]
-        by_length = batch[np.argsort(lengths, kind="stable")]
-        return [by_length[start : start + largest] for start in range(0, len(batch), largest)]
+        order = np.argsort(lengths, kind="stable")
+        by_length = batch[order]
+        parts = []
+        for start in range(0, len(batch), largest):
+            part = by_length[start : start + largest]
+            parts.append(part)
+        return parts
 
     def train(self, training: bool) -> None:
         """Set training mode (the prefix's dropout as the recipe says) or evaluation mode."""
@@ -101,7 +110,9 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     trainable = setting.trainable
     recipe = setting.recipe
     layers = list(layer_list(model))
-    without_dropout = [] if recipe.frozen_dropout else frozen_modules(model, trainable)
+    without_dropout = []
+    if not recipe.frozen_dropout:
+        without_dropout = frozen_modules(model, trainable)
     runs, notes = taken_apart(model, data, setting, why_padded)
     has_prefix = trainable.first_trained_layer > 0
     runner = Runner(
@@ -117,7 +128,8 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         why = _not_read(runner, model, layers)
         if why is not None:
             notes.append(f"the frozen prefix is computed in every step: {why}")
-    if isinstance(runs, PackedModel) and trainable.embeddings_train and not setting.keeps_words:
+    words_may_go = trainable.embeddings_train and not setting.keeps_words
+    if isinstance(runs, PackedModel) and words_may_go:
         use_compact_vocabulary(runs, data)
     return runner
 
@@ -127,10 +139,12 @@ def taken_apart(
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
     """Return what runs this model, on padded batches if there is a reason, and notes on why."""
     if why_padded is not None:
-        return PaddedModel(model, data), [f"padded batches: {why_padded}"]
+        note = f"padded batches: {why_padded}"
+        return PaddedModel(model, data), [note]
     layout, notes = packed_layout(model, data, setting)
     begin = setting.trainable.first_trained_layer
-    return PackedModel(model, begin, setting.recipe.pooling, layout), notes
+    packed = PackedModel(model, begin, setting.recipe.pooling, layout)
+    return packed, notes
 
 
 def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module]) -> str | None:
@@ -139,9 +153,11 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
     runs = runner.model
     frozen = setting.trainable.first_trained_layer
     behind = min(frozen, runs.deepest)
-    dropout = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
+    has_dropout = setting.recipe.frozen_dropout
     if isinstance(runs, PaddedModel):
-        doubt = dropout or tail_doubt(model, runner.data, setting)
+        if has_dropout:
+            return _DROPOUT
+        doubt = tail_doubt(model, runner.data, setting)
         if doubt is not None:
             return doubt
     others = {min(other, runs.deepest) for other in setting.others}
@@ -150,8 +166,8 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
         runner.kept = prefix.reading(behind, others)
     except (NotKeptError, OSError) as error:
         return str(error)
-    if dropout is not None:  # training needs other masks every time: only evaluation reads
-        return dropout
+    if has_dropout:  # training needs other masks every time: only evaluation reads
+        return _DROPOUT
     runs.drop_prefix(behind)
     runner.frozen_prefix = list(layers[behind:frozen])
     runner.prefix = "cached"
@@ -161,9 +177,12 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
 def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
     """Return the shape of what is kept: no training rows where frozen layers have dropout."""
     recipe = setting.recipe
-    tokens = {split: len(rows.input_ids) for split, rows in data.splits().items()}
-    if recipe.frozen_dropout:
-        del tokens["train"]
+    tokens: dict[str, int] = {}
+    for split, rows in data.splits().items():
+        is_training = split == "train"
+        if is_training and recipe.frozen_dropout:
+            continue
+        tokens[split] = len(rows.input_ids)
     dtype = torch.float32
     if recipe.prefix_cache is PrefixCache.BF16:
         dtype = torch.bfloat16
@@ -172,7 +191,8 @@ def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
 
 def _fits(shape: Shape, device: torch.device) -> bool:
     """Return whether a GPU has room for it; a CPU's lies on disk."""
-    return shape.bytes <= _MEMORY_SHARE * free_bytes(device)
+    room = _MEMORY_SHARE * free_bytes(device)
+    return shape.bytes <= room
 
 
 class Prefix:
@@ -195,8 +215,10 @@ class Prefix:
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = [data.fingerprint]
         for split, rows in self._splits.items():
-            self._what.append(f"{split} {_rows_digest(rows)}")
-        self._what.append(f"{setting.precision}-{setting.recipe.prefix_cache.value}")
+            digest = _rows_digest(rows)
+            self._what.append(f"{split} {digest}")
+        kept_precision = setting.recipe.prefix_cache.value
+        self._what.append(f"{setting.precision}-{kept_precision}")
         self._what.append(runs.how)
 
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
@@ -205,33 +227,36 @@ class Prefix:
         others: depths that later trials will want, kept on disk in the same pass if there is room.
         Raises NotKeptError where there is none for this one, OSError where it cannot be written.
         """
-        if _fits(self._shape, self._setting.device):
+        shape = self._shape
+        device = self._setting.device
+        if _fits(shape, device):
             return self._computed_here(frozen_layers)
-        if self._setting.device.type != "cpu":
-            raise NotKeptError(
-                f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
-            )
+        if device.type != "cpu":
+            gigabytes = shape.bytes / 1e9
+            raise NotKeptError(f"{gigabytes:.1f} GB of the GPU would be needed to keep its output")
         store = self._store
         key = self._key(frozen_layers)
-        reading = store.open(key, self._shape)
+        reading = store.open(key, shape)
         if reading is not None:
             return reading
         # One builder a model and task, whatever the depth: it will fill the others' too.
         with store.building(self._key(0)):
-            reading = store.open(key, self._shape)
+            reading = store.open(key, shape)
             if reading is None:
                 self._build(frozen_layers, others)
-                reading = store.open(key, self._shape)
+                reading = store.open(key, shape)
         if reading is not None:
             return reading
         raise OSError(f"what was written to {store.folder} cannot be read back")
 
     def _computed_here(self, frozen_layers: int) -> Reading:
         """Compute them into the memory of the device."""
+        shape = self._shape
+        device = self._setting.device
         reading = Reading()
         for split, rows in self._splits.items():
-            size = (len(rows.input_ids), self._shape.hidden_size)
-            hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
+            size = (len(rows.input_ids), shape.hidden_size)
+            hidden = torch.empty(size, dtype=shape.dtype, device=device)
             start = 0
             for _, _, chunk in rows_behind(self._runs, rows, [frozen_layers], self._setting):
                 stop = start + len(chunk)
@@ -242,8 +267,11 @@ class Prefix:
 
     def _key(self, frozen_layers: int) -> str:
         """Return an entry's name, made of what the checkpoint's files and the data contain."""
-        parts = [str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers)]
-        digest = hashlib.sha256("\n".join(parts).encode())
+        lines = [str(_FORMAT), unchanged_checkpoint()]
+        lines += self._what
+        lines.append(str(frozen_layers))
+        text = "\n".join(lines)
+        digest = hashlib.sha256(text.encode())
         return digest.hexdigest()[:32]
 
     def _build(self, frozen_layers: int, others: Iterable[int]) -> None:
@@ -266,7 +294,8 @@ class Prefix:
             append = {}
             for n in depths:
                 what = f"{self._setting.name}, {n} frozen layers, {precision}"
-                append[n] = written.enter_context(store.writing(self._key(n), what, shape))
+                entry = store.writing(self._key(n), what, shape)
+                append[n] = written.enter_context(entry)
             for rows in self._splits.values():
                 for _, n, hidden in rows_behind(self._runs, rows, depths, self._setting):
                     append[n](hidden)
@@ -290,8 +319,8 @@ def passes(rows: TokenRows) -> Iterator[IndexArray]:
     start = 0
     while start < len(rows):
         limit = rows.offsets[start] + _CHUNK_TOKENS
-        within_limit = int(np.searchsorted(rows.offsets, limit, side="right")) - 1
-        stop = max(start + 1, within_limit)
+        behind_limit = int(np.searchsorted(rows.offsets, limit, side="right"))
+        stop = max(start + 1, behind_limit - 1)
         yield np.arange(start, stop)
         start = stop
 
@@ -303,5 +332,6 @@ def _rows_digest(rows: TokenRows) -> str:
         if array is None:
             digest.update(b"-")
         else:
-            digest.update(np.ascontiguousarray(array).data)
+            contiguous = np.ascontiguousarray(array)
+            digest.update(contiguous.data)
     return digest.hexdigest()[:32]

@@ -70,13 +70,20 @@ def _max_positions(model: PreTrainedModel) -> int | None:
     can be used.
     """
     for name, module in model.base_model.named_modules():
-        if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
-            unused = 0 if module.padding_idx is None else module.padding_idx + 1
+        is_table = name.endswith("position_embeddings")
+        if is_table and isinstance(module, nn.Embedding):
+            unused = 0
+            if module.padding_idx is not None:
+                unused = module.padding_idx + 1
             return module.num_embeddings - unused
-    if getattr(model.config, "relative_attention", False) or model.config.model_type == "xlnet":
+    config = model.config
+    is_relative = getattr(config, "relative_attention", False)
+    if is_relative or config.model_type == "xlnet":
         return None
-    positions = getattr(model.config, "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and positions > 0 else None
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return None
+    return positions
 
 
 def skeleton(spec: ModelSpec) -> PreTrainedModel:
@@ -100,10 +107,13 @@ def load_classifier(
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
     # Transformers puts the given tensors into the model as they are. Buffers are always its own.
-    state = {
-        name: tensor if shared and name in pretrained.parameters else tensor.clone()
-        for name, tensor in pretrained.state.items()
-    }
+    state = {}
+    for name, tensor in pretrained.state.items():
+        is_parameter = name in pretrained.parameters
+        if shared and is_parameter:
+            state[name] = tensor
+        else:
+            state[name] = tensor.clone()
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # a GPU's is not touched
         model: PreTrainedModel = pretrained.kind.from_pretrained(
@@ -132,11 +142,14 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
 
 
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
-    for known in KNOWN_MODELS.values():
-        # The paper's four models are known without the hub.
-        if spec.source is known.source is ModelSource.HUB and known.location == spec.location:
-            return transformers.AutoConfig.for_model(**shipped_configuration(known.name))
-    return _read_configuration(model_folder(spec, weights=False), spec.name)
+    if spec.source is ModelSource.HUB:
+        for model in KNOWN_MODELS.values():
+            # The paper's four models are known without the hub.
+            if model.source is ModelSource.HUB and model.location == spec.location:
+                fields = shipped_configuration(model.name)
+                return transformers.AutoConfig.for_model(**fields)
+    folder = model_folder(spec, weights=False)
+    return _read_configuration(folder, spec.name)
 
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
@@ -160,9 +173,9 @@ def without_kernels(config: Any, name: str) -> PretrainedConfig:
             f"the weights of model '{name}' are quantised, and cannot be fine-tuned; give a "
             "checkpoint with full weights"
         )
-    attends = config._attn_implementation
     # Of the parts of the configuration, too.
-    config._attn_implementation = attends if attends in ("eager", "sdpa") else None
+    if config._attn_implementation not in ("eager", "sdpa"):
+        config._attn_implementation = None
     config._experts_implementation = None
     return cast(PretrainedConfig, config)
 
@@ -250,7 +263,10 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
             **LOCAL,
         )
     missing = set(report["missing_keys"])
-    resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}
+    resized = set()
+    for mismatch in report["mismatched_keys"]:
+        key = mismatch if isinstance(mismatch, str) else mismatch[0]
+        resized.add(key)
     parts = divide(model)
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
@@ -261,9 +277,12 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:
     """Refuse a checkpoint that leaves embeddings or layers random."""
-    encoder = itertools.chain(parts.embedding, *parts.layers)
-    # XLNet's mask_emb is for pretraining alone, and some checkpoints leave it out.
-    needed = [key for key in encoder if key not in parts.fixed and not key.endswith("mask_emb")]
+    needed = []
+    for key in itertools.chain(parts.embedding, *parts.layers):
+        # XLNet's mask_emb is for pretraining alone, and some checkpoints leave it out.
+        may_lack = key in parts.fixed or key.endswith("mask_emb")
+        if not may_lack:
+            needed.append(key)
     lacking = [key for key in needed if key in absent]
     if lacking:
         raise ModelError(
@@ -281,11 +300,12 @@ def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
     """
     base = f"{model.base_model_prefix}."
     task_linear = f"{final_linear(model)}."
-    was_fine_tuned = any(
-        key.startswith(task_linear) and key not in missing for key in model.state_dict()
-    )
-    anew = (key for key in model.state_dict() if was_fine_tuned and not key.startswith(base))
-    return missing.union(anew)
+    behind_base = [key for key in model.state_dict() if not key.startswith(base)]
+    for key in behind_base:
+        is_in_classifier = key.startswith(task_linear)
+        if is_in_classifier and key not in missing:  # it was fine-tuned
+            return missing.union(behind_base)
+    return missing
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:

@@ -85,10 +85,11 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             shards = sorted(set(index["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
             raise ModelError(f"{path} of model '{name}' is not an index of weights") from error
-        missing = [shard for shard in shards if not (folder / shard).is_file()]
-        if missing:
-            raise ModelError(f"model '{name}' lacks {missing[0]}, which its {candidate} names")
-        return [folder / shard for shard in shards]
+        files = [folder / shard for shard in shards]
+        for file, shard in zip(files, shards, strict=True):
+            if not file.is_file():
+                raise ModelError(f"model '{name}' lacks {shard}, which its {candidate} names")
+        return files
     raise ModelError(
         f"model '{name}' has no weights in {folder}; a file {WEIGHTS[0]} or {WEIGHTS[2]} is "
         "needed, as save_pretrained writes it"
@@ -244,12 +245,13 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
     wanted = [CONFIG, *_matching(names, *TOKENIZER_PATTERNS, POOLING)]
     if weights:
-        chosen = next((name for name in WEIGHTS if name in names), None)
-        if chosen is None:
+        kinds = [name for name in WEIGHTS if name in names]
+        if not kinds:
             raise ModelError(
                 f"the hub's '{hub_id}' holds no weights that transformers can load "
                 f"({WEIGHTS[0]} or {WEIGHTS[2]}); choose another model"
             )
+        chosen = kinds[0]
         wanted.append(chosen)
         if chosen.endswith(".index.json"):
             stem, kind = chosen.removesuffix(".index.json").rsplit(".", 1)
@@ -260,8 +262,11 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
 def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str) -> Path:
     """Return what the hub's cache holds. Raises ModelError, which starts with `reason`."""
     cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
-    at = f" at revision {revision}" if revision else ""
-    ways_out = _WAYS_OUT.format(id=hub_id, folder=hub_id.rsplit("/", 1)[-1])
+    model = f"model '{hub_id}'"
+    if revision:
+        model += f" at revision {revision}"
+    _, _, own_name = hub_id.rpartition("/")
+    ways_out = _WAYS_OUT.format(id=hub_id, folder=own_name)
     lacks = "is neither a local folder nor cached here"
     if isinstance(cached, str):
         folder = Path(cached).parent
@@ -270,4 +275,4 @@ def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str
                 weight_files(folder, hub_id)
             return folder
         lacks = "is cached here in part, without its weights"
-    raise ModelError(f"{reason}, and model '{hub_id}'{at} {lacks}: {ways_out}")
+    raise ModelError(f"{reason}, and {model} {lacks}: {ways_out}")

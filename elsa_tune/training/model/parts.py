@@ -53,8 +53,9 @@ def divide(model: PreTrainedModel) -> ModelParts:
     """
     path, stack = _find_layers(model)
     layers: list[list[str]] = [[] for _ in stack]
-    embedding: list[str] = []
-    head: list[str] = []
+    embedding = []
+    fixed = []
+    head = []
     for name, _ in model.named_parameters():
         place = _place(model, path, name)
         if place is None:
@@ -69,10 +70,12 @@ def divide(model: PreTrainedModel) -> ModelParts:
             head.append(name)
         else:
             embedding.append(name)
-    fixed = [name for name in embedding if _is_constant(model, name)]
+            if _is_constant(model, name):
+                fixed.append(name)
+    layer_names = [tuple(names) for names in layers]
     return ModelParts(
         embedding=tuple(embedding),
-        layers=tuple(tuple(names) for names in layers),
+        layers=tuple(layer_names),
         head=tuple(head),
         fixed=frozenset(fixed),
     )
@@ -80,7 +83,8 @@ def divide(model: PreTrainedModel) -> ModelParts:
 
 def layer_list(model: PreTrainedModel) -> nn.ModuleList:
     """Return the L layers, as the model holds them. Raises ModelError as `divide` does."""
-    return _find_layers(model)[1]
+    _, layers = _find_layers(model)
+    return layers
 
 
 def drop_layers(model: PreTrainedModel, count: int) -> None:
@@ -121,11 +125,13 @@ def prefix_modules(model: PreTrainedModel, layers: int) -> list[nn.Module]:
 
 def final_linear(model: PreTrainedModel) -> str:
     """Return the name of the last linear module, whose width is `num_labels`. Raises ModelError."""
+    base = f"{model.base_model_prefix}."
+    outputs = model.config.num_labels
     last: str | None = None
     for name, module in model.named_modules():
-        if name.startswith(f"{model.base_model_prefix}."):
+        if name.startswith(base) or not isinstance(module, nn.Linear):
             continue
-        if isinstance(module, nn.Linear) and module.out_features == model.config.num_labels:
+        if module.out_features == outputs:
             last = name
     if last is None:
         raise _refusal(model, "has no linear classification layer at its end")
@@ -141,26 +147,24 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     count = getattr(model.config, "num_hidden_layers", None)
     stacks: dict[str, nn.ModuleList] = {}
     for name, module in base.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
+        # What stands within a layer is no stack of its own.
+        is_within = any(name.startswith(f"{outer}.") for outer in stacks)
+        if isinstance(module, nn.ModuleList) and len(module) == count and not is_within:
             classes = {type(layer) for layer in module}
             if len(classes) == 1:
                 stacks[name] = module
-    outermost = []
-    for name in stacks:
-        if not any(name.startswith(f"{other}.") for other in stacks):
-            outermost.append(name)
-    if len(outermost) != 1:
+    if len(stacks) != 1:
         raise _refusal(
             model,
-            f"has no encoder stack that can be recognised: {len(outermost)} lists of {count} equal "
+            f"has no encoder stack that can be recognised: {len(stacks)} lists of {count} equal "
             "layers were found, and there must be exactly one",
         )
-    [name] = outermost
-    if _shares_weights(stacks[name]):
+    [(name, layers)] = stacks.items()
+    if _shares_weights(layers):
         raise _refusal(
             model, "shares weights among its layers, so they cannot be frozen one by one"
         )
-    return f"{model.base_model_prefix}.{name}", stacks[name]
+    return f"{model.base_model_prefix}.{name}", layers
 
 
 def _shares_weights(layers: nn.ModuleList) -> bool:
@@ -211,18 +215,21 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
 
     The layer's index, "embedding", "head", or None where nothing tells. path: names the layers.
     """
-    if name.startswith(f"{path}."):
-        within_layers = name.removeprefix(f"{path}.")
-        return int(within_layers.split(".", 1)[0])
-    if not name.startswith(f"{model.base_model_prefix}."):
+    layers = f"{path}."
+    if name.startswith(layers):
+        within_layers = name.removeprefix(layers)
+        index, _, _ = within_layers.partition(".")
+        return int(index)
+    base = f"{model.base_model_prefix}."
+    if not name.startswith(base):
         return "head"
     if model.config.model_type in ("deberta", "deberta-v2"):
-        encoder = path.rpartition(".")[0]
+        encoder, _, _ = path.rpartition(".")
         if name.startswith(f"{encoder}.conv."):
             return 0
         if name.startswith(f"{encoder}.LayerNorm."):
             return "embedding"
-    own_name = name.removeprefix(f"{model.base_model_prefix}.")
+    own_name = name.removeprefix(base)
     if _POOLER.search(own_name):  # GTE and Nomic register theirs before the layers
         return "head"
     if _stands_before(model, path, name) or _SHARED_TABLE.search(own_name):
@@ -239,18 +246,22 @@ def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
     level = 0
     while ours[level] == theirs[level]:
         level += 1
-    parent = model.get_submodule(".".join(theirs[:level]))
+    parent_name = ".".join(theirs[:level])
+    parent = model.get_submodule(parent_name)
     order = list(parent._modules)
     if ours[level] not in order:
         return False
-    return order.index(ours[level]) < order.index(theirs[level])
+    our_place = order.index(ours[level])
+    their_place = order.index(theirs[level])
+    return our_place < their_place
 
 
 def _is_constant(model: PreTrainedModel, name: str) -> bool:
     """Return whether it is a sinusoidal position table: made without a gradient, they stay so."""
-    holder = name.rsplit(".", 1)[0]
+    holder, _, _ = name.rpartition(".")
     kind = type(model.get_submodule(holder))
     if "Sinusoidal" in kind.__name__:
         return True
-    has_sinusoidal = bool(getattr(model.config, "sinusoidal_pos_embds", False))
-    return has_sinusoidal and holder.endswith("position_embeddings")
+    if not getattr(model.config, "sinusoidal_pos_embds", False):
+        return False
+    return holder.endswith("position_embeddings")

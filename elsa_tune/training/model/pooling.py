@@ -63,12 +63,20 @@ class _MeanFirst:
 
     def put(self, module: nn.Module, args: Any, output: Any) -> Any:
         """Return the last layer's output [B, T, H], or a tuple with it, its mean in front."""
-        hidden: Tensor = output[0] if isinstance(output, tuple) else output
-        mask = torch.ones(hidden.shape[:2]) if self._mask is None else self._mask
-        share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
-        total = (hidden.float() * share).sum(1, keepdim=True)
-        mean = total / share.sum(1, keepdim=True)
-        pooled = torch.cat([mean.to(hidden.dtype), hidden[:, 1:]], dim=1)
         if isinstance(output, tuple):
-            return (pooled, *output[1:])
-        return pooled
+            hidden, *others = output
+            return (self._mean_first(hidden), *others)
+        return self._mean_first(output)
+
+    def _mean_first(self, hidden: Tensor) -> Tensor:
+        """Return hidden states [B, T, H] with the mean of each row in front."""
+        mask = self._mask
+        if mask is None:
+            mask = torch.ones(hidden.shape[:2])
+        share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
+        weighted = hidden.float() * share
+        total = weighted.sum(1, keepdim=True)
+        tokens = share.sum(1, keepdim=True)
+        mean = (total / tokens).to(hidden.dtype)
+        others = hidden[:, 1:]
+        return torch.cat([mean, others], dim=1)
