@@ -82,9 +82,9 @@ def read_overview(tracking_uri: str) -> list[SearchState]:
     where their search runs, or ended before its run told their number.
     """
     states: dict[str, SearchState] = {}
-    is_of_search = f"tags.`{JOURNAL_TAG}` LIKE '%'"  # trials' runs have no journal
+    condition = f"tags.`{JOURNAL_TAG}` LIKE '%'"  # trials' runs have no journal
     with _client_of(tracking_uri) as client:
-        for run in _runs(client, is_of_search):
+        for run in _runs(client, condition):
             state = _search_state(run)
             search_id = state.search.search_id
             trials_done = run.data.tags.get(names.TRIALS_DONE_TAG, "")
@@ -258,10 +258,7 @@ def _runs(
     client: Any, condition: str, tasks: Iterable[str] | None = None, within: str | None = None
 ) -> Iterator[Any]:
     """within: the id of the only experiment to look in."""
-    if within is None:
-        experiments = _experiments(client, tasks)
-    else:
-        experiments = [within]
+    experiments = _experiments(client, tasks) if within is None else [within]
     token = None
     while experiments:
         page = client.search_runs(experiments, condition, max_results=1000, page_token=token)

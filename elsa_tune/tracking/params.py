@@ -115,10 +115,10 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
         return _texts(params.values)
     values: dict[str, Any] = {}
     for name in _names(params):
-        values[name] = getattr(params, name)
         if name == "candidate":
-            del values[name]
             values |= _flat(params)
+        else:
+            values[name] = getattr(params, name)
     if params.given_rates is not None:
         lowest, highest = params.given_rates
         values["given_rates"] = f"{_short(lowest)}..{_short(highest)}"
@@ -147,7 +147,7 @@ def search_texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 def _search_text(name: str, value: object) -> str:
     if isinstance(value, str):
-        return value
+        return str(value)
     if name == "comparison" and isinstance(value, Mapping):
         comparison = Comparison.of(value)
         return str(comparison)

@@ -110,11 +110,11 @@ def hidden(text: str, *uris: str) -> str:
     uris: those that it may repeat, also in part or decoded. Those of the environment are known.
     """
     repeated = [uri for uri in uris if uri]
-    for name in _URI_VARIABLES:
-        for variable in (name, name.lower()):
-            uri = os.environ.get(variable)
-            if uri:
-                repeated.append(uri)
+    in_lower_case = [name.lower() for name in _URI_VARIABLES]
+    for name in (*_URI_VARIABLES, *in_lower_case):
+        uri = os.environ.get(name)
+        if uri:
+            repeated.append(uri)
     secrets: set[str] = set()
     for uri in repeated:
         secrets.update(_secrets(uri))

@@ -122,8 +122,10 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
         """Return whether exploring, which must leave time to measure, has some of its own left."""
-        is_late = self._limit.has_passed(exploring_share(self._spec))
-        return not is_late or not self._strategy.best_rates(trials)
+        of_exploring = exploring_share(self._spec)
+        if not self._limit.has_passed(of_exploring):
+            return True
+        return not self._strategy.best_rates(trials)
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
         """Decide the rates that are settled, all of them where exploring is over."""
@@ -135,7 +137,8 @@ class PlanSearcher(NeverRestored, Searcher):
         for candidate in self._spec.candidates:
             if candidate in settled and candidate in best:
                 decided[candidate] = best[candidate]
-        if decided.keys() - self._rates.keys():
+        new = decided.keys() - self._rates.keys()
+        if new:
             self._rates = {**decided, **self._rates}
             self._decide(self._rates)
 
@@ -145,21 +148,26 @@ class PlanSearcher(NeverRestored, Searcher):
         """Return the first that did not fail in this session, or one to try again without such."""
         everything_failed = True
         for trial in trials:
-            if trial.trial.key in self._attempts and trial.status is not TrialStatus.FAILED:
+            is_own = trial.trial.key in self._attempts
+            if is_own and trial.status is not TrialStatus.FAILED:
                 everything_failed = False
-        attempts = 1 if everything_failed else ATTEMPTS
+        most = ATTEMPTS
+        if everything_failed:
+            most = 1
         again: TrialSpec | None = None
         for spec in suggested:
-            if not self._attempts[spec.key]:
+            attempts = self._attempts[spec.key]
+            if not attempts:
                 return spec
-            if again is None and self._attempts[spec.key] < attempts:
+            if again is None and attempts < most:
                 again = spec
         return again
 
     def _so_far(self) -> list[KnownTrial]:
         """Return what is recorded, and what was suggested and has not begun."""
-        running = {trial.key: trial for trial in self._under_way.values()}
+        running = {trial.key: trial for trial in self.under_way}
         trials = [trial for trial in self._trials() if trial.trial.key not in running]
         for spec in running.values():
-            trials.append(KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=()))
+            trial = KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=())
+            trials.append(trial)
         return trials
