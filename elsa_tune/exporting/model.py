@@ -78,12 +78,51 @@ def export(request: ExportRequest, say: Say) -> float:
     what training or other libraries could not do. Once it is trained, the model is kept: where a
     later step fails, RunError says at the end which one, and where the model is.
     """
-    paths = request.paths
     _check(request)
-    spec = load_specification(paths)
+    spec = load_specification(request.paths)
     saved.check_exportable(spec.recipe)
-    to_check = None if request.check is None else saved.read_labelled(request.check, spec.task)
+    to_check = None
+    if request.check is not None:
+        to_check = saved.read_labelled(request.check, spec.task)
     store = store_of(spec)
+    final = _trained(request, spec, store, say)
+    out, failed = _saved(request, final, say)
+    say(final.choice.judged(final.quality))
+    if to_check is not None:
+        try:
+            predictions = saved.predict(out, to_check.texts)
+            scores = task_scores(spec.task, predictions, to_check.labels)
+            parts = [f"{name} {points(value)}" for name, value in scores.items()]
+            say(f"On the {len(to_check):,} rows of {request.check}: {', '.join(parts)}.")
+        except Exception as error:  # of memory, transformers or the machine
+            failed.append(f"{request.check} was not scored ({first_line(error)})")
+    _keep_in_store(store, final, out, say)
+    if failed:
+        raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
+    if request.push is not None:
+        address = push(out, request.push)
+        say(f"On the hub: {address}")
+    folder = shlex.quote(str(out))
+    say(f"Next: elsa-tune predict {folder} ROWS.csv > scored.csv")
+    return final.quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Final:
+    """A trained model."""
+
+    choice: Choice  # what is exported, and why
+    spec: SearchSpec  # with the sizes of its data
+    search: SearchStarted  # as it is recorded
+    trial: TrialSpec  # how it was trained
+    data: TaskData  # what it was trained on
+    weights: Mapping[str, Tensor]  # what trained, by name
+    quality: float  # of the trial, under its selection
+
+
+def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: Say) -> _Final:
+    """Choose what is exported, and train it, as one more trial of its search."""
+    paths = request.paths
     with Journal(paths.journal) as journal:
         sink = store.sink(paths.journal)
         forwarder = Forwarder(paths, sink, journal.earlier).start()
@@ -101,37 +140,25 @@ def export(request: ExportRequest, say: Say) -> float:
             quality, weights = train_final(used, trial, data, record, say)
         finally:
             forwarder.close()
-    final = _Final(choice=choice, spec=used, trial=trial, data=data, weights=weights)
-    out, failed = _saved(request, final, quality, say)
-    say(choice.judged(quality))
-    if to_check is not None:
-        try:
-            predictions = saved.predict(out, to_check.texts)
-            scores = task_scores(spec.task, predictions, to_check.labels)
-            parts = [f"{name} {points(value)}" for name, value in scores.items()]
-            say(f"On the {len(to_check):,} rows of {request.check}: {', '.join(parts)}.")
-        except Exception as error:  # of memory, transformers or the machine
-            failed.append(f"{request.check} was not scored ({first_line(error)})")
-    _keep_in_store(store, record.state().search, used, out, say)
-    if failed:
-        raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
-    if request.push is not None:
-        address = push(out, request.push)
-        say(f"On the hub: {address}")
-    folder = shlex.quote(str(out))
-    say(f"Next: elsa-tune predict {folder} ROWS.csv > scored.csv")
-    return quality
+    return _Final(
+        choice=choice,
+        spec=used,
+        search=record.state().search,
+        trial=trial,
+        data=data,
+        weights=weights,
+        quality=quality,
+    )
 
 
-def _keep_in_store(
-    store: RecordStore, search: SearchStarted, spec: SearchSpec, folder: Path, say: Say
-) -> None:
+def _keep_in_store(store: RecordStore, final: _Final, folder: Path, say: Say) -> None:
     """Hand a written model to the store, too. Where that fails, a line says so."""
     try:
-        row = example_row(spec.task)
+        row = example_row(final.spec.task)
+        packages = _packages(final.spec)
         with quiet():
             classifier = saved.classifier(folder)
-            place = store.keep_model(search, classifier, row, _packages(spec))
+            place = store.keep_model(final.search, classifier, row, packages)
         if place is not None:
             say(f"In {store.name}: {place}")
     except Exception as error:  # the store's, the server's and the network's have no common base
@@ -171,20 +198,7 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
             saved.save_onnx(folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Final:
-    """A trained model."""
-
-    choice: Choice  # what is exported, and why
-    spec: SearchSpec  # with the sizes of its data
-    trial: TrialSpec  # how it was trained
-    data: TaskData  # what it was trained on
-    weights: Mapping[str, Tensor]  # what trained, by name
-
-
-def _saved(
-    request: ExportRequest, final: _Final, quality: float, say: Say
-) -> tuple[Path, list[str]]:
+def _saved(request: ExportRequest, final: _Final, say: Say) -> tuple[Path, list[str]]:
     """Return the folder with the model, and what is not as it was asked for.
 
     Where the folder asked for has no room any more, the search's own or the temporary one may; if
@@ -199,7 +213,7 @@ def _saved(
         for out in places:
             try:
                 with aside(out, "the model") as folder:
-                    failed = _write(folder, request, final, quality)
+                    failed = _write(folder, request, final)
             except StorageError as error:
                 refused = refused or error
                 continue
@@ -218,13 +232,13 @@ def _saved(
         time.sleep(AGAIN)
 
 
-def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) -> list[str]:
+def _write(folder: Path, request: ExportRequest, final: _Final) -> list[str]:
     """Write everything into a folder; return what could not be made beside the model.
 
     Raises OSError or SafetensorError where the model itself cannot be written.
     """
     facts = saved.save_classifier(folder, final.trial, final.data, final.weights)
-    facts = {**facts, "quality": quality}
+    facts = {**facts, "quality": final.quality}
     steps: dict[str, Callable[[], object]] = {
         ABOUT: partial(_write_about, folder, final, facts),
         FIGURE: partial(_write_figure, folder, final.choice),

@@ -146,8 +146,9 @@ class Forwarder:
         """Return True when there is something to send, False when the work is over."""
         with self._wake:
             self._wake.wait_for(lambda: self._pending or self._closing_time is not None)
-            is_late = self._closing_time is not None and time.monotonic() >= self._closing_time
-            return bool(self._pending) and not is_late
+            if self._closing_time is not None and time.monotonic() >= self._closing_time:
+                return False
+            return bool(self._pending)
 
     def _next_batch(self, size: int) -> list[Record]:
         """Return the next record.

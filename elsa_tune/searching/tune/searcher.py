@@ -106,14 +106,15 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _next(self, trials: Sequence[KnownTrial]) -> TrialSpec | None:
         """Return a trial that could start now: one to explore, else one to measure."""
-        slots = self._strategy.slots_left(trials, self._rates.keys())
-        to_explore = (self._strategy.trial_of(slot, trials) for slot in slots)
+        strategy = self._strategy
+        slots = strategy.slots_left(trials, self._rates.keys())
+        to_explore = (strategy.trial_of(slot, trials) for slot in slots)
         trial = self._first(to_explore, trials)
         if trial is not None and self._may_explore(trials):
             return trial
         explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = explores or self._strategy.waits_for_reference(trials)
+        waits = explores or strategy.waits_for_reference(trials)
         self._settle(trials, is_over=not waits)
         running = {trial.key for trial in self.under_way}
         measuring = self._measuring(self._rates, trials)
