@@ -472,12 +472,12 @@ def _missing(
 ) -> NoAnswerError | UsageError:
     """Return the error for a name: one that is known has no results (3), another is a slip (2)."""
     names_here = sorted(names_here)
-    known: Collection[str] = ()
+    shipped_names: Collection[str] = ()
     if source.is_record and what == "model":
-        known = KNOWN_MODELS
+        shipped_names = KNOWN_MODELS
     elif source.is_record and what == "task":
-        known = KNOWN_TASKS
-    if name in known:
+        shipped_names = KNOWN_TASKS
+    if name in shipped_names:
         others = ""
         if names_here:
             others = f"; there is {shortlist(names_here)}"
@@ -485,8 +485,8 @@ def _missing(
             f"no answer: nothing is recorded on {what} {name}{of} in {source.name}{others}; "
             "`elsa-tune search` runs the trials"
         )
-    if not names_here and not known:
+    if not names_here and not shipped_names:
         return ResultsError(f"{what} '{name}' was asked for, but {source.name} names no {what}")
-    names = {*names_here, *known}
+    names = {*names_here, *shipped_names}
     hint = f"Looked in {source.name}."
     return UnknownNameError.among(what, name, names, hint=hint)

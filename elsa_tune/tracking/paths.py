@@ -101,15 +101,15 @@ def search_names(storage: Path) -> list[str]:
 
 def find_search(storage: Path, name: str) -> SearchPaths:
     """Return the paths of a search that exists; else UnknownNameError with the nearest name."""
-    known = search_names(storage)
-    if name in known:
+    names = search_names(storage)
+    if name in names:
         return SearchPaths(storage, name)
-    if not known:
+    if not names:
         raise UnknownNameError(
             f"unknown search '{name}': no search is recorded in {storage}; "
             "`elsa-tune search` starts one, `storage_path` names another place"
         )
-    raise UnknownNameError.among("search", name, known, hint=f"Looked in {storage}.")
+    raise UnknownNameError.among("search", name, names, hint=f"Looked in {storage}.")
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:

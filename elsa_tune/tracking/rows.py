@@ -202,10 +202,10 @@ def predictions_place(
 def _read(file: Path) -> Predictions | None:
     try:
         # Opened here: np.load leaves a broken archive open.
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-            predictions = kept["predictions"]
-            labels = kept["labels"]
-            classes = int(kept["classes"])
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
+            predictions = archive["predictions"]
+            labels = archive["labels"]
+            classes = int(archive["classes"])
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
     if not predictions.ndim or predictions.shape != labels.shape or not len(labels):
