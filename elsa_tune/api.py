@@ -60,32 +60,38 @@ class Answers(tuple[Answer, ...]):
         from elsa_tune.report.page import by_name
         from elsa_tune.report.tables import curve_table
 
-        told = []
-        for name, one in by_name(self).items():
-            table = curve_table(name, one)
+        parts = []
+        answers = by_name(self)
+        for name, answer in answers.items():
+            table = curve_table(name, answer)
             rows = pd.DataFrame(list(table.rows), columns=list(table.names))
-            told.append(f"<p>{html.escape(name)}</p>")
-            told.append(_first_lines_html(one))
-            told.append(rows.to_html(index=False))
-        if any(one.points for one in self):
-            told.append(draw(freeze_curve(by_name(self)))["svg"].decode())
-        return "\n".join(told)
+            parts.append(f"<p>{html.escape(name)}</p>")
+            parts.append(_first_lines_html(answer))
+            parts.append(rows.to_html(index=False))
+        has_points = any(answer.points for answer in self)
+        if has_points:
+            chart = freeze_curve(answers)
+            svg = draw(chart)["svg"]
+            parts.append(svg.decode())
+        return "\n".join(parts)
 
 
 def _first_lines_html(answer: Answer) -> str:
     first = answer.first_lines
-    items = (
-        f"<li><b>{html.escape(label)}</b> {html.escape(text)}</li>" for label, text in first.lines
-    )
-    return f"<p><b>{html.escape(first.headline)}</b></p><ul>{''.join(items)}</ul>"
+    items = []
+    for label, text in first.lines:
+        item = f"<li><b>{html.escape(label)}</b> {html.escape(text)}</li>"
+        items.append(item)
+    headline = html.escape(first.headline)
+    return f"<p><b>{headline}</b></p><ul>{''.join(items)}</ul>"
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A recorded search, in whatever state it is. storage: the folder that its own is in."""
+    """A recorded search, in whatever state it is."""
 
     name: str
-    storage: Path
+    storage: Path  # the folder that its own is in
 
     @property
     def paths(self) -> SearchPaths:
@@ -93,7 +99,8 @@ class Search:
 
     def answer(self, target: float | None = None) -> Answer:
         """Raise NoAnswerError where no trial has a result yet."""
-        return answer(self, target)[0]
+        answers = answer(self, target)
+        return answers[0]
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return the freeze curve, a row for each depth."""
@@ -101,15 +108,19 @@ class Search:
 
     def trials(self) -> pd.DataFrame:
         """Return a row for each trial, as a results table that `answer` takes again."""
-        rows = Journals(self.paths.journal).ask(Question(), say)
+        journal = Journals(self.paths.journal)
+        rows = journal.ask(Question(), say)
         trials = [row for row in rows if row.phase is not Phase.PROBE]
-        return pd.read_csv(io.StringIO(write_results(trials)))
+        table = write_results(trials)
+        return pd.read_csv(io.StringIO(table))
 
     def _repr_html_(self) -> str:
         try:
-            return answer(self)._repr_html_()
+            answers = answer(self)
+            return answers._repr_html_()
         except ElsaTuneError as error:  # no trial has a result yet
-            return f"<p>{html.escape(f'search {self.name}: {error}')}</p>"
+            text = html.escape(f"search {self.name}: {error}")
+            return f"<p>{text}</p>"
 
 
 # A task's name or file, or its rows: a DataFrame, two of them, or a mapping of splits.
@@ -123,6 +134,13 @@ Results: TypeAlias = Search | str | Path | pd.DataFrame
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that were given; None stands for one that was not."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _text(path: str | Path | None) -> str | None:
+    """Return a path as the command line has it; None stays None."""
+    if path is None:
+        return None
+    return str(path)
 
 
 @checked("task")
@@ -175,7 +193,7 @@ def search(
     work starts, RunError where the plan was not completed.
     """
     given: dict[str, Any] = {
-        "space": None if space is None else str(space),
+        "space": _text(space),
         "name": name,
         "trials": trials,
         "seeds": seeds,
@@ -184,9 +202,9 @@ def search(
         "max_time": None if max_time is None else _time(max_time),
         "gpu_hours": gpu_hours,
         "until": until,
-        "data_dir": None if data_dir is None else str(data_dir),
+        "data_dir": _text(data_dir),
         "tracking_uri": tracking_uri,
-        "storage_path": None if storage_path is None else str(storage_path),
+        "storage_path": _text(storage_path),
         "address": address,
         "cpus_per_trial": cpus_per_trial,
         "gpus_per_trial": gpus_per_trial,
@@ -201,7 +219,8 @@ def search(
     }
     cleaning = _given(of_rows)
     if not isinstance(task, str | Path):
-        place = StorePaths(Path.cwd()).storage_at(options.get("storage_path")).parent / "tasks"
+        storage = _storage_at(storage_path)
+        place = storage.parent / "tasks"
         task = write_task(task, place, task_name or "own", text, label, cleaning)
     elif cleaning or task_name is not None:
         first = next(iter(cleaning), "task_name")
@@ -209,11 +228,21 @@ def search(
     else:
         options["label"] = label
         options["text"] = [text] if isinstance(text, str) else text
-    overrides = [f"{field}={_json(field, value)}" for field, value in fields.items()]
-    wanted = SearchOptions(model=str(model), task=[str(task)], settings=overrides, **options)
+    settings = []
+    for field, value in fields.items():
+        settings.append(f"{field}={_json(field, value)}")
+    wanted = SearchOptions(model=str(model), task=[str(task)], settings=settings, **options)
     from elsa_tune.searching.launch import start
 
-    return _ended(start(read_request(wanted, str(task)), say))
+    request = read_request(wanted, str(task))
+    finished = start(request, say)
+    return _ended(finished)
+
+
+def _storage_at(place: str | Path | None) -> Path:
+    """Return the folder that holds the searches: this one, or the working directory's own."""
+    paths = StorePaths(Path.cwd())
+    return paths.storage_at(_text(place))
 
 
 def _json(field: str, value: Any) -> str:
@@ -222,7 +251,7 @@ def _json(field: str, value: Any) -> str:
     Numpy's numbers and lists are what they look like.
     """
     try:
-        return json.dumps(value, default=lambda one: one.tolist())
+        return json.dumps(value, default=lambda array: array.tolist())
     except (AttributeError, TypeError, ValueError, RecursionError):
         kind = type(value).__name__
         raise UsageError(f"field '{field}' is a {kind}; give a number, a text or a list") from None
@@ -231,7 +260,9 @@ def _json(field: str, value: Any) -> str:
 def _time(time: Time) -> str:
     if isinstance(time, str):
         return time
-    return f"{time.total_seconds() if isinstance(time, timedelta) else time:.3f}s"
+    if isinstance(time, timedelta):
+        time = time.total_seconds()
+    return f"{time:.3f}s"
 
 
 @checked()
@@ -253,19 +284,34 @@ def resume(
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
 
-    uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    found = name if isinstance(name, Search) else load_search(name, storage_path=storage_path)
+    uri = None
+    if tracking_uri is not None:
+        uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
+    recorded = name
+    if not isinstance(recorded, Search):
+        recorded = load_search(recorded, storage_path=storage_path)
     more = more_of(seeds, read_until(until))
-    seconds = None if max_time is None else read_duration(_time(max_time))
-    paths = found.paths
-    return _ended(go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address))
+    seconds = None
+    if max_time is not None:
+        text = _time(max_time)
+        seconds = read_duration(text)
+    finished = go_on(
+        recorded.paths,
+        say,
+        more=more,
+        max_time=seconds,
+        tracking_uri=uri,
+        address=address,
+    )
+    return _ended(finished)
 
 
 @checked()
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
     """Return a search that is recorded under the working directory. Raises UnknownNameError."""
-    storage = StorePaths(Path.cwd()).storage_at(None if storage_path is None else str(storage_path))
-    return Search(find_search(storage, name).name, storage)
+    storage = _storage_at(storage_path)
+    paths = find_search(storage, name)
+    return Search(paths.name, storage)
 
 
 @checked()
@@ -278,13 +324,16 @@ def answer(source: Results, target: float | None = None) -> Answers:
 
     Raises NoAnswerError where nothing is measured, ResultsError for what cannot be read.
     """
-    return Answers(answer_curves(*_curves(source, target)))
+    curves, share = _curves(source, target)
+    answers = answer_curves(curves, share)
+    return Answers(answers)
 
 
 @checked()
 def curve(source: Results) -> Curves:
     """Return the freeze curves of a source; sources and errors are those of `answer`."""
-    return Curves(_curves(source)[0])
+    curves, _ = _curves(source)
+    return Curves(curves)
 
 
 @checked()
@@ -312,12 +361,17 @@ def export(
     from elsa_tune.exporting.model import ExportRequest
     from elsa_tune.exporting.model import export as write
 
+    if not isinstance(source, Search):
+        source = load_search(source)
+    rows_to_check = None
+    if check is not None:
+        rows_to_check = Path(check)
     request = ExportRequest(
-        paths=(source if isinstance(source, Search) else load_search(source)).paths,
+        paths=source.paths,
         out=Path(out),
         layers=layers,
         candidate=candidate,
-        check=None if check is None else Path(check),
+        check=rows_to_check,
         full=full,
         onnx=onnx,
         push=push,
@@ -363,15 +417,19 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
         if isinstance(source, pd.DataFrame):
             file = Path(folder) / "results.csv"
             filled = source.astype(object).where(source.notna(), "")
-            file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
+            cells = filled.to_numpy().tolist()
+            file.write_text(csv_text(list(source.columns), cells))
             source = file
-        asked, question = _source(source), Question(train_sizes=())
+        results = _source(source)
+        question = Question(train_sizes=())
         try:
-            rows = asked.ask(question, say)
-            share = asked.target(question, rows, target)
-            return asked.curves(question, rows, share), share
+            rows = results.ask(question, say)
+            share = results.target(question, rows, target)
+            curves = results.curves(question, rows, share)
+            return curves, share
         except ElsaTuneError as error:
-            error.args = (str(error).replace(f"{folder}/results.csv", "the DataFrame"),)
+            message = str(error).replace(f"{folder}/results.csv", "the DataFrame")
+            error.args = (message,)
             raise
 
 
@@ -382,12 +440,14 @@ def _source(source: Any) -> Source:
     if text == "published":
         return Published()
     if "://" in text:
-        return Stored(StorePaths(Path.cwd()).tracking_uri(text))
+        uri = StorePaths(Path.cwd()).tracking_uri(text)
+        return Stored(uri)
     if text.endswith(".jsonl"):
         return Journals(Path(text))
     if isinstance(source, Path) or text.endswith(".csv"):
         return Table(Path(text))
-    return Journals(load_search(text).paths.journal)
+    recorded = load_search(text)
+    return Journals(recorded.paths.journal)
 
 
 def _ended(finished: Finished) -> Search:

@@ -38,8 +38,10 @@ def fitted_table(
         table.add_column(name, justify="right", no_wrap=True)
     rows = zip(*shown.values(), strict=True)
     for number, row in enumerate(rows):
-        is_bold = bool(bold) and bold[number]
-        table.add_row(*row, style="bold" if is_bold else None)
+        style = None
+        if bold and bold[number]:
+            style = "bold"
+        table.add_row(*row, style=style)
     return table
 
 

@@ -1,5 +1,6 @@
 """What can be asked for an answer: the record, a journal, a results table, printed numbers."""
 
+import contextlib
 import functools
 import math
 from abc import ABC, abstractmethod
@@ -43,9 +44,9 @@ Searches = list[tuple[Path | None, SearchState]]
 class Question:
     """The results that are asked about; None stands for all of them."""
 
-    model: str | None = None
-    tasks: tuple[str, ...] | None = None
-    search: str | None = None
+    model: str | None = None  # by its name
+    tasks: tuple[str, ...] | None = None  # by their names
+    search: str | None = None  # by its name
     # () for all, each answered for itself, where None lets a record that has several refuse; among
     # them None is the whole training set.
     train_sizes: tuple[int | None, ...] | None = None
@@ -54,9 +55,13 @@ class Question:
         """Whether there are rows of everything that it names."""
         tasks = set()
         for row in rows:
-            if self.model in (None, row.model) and self.search in (None, row.search):
+            is_of_model = self.model in (None, row.model)
+            is_of_search = self.search in (None, row.search)
+            if is_of_model and is_of_search:
                 tasks.add(row.task)
-        return bool(tasks) and tasks >= set(self.tasks or ())
+        if not tasks:
+            return False
+        return tasks.issuperset(self.tasks or ())
 
 
 class Source(ABC):
@@ -78,25 +83,35 @@ class Source(ABC):
 
     def origins(self, question: Question) -> dict[str, Origin]:
         """Return when, where and by which command each search started, as far as that is kept."""
-        states = [state for _, state in self.searches(question)]
-        return {state.search.name: origin_of(state) for state in states if state.search.attempt}
+        by_search = {}
+        for _, state in self.searches(question):
+            search = state.search
+            if search.attempt:
+                by_search[search.name] = origin_of(state)
+        return by_search
 
     def target(
         self, question: Question, rows: Iterable[ResultRow], given: float | None = None
     ) -> float:
         """Return the share to keep: the one given, else what the rows' searches were to keep."""
         names = {row.search for row in rows}
-        searches = []
+        targets = set()
         for _, state in self.searches(question):
-            if state.search.name in names:
-                searches.append(state.search)
-        try:
-            asked = {float(search.params.get("target", DEFAULT_TARGET)) for search in searches}
-            own = asked.pop() if len(asked) == 1 else DEFAULT_TARGET
-        except (TypeError, ValueError) as error:
-            name = searches[0].name
-            raise ResultsError(f"the target of {name} cannot be read: {error}") from error
-        return check_target(own if given is None else given)
+            search = state.search
+            if search.name not in names:
+                continue
+            target = search.params.get("target", DEFAULT_TARGET)
+            try:
+                targets.add(float(target))
+            except (TypeError, ValueError) as error:
+                raise ResultsError(
+                    f"the target of {search.name} cannot be read: {error}"
+                ) from error
+        if given is not None:
+            return check_target(given)
+        if len(targets) == 1:
+            return check_target(targets.pop())
+        return DEFAULT_TARGET
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows that the question is about, never empty.
@@ -112,14 +127,15 @@ class Source(ABC):
             raise NoAnswerError(
                 f"no trial is recorded in {self.name}; `elsa-tune search` runs them"
             )
-        return self._of_sizes(question, self._of_tasks(question, rows, say))
+        rows = self._of_tasks(question, rows, say)
+        return self._of_sizes(question, rows)
 
     def _check_begun(self, question: Question) -> None:
         """Raise NoAnswerError where the search asked for has begun no trial yet."""
         for folder, _ in self.searches(question):
             if folder is None:
                 continue
-            if (folder / "search.json").exists():
+            if _has_specification(folder):
                 paths = SearchPaths(folder.parent, folder.name)
                 raise NoAnswerError(
                     f"search '{paths.name}' has begun no trial; `{paths.resume}` goes on"
@@ -130,10 +146,17 @@ class Source(ABC):
         """Return the rows of this search or model; all of them where none is asked for."""
         if name is None:
             return rows
-        names = {getattr(row, what) for row in rows} - {None}
+        names = set()
+        rows_of_name = []
+        for row in rows:
+            its_name = getattr(row, what)
+            if its_name is not None:
+                names.add(its_name)
+            if its_name == name:
+                rows_of_name.append(row)
         if name not in names:
             raise _missing(what, name, names, self)
-        return [row for row in rows if getattr(row, what) == name]
+        return rows_of_name
 
     def _of_tasks(self, question: Question, rows: list[ResultRow], say: Say) -> list[ResultRow]:
         """Return the rows of the tasks asked for; says which of them have none."""
@@ -141,11 +164,14 @@ class Source(ABC):
             return rows
         tasks = {row.task for row in rows}
         missing = [name for name in question.tasks if name not in tasks]
-        of = "" if question.model is None else f" for {question.model}"
+        has_none = len(missing) == len(question.tasks)
+        of = ""
+        if question.model is not None:
+            of = f" for {question.model}"
         for name in missing:
             error = _missing("task", name, tasks, self, of)
             # A known task without results spoils the question only if no other task has any.
-            if isinstance(error, UsageError) or len(missing) == len(question.tasks):
+            if has_none or isinstance(error, UsageError):
                 raise error
             say(f"nothing is recorded on {name}")
         return [row for row in rows if row.task in question.tasks]
@@ -156,13 +182,14 @@ class Source(ABC):
             return rows
         sizes = {row.train_size for row in rows}
         for size in question.train_sizes:
-            if size not in sizes:
-                known = sorted(sizes, key=lambda size: size or math.inf)
-                others = shortlist(other or FULL for other in known)
-                raise NoAnswerError(
-                    f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
-                    f"is {others}"
-                )
+            if size in sizes:
+                continue
+            others = sorted(sizes, key=lambda size: size or math.inf)
+            listed = shortlist(other or FULL for other in others)
+            raise NoAnswerError(
+                f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
+                f"is {listed}"
+            )
         return [row for row in rows if row.train_size in question.train_sizes]
 
     def curves(
@@ -173,8 +200,11 @@ class Source(ABC):
         if any(row.predictions for row in rows):
             evidence = KeptPredictions(self.store)
         apart = not self.is_record or question.train_sizes is not None
-        curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        return [self._with_searches(curve, question, rows, target) for curve in curves]
+        curves = []
+        for curve in freeze_curves(rows, evidence, train_sizes_apart=apart, target=target):
+            complete = self._with_searches(curve, question, rows, target)
+            curves.append(complete)
+        return curves
 
     def _with_searches(
         self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow], target: float
@@ -185,10 +215,14 @@ class Source(ABC):
         for folder, state in self.searches(question):
             if state.search.name in names:
                 searches.append((folder, state))
-        is_own = target == self.target(question, [row for row in rows if row.search in names])
+        own_rows = [row for row in rows if row.search in names]
+        own_target = self.target(question, own_rows)
+        looks = curve.looks
+        if looks is not None:
+            looks = replace(looks, is_own_target=target == own_target)
         return replace(
             curve,
-            looks=curve.looks and replace(curve.looks, is_own_target=is_own),
+            looks=looks,
             warnings=(*_incomplete(searches), *curve.warnings),
             search_arguments=_arguments(searches),
         )
@@ -220,7 +254,10 @@ class Published(Source):
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         rows = super().ask(question, say)
-        printed = " and ".join(dict.fromkeys(str(row.comparison) for row in rows))
+        studies: dict[str, None] = {}  # each once, in the rows' order
+        for row in rows:
+            studies[str(row.comparison)] = None
+        printed = " and ".join(studies)
         say(
             f"as printed by {printed}; both used one learning rate for all depths, so that few "
             "fine-tuned layers may look worse than they are"
@@ -234,17 +271,26 @@ class Journals(Source):
     def __init__(self, place: Path, name: str = "") -> None:
         self._place = place
         self.is_record = place.suffix != ".jsonl"
-        self.name = name or (f"the journals under {place}" if self.is_record else str(place))
+        if name:
+            self.name = name
+        elif self.is_record:
+            self.name = f"the journals under {place}"
+        else:
+            self.name = str(place)
         self._read: dict[str | None, Searches] = {}
         self.unread: list[StorageError] = []  # why the journals that were read last could not be
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
-        is_search = self.is_record or any(state.search.attempt for _, state in searches)
-        if not is_search and not (self._place.parent / "search.json").exists():
-            raise ResultsError(f"{self.name} holds no record of a search")
-        return [row for folder, state in searches for row in rows_of(state, folder)]
+        if not self.is_record:
+            has_begun = any(state.search.attempt for _, state in searches)
+            if not has_begun and not _has_specification(self._place.parent):
+                raise ResultsError(f"{self.name} holds no record of a search")
+        rows = []
+        for folder, state in searches:
+            rows += rows_of(state, folder)
+        return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Return the searches; each journal is read once."""
@@ -255,18 +301,22 @@ class Journals(Source):
         for journal in self._journals(question.search):
             try:
                 state = read_state(journal)
-                if self.is_record and question.search:  # its folder may have been renamed
-                    state.search = replace(state.search, name=question.search)
-                searches.append((journal.absolute().parent, state))
             except StorageError as error:
                 errors.append(error)
+                continue
+            if self.is_record and question.search:  # its folder may have been renamed
+                state.search = replace(state.search, name=question.search)
+            folder = journal.absolute().parent
+            searches.append((folder, state))
         self.unread = errors
         if errors and not searches:
             raise errors[0]
-        for unread in first_few([str(error) for error in errors]):
+        reasons = [str(error) for error in errors]
+        for unread in first_few(reasons):
             say(f"left out: {unread}")
-        self._read[question.search] = sorted(searches, key=lambda search: search[1].started)
-        return self._read[question.search]
+        searches.sort(key=lambda search: search[1].started)
+        self._read[question.search] = searches
+        return searches
 
     def _journals(self, search: str | None) -> list[Path]:
         if not self.is_record:
@@ -274,7 +324,8 @@ class Journals(Source):
                 raise ResultsError(f"journal {self._place} does not exist")
             return [self._place]
         if search is not None:
-            return [find_search(self._place, search).journal]
+            paths = find_search(self._place, search)
+            return [paths.journal]
         names = search_names(self._place)
         if not names:
             raise ResultsError(
@@ -296,21 +347,27 @@ class Stored(Source):
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows of the search and tasks asked for, in the order of their start."""
-        # Only on the way to a complaint is the whole store worth reading.
-        for asked in (question, Question()):
-            states = [state for _, state in self.searches(asked)]
-            rows = [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
-            if question.is_met_by(rows):
-                break
+        rows = self._rows(question)
+        if question.is_met_by(rows):
+            return rows
+        # Only on the way to a complaint is the complete store worth reading.
+        return self._rows(Question())
+
+    def _rows(self, question: Question) -> list[ResultRow]:
+        rows = []
+        for _, state in self.searches(question):
+            folder = local_folder(state.search.tags)
+            rows += rows_of(state, folder)
         return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Return the searches; the store is asked once."""
-        return [(None, one) for one in self._read(question.tasks, question.search)]
+        states = self._read(question.tasks, question.search)
+        return [(None, state) for state in states]
 
     def overview(self) -> Searches:
         """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
-        return [(None, one) for one in self.store.overview()]
+        return [(None, state) for state in self.store.overview()]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
@@ -320,21 +377,31 @@ def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches
     """
     places: list[Callable[[], Searches]] = []
     if search_names(storage):
-        places.append(lambda: Journals(storage).searches(Question(), say))
+        journals = Journals(storage)
+        places.append(lambda: journals.searches(Question(), say))
     if tracking_uri is not None:
-        places.append(Stored(tracking_uri).overview)
+        stored = Stored(tracking_uri)
+        places.append(stored.overview)
     by_id: dict[str, tuple[Path | None, SearchState]] = {}
-    for searches in places:
+    for searches_of_place in places:
         try:
-            for folder, state in searches():
-                # A folder whose driver died before its first record has no id yet.
-                key = state.search.search_id or f"folder:{folder}"
-                if folder is not None or state.search.attempt:
-                    by_id.setdefault(key, (folder, state))
+            searches = searches_of_place()
         except UsageError as error:
             say(str(error))
-    # Two may have begun in the same millisecond.
-    return sorted(by_id.values(), key=lambda search: (-search[1].started, search[1].search.name))
+            continue
+        for folder, state in searches:
+            search = state.search
+            # A folder whose driver died before its first record has no id yet.
+            key = search.search_id or f"folder:{folder}"
+            if folder is not None or search.attempt:
+                by_id.setdefault(key, (folder, state))
+    return sorted(by_id.values(), key=_latest_first)
+
+
+def _latest_first(search: tuple[Path | None, SearchState]) -> tuple[float, str]:
+    """Return what searches are sorted by; two may have begun in the same millisecond."""
+    _, state = search
+    return -state.started, state.search.name
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
@@ -348,43 +415,56 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     if named is not None:
         return Stored(named)
     journals = Journals(places.storage, "the record")
-    said: list[str] = []
-    try:
-        if question.is_met_by(journals.rows(question, said.append)):
-            for line in said:
-                say(line)
-            return journals
-    except (NoAnswerError, UsageError):
-        pass  # nothing is there, nothing of this name, or nothing that can be read
+    lines: list[str] = []
+    rows: list[ResultRow] = []
+    # It fails where nothing is there, nothing of this name, or nothing that can be read.
+    with contextlib.suppress(NoAnswerError, UsageError):
+        rows = journals.rows(question, lines.append)
+    if question.is_met_by(rows):
+        for line in lines:
+            say(line)
+        return journals
     uri = places.tracking_uri()
     names = search_names(places.storage)
     stored = Stored(uri)
-    is_unmade = stored.store.is_unmade()
-    is_alone = is_unmade or (question.search in names and not stored.searches(question))
-    if names and is_alone:
+    has_journals_alone = stored.store.is_unmade()
+    if not has_journals_alone and question.search in names:
+        has_journals_alone = not stored.searches(question)
+    if names and has_journals_alone:
         return journals
-    for unread in first_few([str(error) for error in journals.unread]):
+    reasons = [str(error) for error in journals.unread]
+    for unread in first_few(reasons):
         say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
     return stored
+
+
+def _has_specification(folder: Path) -> bool:
+    """Whether a search was set up in this folder, however far it came."""
+    return (folder / "search.json").exists()
 
 
 def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
     """Return a warning for each search that has trials left."""
     for folder, state in searches:
+        if not state.search.attempt or state.is_complete:
+            continue
         name = state.search.name
-        if state.search.attempt and not state.is_complete:
-            text = f"search '{name}' is not complete ({state.status_text})"
-            if folder is not None and state.status is not SearchStatus.RUNNING:
-                text += f"; `{SearchPaths(folder.parent, name).resume}` goes on"
-            yield AnswerWarning(WarningCode.INCOMPLETE, text)
+        text = f"search '{name}' is not complete ({state.status_text})"
+        if folder is not None and state.status is not SearchStatus.RUNNING:
+            paths = SearchPaths(folder.parent, name)
+            text += f"; `{paths.resume}` goes on"
+        yield AnswerWarning(WarningCode.INCOMPLETE, text)
 
 
 def _arguments(searches: Searches) -> str | None:
     """Return what names the one search in a command; None where its name alone does."""
-    folders = [folder for folder, _ in searches]
-    if len(folders) != 1 or folders[0] is None or not (folders[0] / "search.json").exists():
+    if len(searches) != 1:
         return None
-    return SearchPaths(folders[0].parent, folders[0].name).arguments
+    folder, _ = searches[0]
+    if folder is None or not _has_specification(folder):
+        return None
+    paths = SearchPaths(folder.parent, folder.name)
+    return paths.arguments
 
 
 def _missing(
@@ -392,15 +472,21 @@ def _missing(
 ) -> NoAnswerError | UsageError:
     """Return the error for a name: one that is known has no results (3), another is a slip (2)."""
     names_here = sorted(names_here)
-    names: dict[str, Collection[str]] = {"model": KNOWN_MODELS, "task": KNOWN_TASKS}
-    known = names.get(what, ()) if source.is_record else ()
-    if name in known:
-        others = f"; there is {shortlist(names_here)}" if names_here else ""
+    shipped_names: Collection[str] = ()
+    if source.is_record and what == "model":
+        shipped_names = KNOWN_MODELS
+    elif source.is_record and what == "task":
+        shipped_names = KNOWN_TASKS
+    if name in shipped_names:
+        others = ""
+        if names_here:
+            others = f"; there is {shortlist(names_here)}"
         return NoAnswerError(
             f"no answer: nothing is recorded on {what} {name}{of} in {source.name}{others}; "
             "`elsa-tune search` runs the trials"
         )
-    if not names_here and not known:
+    if not names_here and not shipped_names:
         return ResultsError(f"{what} '{name}' was asked for, but {source.name} names no {what}")
+    names = {*names_here, *shipped_names}
     hint = f"Looked in {source.name}."
-    return UnknownNameError.among(what, name, {*names_here, *known}, hint=hint)
+    return UnknownNameError.among(what, name, names, hint=hint)

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer
-from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.answer import probe_sentence
@@ -59,19 +59,23 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
         _candidates(console, answer, details=details)
     if answer.probe is not None:
         console.print(probe_sentence(answer.probe))
-    shown = answer.warnings if details else _gravest(answer.warnings)
+    shown: Sequence[AnswerWarning] = answer.warnings
+    if not details:
+        shown = _gravest(answer.warnings)
     for warning in shown:
         console.print(f"! {warning.text}")
     if answer.points and not details:
-        _say_more(console, answer, hidden_warnings=len(answer.warnings) - len(shown))
+        hidden = len(answer.warnings) - len(shown)
+        _say_more(console, answer, hidden_warnings=hidden)
 
 
 def _first_lines(console: Console, answer: Answer) -> None:
     """Print what to do, and below it the labelled lines; a terminal wraps each beside its label."""
     first = answer.first_lines
-    console.print(first.headline, style="bold" if answer.is_answered else "bold red")
+    style = "bold" if answer.is_answered else "bold red"
+    console.print(first.headline, style=style)
     if not console.is_terminal:
-        below_headline = str(first).splitlines()[1:]
+        _, *below_headline = str(first).splitlines()
         for line in below_headline:
             console.print(line)
         return
@@ -89,8 +93,10 @@ def _say_more(console: Console, answer: Answer, *, hidden_warnings: int) -> None
         more = " and 1 more note"
     elif hidden_warnings > 1:
         more = f" and {hidden_warnings} more notes"
+    command = "--details"
     name = recorded_search(answer)
-    command = "--details" if name is None else f"elsa-tune answer {name} --details"
+    if name is not None:
+        command = f"elsa-tune answer {name} --details"
     console.print(f"{command} prints the answer in full{more}.", style="dim")
 
 
@@ -152,7 +158,9 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
         details.append(f"{' and '.join(counts)} rows")
     if curve.search is not None:
         details.append(f"search '{curve.search}'")
-    about = "all tasks together" if curve.task == ALL_TASKS else f"task {curve.task}"
+    about = f"task {curve.task}"
+    if curve.task == ALL_TASKS:
+        about = "all tasks together"
     heading = f"{curve.model}, {about}"
     if details:
         heading += f" ({'; '.join(details)})"
@@ -165,17 +173,20 @@ def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
         return ""
     marks = ""
     advice = curve.recommendation
-    chosen = advice.point if advice.action is Action.FINE_TUNE else None
-    if chosen is not None and chosen.candidate == candidate:
+    if advice.action is Action.FINE_TUNE and _is_of(advice.point, candidate):
         marks = CHOSEN_MARK
     if not details:
         return marks
     certified = None if candidate.is_reference else curve.certified
     decisions = (curve.operating_point, curve.corrected_operating_point, certified)
     for mark, decision in zip(DETAILED_MARKS, decisions, strict=True):
-        if decision is not None and decision.candidate == candidate:
+        if _is_of(decision, candidate):
             marks += mark
     return marks
+
+
+def _is_of(point: CurvePoint | Certified | None, candidate: Candidate) -> bool:
+    return point is not None and point.candidate == candidate
 
 
 def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
@@ -185,9 +196,9 @@ def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
     shown = {column.header for column in table.columns}
-    legend = "  ".join(_legend(curve, marks, shown))
+    legend = _legend(curve, marks, shown)
     console.print(table)
-    console.print(legend, style="dim")
+    console.print("  ".join(legend), style="dim")
     left_out: list[str] = []
     for name in SPARED:
         if name not in shown and _has_cells(columns, name):
@@ -213,21 +224,28 @@ def _columns(curve: FreezeCurve, *, details: bool) -> dict[str, list[str]]:
         for name, cell in cells.items():
             if name in hidden:
                 continue
-            heading = "least kept" if is_joint and name == "kept" else name
-            columns.setdefault(heading, []).append(cell)
+            heading = name
+            if is_joint and name == "kept":
+                heading = "least kept"
+            column = columns.setdefault(heading, [])
+            column.append(cell)
     return columns
 
 
 def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
     """Whether a column is there and says anything."""
-    return any(cell not in ("", "-") for cell in columns.get(name, ()))
+    cells = columns.get(name, ())
+    return any(cell not in ("", "-") for cell in cells)
 
 
 def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:
     """Return what the marks and columns that are shown mean."""
     used_marks = "".join(marks)
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
-    legend = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in used_marks]
+    legend = []
+    for mark, meaning in meanings.items():
+        if mark in used_marks:
+            legend.append(f"{mark} {meaning}")
     if "rate" in columns:
         borders = {point.tried.at_border for point in curve.points}
         for border, meaning in BORDER_WORDS.items():

@@ -67,14 +67,18 @@ class Choice:
 
     def judged(self, quality: float) -> str:
         metric = metric_text(self.answer.metric)
-        said = f"The exported model has {points(quality)} {metric}"
+        outcome = f"The exported model has {points(quality)} {metric}"
         if self.promised is None:
-            return f"{said}; by one measured seed the search promised no interval."
+            return f"{outcome}; by one measured seed the search promised no interval."
         low = self.promised.low
         high = self.promised.high
-        place = "below" if quality < low else "above" if quality > high else "within"
+        place = "within"
+        if quality < low:
+            place = "below"
+        elif quality > high:
+            place = "above"
         among = "of a fresh seed by those that the search measured"
-        return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
+        return f"{outcome}, {place} {interval(low, high)}, the 95 % interval {among}."
 
 
 def choose(
@@ -276,11 +280,14 @@ def _labels(task: TaskSpec) -> str:
     after = f" {note}" if note else ""
     if not task.classes:
         return f"The score is a value on the scale of `{task.label_column}`.{after}"
-    named = ", ".join(f"`{name}`" for name in task.classes)
-    texts = " and ".join(f"`{column}`" for column in task.text_columns)
+    classes = [f"`{name}`" for name in task.classes]
+    columns = [f"`{column}`" for column in task.text_columns]
+    labels = ", ".join(classes)
+    texts = " and ".join(columns)
     data = _of_the_hub(task)
-    of = f" of the data set `{data.location}` at commit {data.revision}" if data else ""
-    return f"The labels are {named}, read from {texts}{of}.{after}"
+    if data:
+        texts += f" of the data set `{data.location}` at commit {data.revision}"
+    return f"The labels are {labels}, read from {texts}.{after}"
 
 
 def _of_the_hub(task: TaskSpec) -> DataSetSource | None:

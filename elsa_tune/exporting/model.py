@@ -43,8 +43,11 @@ from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
+from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import hidden, reason
 from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
@@ -82,58 +85,102 @@ def export(request: ExportRequest, say: Say) -> float:
     what training or other libraries could not do. Once it is trained, the model is kept: where a
     later step fails, RunError says at the end which one, and where the model is.
     """
-    paths = request.paths
     _check(request)
-    spec = load_specification(paths)
+    spec = load_specification(request.paths)
     saved.check_exportable(spec.recipe)
-    to_check = None if request.check is None else saved.read_labelled(request.check, spec.task)
+    to_check = None
+    if request.check is not None:
+        to_check = saved.read_labelled(request.check, spec.task)
     store = store_of(spec)
+    final = _trained(request, spec, store, say)
+    out, failed = _saved(request, final, say)
+    say(final.choice.judged(final.quality))
+    if to_check is not None:
+        try:
+            predictions = saved.predict(out, to_check.texts)
+            scores = task_scores(spec.task, predictions, to_check.labels)
+            parts = [f"{name} {points(value)}" for name, value in scores.items()]
+            say(f"On the {len(to_check):,} rows of {request.check}: {', '.join(parts)}.")
+        except Exception as error:  # of memory, transformers or the machine
+            failed.append(f"{request.check} was not scored ({first_line(error)})")
+    _keep_in_store(store, final, out, say)
+    if failed:
+        raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
+    if request.push is not None:
+        address = push(out, request.push)
+        say(f"On the hub: {address}")
+    folder = shlex.quote(str(out))
+    say(f"Next: elsa-tune predict {folder} ROWS.csv > scored.csv")
+    return final.quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Final:
+    """A trained model."""
+
+    choice: Choice  # what is exported, and why
+    spec: SearchSpec  # with the sizes of its data
+    search: SearchStarted  # as it is recorded
+    trial: TrialSpec  # how it was trained
+    data: TaskData  # what it was trained on
+    weights: Mapping[str, Tensor]  # what trained, by name
+    quality: float  # of the trial, under its selection
+
+
+def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: Say) -> _Final:
+    """Choose what is exported, and train it, as one more trial of its search."""
+    paths = request.paths
     with Journal(paths.journal) as journal:
-        earlier = journal.earlier
-        forwarder = Forwarder(paths, store.sink(paths.journal), earlier).start()
+        sink = store.sink(paths.journal)
+        forwarder = Forwarder(paths, sink, journal.earlier).start()
         record = SearchRecord(spec, paths, journal, forwarder, say)
         rows = rows_of(record.state(), paths.folder)
         try:
             answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
             choice = choose(answers, request.layers, request.candidate)
-            say(f"export: {choice.in_words} at learning rate {rate_text(choice.learning_rate)}")
+            rate = choice.learning_rate
+            say(f"export: {choice.in_words} at learning rate {rate_text(rate)}")
             used, data = _data(spec, full=request.full, say=say)
-            planned = record.state().planned_trials
-            seeds = {known_trial(spec, trial).trial.seed for trial in planned}
-            # One that no trial had, and the same however often a model is exported.
-            fresh = max(seeds | set(spec.measuring_seeds)) + 1
-            trial = used.trial(Phase.FINAL, choice.point.candidate, choice.learning_rate, fresh)
+            seed = _fresh_seed(spec, record.state())
+            trial = used.trial(Phase.FINAL, choice.point.candidate, rate, seed)
             _rehearse(request, trial, data)
             quality, weights = train_final(used, trial, data, record, say)
         finally:
             forwarder.close()
-    final = _Final(choice=choice, spec=used, trial=trial, data=data, weights=weights)
-    out, failed = _saved(request, final, quality, say)
-    say(choice.judged(quality))
-    if to_check is not None:
-        try:
-            found = task_scores(spec.task, saved.predict(out, to_check.texts), to_check.labels)
-            scores = ", ".join(f"{name} {points(value)}" for name, value in found.items())
-            say(f"On the {len(to_check):,} rows of {request.check}: {scores}.")
-        except Exception as error:  # of memory, transformers or the machine
-            failed.append(f"{request.check} was not scored ({first_line(error)})")
+    return _Final(
+        choice=choice,
+        spec=used,
+        search=record.state().search,
+        trial=trial,
+        data=data,
+        weights=weights,
+        quality=quality,
+    )
+
+
+def _keep_in_store(store: RecordStore, final: _Final, folder: Path, say: Say) -> None:
+    """Hand a written model to the store, too. Where that fails, a line says so."""
     try:
-        search = record.state().search
-        row = example_row(spec.task)
+        row = example_row(final.spec.task)
+        packages = _packages(final.spec)
         with quiet():
-            place = store.keep_model(
-                search, saved.classifier(out), row, pipeline_options(spec.task), _packages(used)
-            )
+            classifier = saved.classifier(folder)
+            options = pipeline_options(final.spec.task)
+            place = store.keep_model(final.search, classifier, row, options, packages)
         if place is not None:
             say(f"In {store.name}: {place}")
     except Exception as error:  # the store's, the server's and the network's have no common base
-        say(f"the model did not reach {store.name}: {reason(error, store.uri)}")
-    if failed:
-        raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
-    if request.push is not None:
-        say(f"On the hub: {push(out, request.push)}")
-    say(f"Next: elsa-tune predict {shlex.quote(str(out))} ROWS.csv > scored.csv")
-    return quality
+        why = reason(error, store.uri)
+        say(f"the model did not reach {store.name}: {why}")
+
+
+def _fresh_seed(spec: SearchSpec, state: SearchState) -> int:
+    """Return a seed that no trial had, the same however often a model is exported."""
+    seeds = list(spec.measuring_seeds)
+    for recorded in state.planned_trials:
+        trial = known_trial(spec, recorded).trial
+        seeds.append(trial.seed)
+    return max(seeds) + 1
 
 
 def _check(request: ExportRequest) -> None:
@@ -159,20 +206,7 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
             saved.save_onnx(folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Final:
-    """A trained model."""
-
-    choice: Choice
-    spec: SearchSpec  # with the sizes of its data
-    trial: TrialSpec
-    data: TaskData
-    weights: Mapping[str, Tensor]  # what trained, by name
-
-
-def _saved(
-    request: ExportRequest, final: _Final, quality: float, say: Say
-) -> tuple[Path, list[str]]:
+def _saved(request: ExportRequest, final: _Final, say: Say) -> tuple[Path, list[str]]:
     """Return the folder with the model, and what is not as it was asked for.
 
     Where the folder asked for has no room any more, the search's own or the temporary one may; if
@@ -187,11 +221,13 @@ def _saved(
         for out in places:
             try:
                 with aside(out, "the model") as folder:
-                    failed = _write(folder, request, final, quality)
+                    failed = _write(folder, request, final)
             except StorageError as error:
                 refused = refused or error
-            else:
-                return out, failed if refused is None else [str(refused), *failed]
+                continue
+            if refused is not None:
+                failed.insert(0, str(refused))
+            return out, failed
         assert refused is not None
         if time.monotonic() > deadline:
             raise refused
@@ -204,14 +240,15 @@ def _saved(
         time.sleep(AGAIN)
 
 
-def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) -> list[str]:
+def _write(folder: Path, request: ExportRequest, final: _Final) -> list[str]:
     """Write everything into a folder; return what could not be made beside the model.
 
     Raises OSError or SafetensorError where the model itself cannot be written.
     """
     facts = saved.save_classifier(folder, final.trial, final.data, final.weights)
+    facts = {**facts, "quality": final.quality}
     steps: dict[str, Callable[[], object]] = {
-        ABOUT: partial(_write_about, folder, final, {**facts, "quality": quality}),
+        ABOUT: partial(_write_about, folder, final, facts),
         FIGURE: partial(_write_figure, folder, final.choice),
     }
     if request.onnx:
@@ -236,31 +273,44 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
     recipe = dataclasses.replace(spec.recipe, train_size=None)
     data = prepare(spec.model, spec.task, recipe)
     rows = len(data.train)
-    held_out = len(data.holdout) if data.holdout else 0
+    held_out = 0
+    if data.holdout:
+        held_out = len(data.holdout)
     say(f"the learning rate was chosen on {subset:,} rows; this model trains on {rows:,}")
     fingerprints["data"] = data.fingerprint
-    spec = dataclasses.replace(spec, recipe=recipe, fingerprints=fingerprints)
-    return dataclasses.replace(spec, train_examples=rows, holdout_examples=held_out), data
+    spec = dataclasses.replace(
+        spec,
+        recipe=recipe,
+        fingerprints=fingerprints,
+        train_examples=rows,
+        holdout_examples=held_out,
+    )
+    return spec, data
 
 
 def _write_figure(folder: Path, choice: Choice) -> None:
-    chart = charts.freeze_curve(by_name([choice.answer]))
-    (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
+    answers = by_name([choice.answer])
+    chart = charts.freeze_curve(answers)
+    drawn = figures.draw(chart)
+    (folder / FIGURE).write_bytes(drawn["png"])
 
 
 def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     choice = final.choice
     trial = final.trial
     spec = final.spec
-    promised = choice.promised
-    fields = candidate_fields(trial.candidate)
-    named = {name: fields[name] for name in fields.keys() - set(DEPTH_FIELDS)}
+    promised = None
+    if choice.promised is not None:
+        promised = [choice.promised.low, choice.promised.high]
+    named = candidate_fields(trial.candidate)
+    for name in DEPTH_FIELDS:
+        named.pop(name, None)
     exported = {
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
         **named,
         "chosen": choice.why,
-        "promised": None if promised is None else [promised.low, promised.high],
+        "promised": promised,
         "seeds_measured": choice.point.seeds,
         "learning_rate": trial.learning_rate,
         "seed": trial.seed,
@@ -270,7 +320,8 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
         **_packages(spec),
     }
     answer = {**answer_object(choice.answer), "exported": exported}
-    (folder / ABOUT).write_text(json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(answer, indent=2, allow_nan=False)
+    (folder / ABOUT).write_text(text + "\n")
     card = model_card(choice, trial.task, trial.model, exported)
     (folder / "README.md").write_text(visible(card))
 
@@ -297,7 +348,8 @@ def train_final(
         progress.at(f"training: epoch {epoch} of {epochs}", done / planned)
 
     def keep(trained: Mapping[str, Tensor]) -> None:
-        weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
+        for name, tensor in trained.items():
+            weights[name] = tensor.detach().cpu().clone()
 
     say(f"training: {epochs} epochs of {len(data.train):,} rows")
     record.begin(trial, spec)
@@ -307,14 +359,16 @@ def train_final(
     try:
         for result in train(trial, data, keep=keep, on_step=on_step):
             record.report(trial.key, dataclasses.asdict(result), {})
-            quality = f"{trial.task.metric.value} {points(result.quality)}"
-            say(f"epoch {result.epoch:g} of {epochs}: {quality}")
+            metric = trial.task.metric.value
+            quality = points(result.quality)
+            say(f"epoch {result.epoch:g} of {epochs}: {metric} {quality}")
         predictions = np.asarray(result.predictions)
         artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
         status = TrialStatus.COMPLETED
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
-        is_diverged = isinstance(error, DivergedError)
-        status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
+        status = TrialStatus.FAILED
+        if isinstance(error, DivergedError):
+            status = TrialStatus.DIVERGED
         message = hidden(f"{type(error).__name__}: {error}")
         raise
     finally:

@@ -29,7 +29,8 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     progress = Progress(say)
     for start in range(0, len(frame), ROWS):
         chunk = _chunk(texts, start)
-        for name, cells in predictor.predict(chunk, where).items():
+        answers = predictor.predict(chunk, where)
+        for name, cells in answers.items():
             predicted[name] += cells
         done = start + len(chunk.rows)
         progress.at(f"predict: {done:,} rows", done / len(frame))
@@ -37,7 +38,8 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
         say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
     columns = {}
     for name, cells in predicted.items():
-        columns[name] = pd.Series(cells, index=frame.index, dtype=_DTYPES[added[name]])
+        dtype = _DTYPES[added[name]]
+        columns[name] = pd.Series(cells, index=frame.index, dtype=dtype)
     return frame.assign(**columns)
 
 
@@ -50,11 +52,16 @@ def _cells(column: "pd.Series[Any]") -> list[Any]:
 
 def _chunk(texts: dict[str, list[Any]], start: int) -> Chunk:
     """Return the next rows from this one on. texts: of all rows, by column."""
-    columns = [cells[start : start + ROWS] for cells in texts.values()]
+    end = start + ROWS
+    columns = [cells[start:end] for cells in texts.values()]
     rows = [list(row) for row in zip(*columns, strict=True)]
     first_line = start + 1
-    lines = list(range(first_line, first_line + len(rows)))
-    return Chunk(names=tuple(texts), rows=rows, lines=lines)
+    behind = first_line + len(rows)
+    return Chunk(
+        names=tuple(texts),
+        rows=rows,
+        lines=list(range(first_line, behind)),
+    )
 
 
 def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
@@ -66,7 +73,9 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
         return _read(path), path
     texts = rows.texts
     if len(rows) and len(texts) != len(columns):
-        given = "a text" if len(texts) == 1 else "a pair of texts"
+        given = "a pair of texts"
+        if len(texts) == 1:
+            given = "a text"
         raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
     by_column = dict(zip(columns, texts, strict=False))
     frame = pd.DataFrame(by_column, columns=list(columns), dtype=object)
@@ -75,15 +84,23 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
 
 def _read(path: Path) -> pd.DataFrame:
     """Read all rows of a file, each cell as it stands."""
-    file = RowFile(path, input_format(str(path)))
+    file_format = input_format(str(path))
+    file = RowFile(path, file_format)
     records = []
     for chunk in file:
         for row in chunk.rows:
-            record = {}
-            for name, cell in zip(chunk.names, row, strict=True):
-                if cell is not ABSENT:
-                    record[name] = cell
+            record = _record(chunk.names, row)
             records.append(record)
-    if not records:
-        return pd.DataFrame([], columns=list(file.names), dtype=object)
-    return pd.DataFrame(records, dtype=object)
+    if records:
+        return pd.DataFrame(records, dtype=object)
+    names = list(file.names)
+    return pd.DataFrame([], columns=names, dtype=object)
+
+
+def _record(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    """Return a row's cells by their columns, without those that its line does not have."""
+    cells = {}
+    for name, cell in zip(names, row, strict=True):
+        if cell is not ABSENT:
+            cells[name] = cell
+    return cells

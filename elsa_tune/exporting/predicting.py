@@ -52,13 +52,16 @@ class Predictor:
         else:
             [(name, self._member)] = bundled.read_members(folder).items()
             self._bundle = _alone(name, self._member)
-        self._tasks = self._bundle.tasks if tasks is None else tuple(dict.fromkeys(tasks))
+        self._tasks = self._bundle.tasks
+        if tasks is not None:
+            self._tasks = tuple(dict.fromkeys(tasks))
         for name in self._tasks:
             if name not in self._bundle.tasks:
                 raise UnknownNameError.among("task", name, self._bundle.tasks)
-        self._reads = {
-            name: _columns_read(folder, self._bundle.facts(name), text) for name in self._tasks
-        }
+        self._reads: dict[str, tuple[str, ...]] = {}  # by task, the columns with its texts
+        for name in self._tasks:
+            facts = self._bundle.facts(name)
+            self._reads[name] = _columns_read(folder, facts, text)
 
     @property
     def bundle(self) -> Bundle:
@@ -68,7 +71,10 @@ class Predictor:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that have the texts, each once."""
-        return tuple(dict.fromkeys(name for task in self._tasks for name in self._reads[task]))
+        names: dict[str, None] = {}
+        for columns in self._reads.values():
+            names |= dict.fromkeys(columns)
+        return tuple(names)
 
     def added(self, names: Sequence[str], where: str) -> dict[str, type]:
         """Return the columns that are added to rows with these, and their types, `str` or `float`.
@@ -76,16 +82,18 @@ class Predictor:
         where: what has the rows. Raises DataError for a column that is missing, there twice, or
         there already.
         """
-        there = ", ".join(f"'{name}'" for name in names)
         for name in self.columns:
             if name not in names:
+                own = ", ".join(f"'{name}'" for name in names)
                 raise DataError(
                     f"{where} has no column '{name}', which {self._folder} reads; its columns are "
-                    f"{there}: name the right one with `text`"
+                    f"{own}: name the right one with `text`"
                 )
             if list(names).count(name) > 1:
                 raise DataError(f"{where} has the column '{name}' twice; rename or drop one")
-        added = {name: kind for task in self._tasks for name, kind in self._added(task).items()}
+        added: dict[str, type] = {}
+        for task in self._tasks:
+            added |= self._added(task)
         for name in names:
             if name in added:
                 raise DataError(
@@ -97,10 +105,12 @@ class Predictor:
     def _added(self, task: str) -> dict[str, type]:
         """Return the columns that a task adds, and their types: those of no rows are the same."""
         no_rows = self._bundle.predict([], [task])[task].logits
-        return {
-            name: str if cells.dtype.kind == "O" else float
-            for name, cells in self._columns(task, no_rows).items()
-        }
+        types: dict[str, type] = {}
+        for name, cells in self._columns(task, no_rows).items():
+            types[name] = float
+            if _are_texts(cells):
+                types[name] = str
+        return types
 
     def _before(self, task: str) -> str:
         return f"{task}_" if self._is_bundle else ""
@@ -111,33 +121,44 @@ class Predictor:
         where: what has them. Raises DataError for bad texts.
         """
         columns = {name: chunk.texts(name, where) for name in self.columns}
-        rows = zip(*columns.values(), strict=True)
-        self.empty += sum(not all(text.strip() for text in row) for row in rows)
-        found: dict[str, Prediction] = {}
-        for names in dict.fromkeys(self._reads[task] for task in self._tasks):
-            tasks = [task for task in self._tasks if self._reads[task] == names]
+        for row in zip(*columns.values(), strict=True):
+            is_complete = all(text.strip() for text in row)
+            if not is_complete:
+                self.empty += 1
+        predictions: dict[str, Prediction] = {}
+        for names, tasks in self._tasks_by_columns().items():
             parts = [columns[name] for name in names]
             texts: list[Text] = list(parts[0])
             if len(parts) > 1:
                 texts = list(zip(*parts, strict=True))
             if texts and self._member is not None:
                 self._check_packed(tasks[0], texts)
-            found |= self._bundle.predict(texts, tasks)
-        return {
-            name: cells
-            for task in self._tasks
-            for name, cells in self._cells(task, found[task]).items()
-        }
+            predictions |= self._bundle.predict(texts, tasks)
+        added: dict[str, list[Any]] = {}
+        for task in self._tasks:
+            added |= self._cells(task, predictions[task])
+        return added
+
+    def _tasks_by_columns(self) -> dict[tuple[str, ...], list[str]]:
+        """Return the tasks that read the same texts, which are predicted at once."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for task, names in self._reads.items():
+            groups.setdefault(names, []).append(task)
+        return groups
 
     def _cells(self, task: str, prediction: Prediction) -> dict[str, list[Any]]:
-        return {
-            name: cells.tolist() if cells.dtype.kind == "O" else _numbers(cells)
-            for name, cells in self._columns(task, prediction.logits).items()
-        }
+        lists: dict[str, list[Any]] = {}
+        for name, cells in self._columns(task, prediction.logits).items():
+            if _are_texts(cells):
+                lists[name] = cells.tolist()
+            else:
+                lists[name] = _numbers(cells)
+        return lists
 
     def _columns(self, task: str, logits: NDArray[np.float32]) -> Cells:
         columns = self._bundle.cells(task, logits, probabilities=self._probabilities)
-        return {f"{self._before(task)}{name}": cells for name, cells in columns.items()}
+        before = self._before(task)
+        return {f"{before}{name}": cells for name, cells in columns.items()}
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
         """Decide how to run: on packed tokens, if these give what transformers' own code does."""
@@ -147,12 +168,16 @@ class Predictor:
         if self._bundle.how != "packed":
             return
         by_length = sorted(texts, key=_length)
-        places = np.linspace(0, len(texts) - 1, min(COMPARED, len(texts))).round().astype(int)
+        count = min(COMPARED, len(texts))
+        last = len(texts) - 1
+        places = np.linspace(0, last, count).round().astype(int)
         some = [by_length[place] for place in places]
         expected = bundled.alone(member, some)
-        found = self._bundle.predict(some)[task].logits
+        packed = self._bundle.predict(some)[task].logits
         scale = max(1.0, float(np.abs(expected).max()))
-        if not np.abs(expected - found).max() <= LIMIT * scale:  # nor NaN
+        difference = np.abs(expected - packed).max()
+        is_same = difference <= LIMIT * scale  # which NaN is not
+        if not is_same:
             self._bundle = Bundle({task: member}, packed=False)
 
 
@@ -166,26 +191,38 @@ def _columns_read(
             f"{folder} was exported before exports kept the names of the text columns; name them "
             "with `text`"
         )
-    given = tuple(text or recorded or ())
-    expected = len(recorded or given)
-    if len(given) != expected or not 1 <= expected <= 2 or len(set(given)) != expected:
+    names = tuple(text or recorded or ())
+    expected = len(recorded or names)
+    has_each_once = len(names) == len(set(names)) == expected
+    if not has_each_once or expected not in (1, 2):
+        wanted = "two different columns"
+        if expected == 1:
+            wanted = "one column"
         raise UsageError(
-            f"`text` names {listed(given) or 'nothing'}; give "
-            f"{'one column' if expected == 1 else 'two different columns'}, as {folder} reads"
+            f"`text` names {listed(names) or 'nothing'}; give {wanted}, as {folder} reads"
         )
-    return given
+    return names
 
 
 def _alone(name: str, member: Member) -> Bundle:
     """Return a model without others, on packed tokens if its architecture is known to run so."""
     try:
-        return Bundle({name: Member(twin(member.model), member.tokenizer)}, packed=True)
+        model = twin(member.model)
+        packed = Member(model, member.tokenizer)
+        return Bundle({name: packed}, packed=True)
     except ValueError:
         return Bundle({name: member}, packed=False)
 
 
 def _length(text: Text) -> int:
-    return len(text) if isinstance(text, str) else sum(map(len, text))
+    if isinstance(text, str):
+        return len(text)
+    return sum(len(part) for part in text)
+
+
+def _are_texts(cells: NDArray[Any]) -> bool:
+    """Whether a column has texts; any other has numbers."""
+    return cells.dtype.kind == "O"
 
 
 def _numbers(values: NDArray[np.float32]) -> list[float]:

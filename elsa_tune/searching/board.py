@@ -87,18 +87,23 @@ def candidate_lines(spec: SearchSpec, trials: Sequence[KnownTrial]) -> list[Cand
         for trial in trials:
             if trial.trial.candidate != candidate:
                 continue
-            if trial.status in _COUNTED_AS:
-                counts[_COUNTED_AS[trial.status]] += 1
+            word = _COUNTED_AS.get(trial.status)
+            if word is not None:
+                counts[word] += 1
             if trial.status is not TrialStatus.COMPLETED:
                 continue
             completed.append(trial)
             if trial.trial.phase is Phase.MEASURE:
                 measured.append(trial.quality or 0.0)
         planned = planned_trials(spec, trials, candidate)
-        counts["waiting"] = max(0, planned - counts.total())
+        waiting = planned - counts.total()
+        counts["waiting"] = max(0, waiting)
         best = max(completed, default=None, key=lambda trial: trial.score or 0.0)
-        mean = sum(measured) / len(measured) if measured else None
-        lines.append(CandidateLine(candidate, counts, best, mean))
+        mean = None
+        if measured:
+            mean = sum(measured) / len(measured)
+        line = CandidateLine(candidate, counts, best, mean)
+        lines.append(line)
     return lines
 
 
@@ -140,11 +145,16 @@ def running_text(spec: SearchSpec, trials: Sequence[KnownTrial], now: float) -> 
     now: seconds since the epoch. Of many trials the first few, the oldest first.
     """
     recipe = spec.recipe
-    running = [trial for trial in trials if trial.status is TrialStatus.RUNNING and trial.started]
+    running = []
+    for trial in trials:
+        if trial.status is TrialStatus.RUNNING and trial.started:
+            running.append(trial)
     running.sort(key=lambda trial: trial.started)
     parts = []
     for trial in running[:SHOWN_RUNNING]:
-        last_sign = trial.reported[-1] if trial.reported else trial.started
+        last_sign = trial.started
+        if trial.reported:
+            last_sign = trial.reported[-1]
         done = len(trial.reported) // recipe.evaluations_per_epoch
         epoch = min(done + 1, recipe.epochs)
         spent = duration(max(0.0, now - last_sign))
@@ -182,8 +192,10 @@ class Board:
         self._drawn: tuple[Group, ConsoleDimensions] | None = None
         self._started = time.monotonic()
         # When to draw again, or to say that all is well.
+        self._due = self._started
         is_live = self._console.is_interactive or self._console.is_jupyter
-        self._due = self._started + (0.0 if is_live else HEARTBEAT_SECONDS)
+        if not is_live:
+            self._due += HEARTBEAT_SECONDS
         self._estimate: tuple[float, float] | None = None
         self._estimate_due = self._started
         self._phase = ""
@@ -224,7 +236,8 @@ class Board:
                 if self._put is None:
                     trials = self._trials()
                     lines = candidate_lines(self._spec, trials)
-                    self._print(self._progress(trials, lines))
+                    progress = self._progress(trials, lines)
+                    self._print(progress)
                 else:
                     self._draw(self._put)
             if self._put is not None:
@@ -283,32 +296,37 @@ class Board:
 
     def _print(self, message: str) -> None:
         self._fit()
-        self._console.print(Text(visible(message)), soft_wrap=True)
+        text = Text(visible(message))
+        self._console.print(text, soft_wrap=True)
         if self._put is None:
             self._due = time.monotonic() + HEARTBEAT_SECONDS
 
     def _line(self, trial: KnownTrial) -> str:
         """Write how a trial ended, and how far the search is."""
+        recipe = self._spec.recipe
         measures = trial.trial.phase is Phase.MEASURE
         value = trial.quality if measures else trial.score
         reached = ""
         if value is not None:
             reached = f" at {points(value)}"
-            if self._spec.recipe.selection is Selection.HOLDOUT and not measures:
+            if recipe.selection is Selection.HOLDOUT and not measures:
                 reached += " held out"
         trials = self._trials()
         lines = candidate_lines(self._spec, trials)
-        ended, _ = counts_of(lines, trial_range(self._spec, trials))
+        in_all = trial_range(self._spec, trials)
+        ended, _ = counts_of(lines, in_all)
         status = trial.status.value.replace("_", " ")
-        evaluations = f"{len(trial.qualities)}/{self._spec.recipe.evaluations} evaluations"
+        evaluations = f"{len(trial.qualities)}/{recipe.evaluations} evaluations"
         left = self._left(trials)
         return f"[{ended}] {trial.trial.key}: {status}{reached} after {evaluations}{left}"
 
     def _progress(self, trials: Sequence[KnownTrial], lines: Sequence[CandidateLine]) -> str:
         elapsed = duration(time.monotonic() - self._started)
         running = running_text(self._spec, trials, time.time())
-        _, counted = counts_of(lines, trial_range(self._spec, trials), running)
-        return f"{counted}; {elapsed} elapsed{self._left(trials)}"
+        in_all = trial_range(self._spec, trials)
+        _, counted = counts_of(lines, in_all, running)
+        left = self._left(trials)
+        return f"{counted}; {elapsed} elapsed{left}"
 
     def _left(self, trials: Sequence[KnownTrial]) -> str:
         """Return `, about 12 to 40 min left`, or nothing.
@@ -324,7 +342,8 @@ class Board:
             return ""
         low, high = self._estimate
         if self._spec.max_time is not None:
-            limit = self._spec.max_time - (now - self._started)
+            elapsed = now - self._started
+            limit = self._spec.max_time - elapsed
             low = min(low, limit)
             high = min(high, limit)
         if high < 1:
@@ -350,13 +369,16 @@ class Board:
         lines = candidate_lines(spec, trials)
         title = visible(f"{spec.name}: {spec.model.name} on {spec.task.name}")
         state = visible(self._stopping or self._phase)
+        state_style = "bold" if self._stopping else ""
+        progress = self._progress(trials, lines)
         texts = [
             Text(title, style="bold"),
-            Text(state, style="bold" if self._stopping else ""),
-            Text(self._progress(trials, lines)),
+            Text(state, style=state_style),
+            Text(progress),
         ]
         if self._answer is not None:
-            texts.append(Text(visible(f"answer so far: {self._answer}"), style="italic"))
+            answer = visible(f"answer so far: {self._answer}")
+            texts.append(Text(answer, style="italic"))
         # A terminal that is not high enough shows the first lines.
         return Group(*texts, self._table(lines))
 
@@ -372,21 +394,25 @@ class Board:
             columns["frozen"].append(frozen)
             columns["tuned"].append(tuned)
             for word in COUNTED:
-                columns[word].append(str(line.counts[word] or "-"))
-            if line.best is None:
-                columns[best].append("-")
-                columns["rate"].append("-")
-            else:
-                columns[best].append(points(line.best.score))
-                columns["rate"].append(rate_text(line.best.trial.learning_rate))
-            columns[measured].append(points(line.measured))
+                count = line.counts[word] or "-"
+                columns[word].append(str(count))
+            score = "-"
+            rate = "-"
+            if line.best is not None:
+                score = points(line.best.score)
+                rate = rate_text(line.best.trial.learning_rate)
+            columns[best].append(score)
+            columns["rate"].append(rate)
+            mean = points(line.measured)
+            columns[measured].append(mean)
         short = {**SHORT, best: "best", measured: "measured"}
         return fitted_table(columns, self._console.width, short=short, spared=SPARED)
 
     def _fit(self) -> None:
         """Take the terminal's size as it is now; the library believes COLUMNS."""
         with contextlib.suppress(OSError, ValueError):  # not a terminal
-            size = os.get_terminal_size(self._console.file.fileno())
+            descriptor = self._console.file.fileno()
+            size = os.get_terminal_size(descriptor)
             if min(size) > 0:
                 self._console.size = size
         if self._drawn is None:

@@ -49,7 +49,8 @@ def examine(checks: Mapping[str, Check], seconds: float = SECONDS) -> Iterator[F
             processes.append(process)
             sender.close()
         for name, answer in answers.items():
-            if not answer.poll(max(0.0, until - time.monotonic())):
+            left = until - time.monotonic()
+            if not answer.poll(max(0.0, left)):
                 yield Finding(name, f"nothing came within {seconds:g} s", False)
                 continue
             try:
@@ -93,7 +94,8 @@ def ray(address: str | None) -> str:
         import ray
 
         # Takes no CPU: trials may have them all.
-        answer = ray.remote(num_cpus=0)(lambda: True).remote()
+        task = ray.remote(num_cpus=0)(lambda: True)
+        answer = task.remote()
         ray.get(answer, timeout=ANSWER_SECONDS)
         seconds = time.monotonic() - began
     resources = f"{capacity.cpus:g} CPUs"
@@ -101,7 +103,9 @@ def ray(address: str | None) -> str:
         resources += f", {capacity.gpus:g} GPUs"
     if address is None:
         return f"starts here and runs a task, in {seconds:.0f} s: {resources}"
-    nodes = "1 node" if capacity.nodes == 1 else f"{capacity.nodes} nodes"
+    nodes = f"{capacity.nodes} nodes"
+    if capacity.nodes == 1:
+        nodes = "1 node"
     return f"the cluster at {address} runs a task: {nodes}, {resources}"
 
 

@@ -135,10 +135,12 @@ def _add_left(
     is_measured = any(trial.trial.phase is Phase.MEASURE for trial in own_trials)
     measuring, exploring = _waiting(strategy, trials, candidate, expected.looks)
 
+    evaluations = strategy.spec.recipe.evaluations
     rests = []
     for trial in own_trials:
         if trial.status is TrialStatus.RUNNING:
-            rests.append(_rest(trial, seconds, strategy.spec.recipe.evaluations, now))
+            rest = _rest(trial, seconds, evaluations, now)
+            rests.append(rest)
     longest_rest = max(rests, default=0.0)
 
     later = 0.0  # each further try waits for the one before it
@@ -147,7 +149,8 @@ def _add_left(
     if may_try_further and not is_measured:
         tries = len(tried(own_trials, candidate))
         beyond = max(0, tries - planned)
-        later = max(0.0, expected.further - beyond) * seconds
+        to_come = max(0.0, expected.further - beyond)
+        later = to_come * seconds
 
     running_phase = Phase.MEASURE if is_measured else Phase.EXPLORE
     loads[running_phase].add(sum(rests))
@@ -191,7 +194,8 @@ def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Ca
     for trial in trials:
         candidate = trial.trial.candidate
         if trial.reported and candidate not in usual:
-            usual[candidate] = statistics.median(_last_seconds(spec, trials, candidate))
+            lasted = _last_seconds(spec, trials, candidate)
+            usual[candidate] = statistics.median(lasted)
     if not usual:
         return {}
     training = 0.0
@@ -202,8 +206,8 @@ def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Ca
     full_training = training / cost  # of the full model
     expected: dict[Candidate, float] = {}
     for candidate in spec.candidates:
-        unseen = TRIAL_SECONDS + full_training * relative_cost(spec, candidate)
-        expected[candidate] = usual.get(candidate, unseen)
+        unseen = full_training * relative_cost(spec, candidate)
+        expected[candidate] = usual.get(candidate, TRIAL_SECONDS + unseen)
     return expected
 
 
@@ -213,7 +217,8 @@ def _last_seconds(
     """Return the seconds of a candidate's last trials, those that ended last at the end."""
     reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
     reporting.sort(key=lambda trial: trial.reported[-1])
-    return [_whole(trial, spec.recipe.evaluations) for trial in reporting[-RECENT:]]
+    evaluations = spec.recipe.evaluations
+    return [_whole(trial, evaluations) for trial in reporting[-RECENT:]]
 
 
 def evaluation_seconds(
@@ -233,7 +238,8 @@ def evaluation_seconds(
         moments = (trial.started, *trial.reported)
         for earlier, later in itertools.pairwise(moments):
             seconds = (later - earlier) * scale
-            longest = seconds if longest is None else max(longest, seconds)
+            if longest is None or seconds > longest:
+                longest = seconds
     return longest
 
 
@@ -250,7 +256,8 @@ def _whole(trial: KnownTrial, evaluations: int) -> float:
     pace = (until - trial.started) / reports
     if reports > 1:
         later_pace = (until - trial.reported[0]) / (reports - 1)
-        pace = min(pace, later_pace + TRIAL_SECONDS / evaluations)
+        later_pace += TRIAL_SECONDS / evaluations
+        pace = min(pace, later_pace)
     return pace * evaluations
 
 
@@ -260,7 +267,9 @@ def _rest(trial: KnownTrial, whole: float, evaluations: int, now: float) -> floa
     pace = whole / evaluations
     if reports > 1:  # at its own pace, as soon as it has one
         pace = (trial.reported[-1] - trial.reported[0]) / (reports - 1)
-    last_sign = trial.reported[-1] if trial.reported else trial.started
+    last_sign = trial.started
+    if trial.reported:
+        last_sign = trial.reported[-1]
     to_come = (evaluations - reports) * pace
     since_last_sign = now - last_sign
     return max(0.0, to_come - since_last_sign)

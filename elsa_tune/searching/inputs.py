@@ -152,8 +152,9 @@ def search_command(options: SearchOptions) -> str:
             option = "set"
         values = given if isinstance(given, list) else [given]
         for value in values:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
             words.append(f"--{option}")
-            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+            words.append(text)
     return shlex.join(map(shown_uri, words))
 
 
@@ -184,6 +185,9 @@ def read_until(text: str | None) -> bool:
 def read_duration(text: str) -> float:
     """Return a time such as `90`, `90s`, `30m`, `2h` or `1d` in seconds, above 0."""
     match = _DURATION.fullmatch(text.strip().lower())
-    if match is None or float(match[1]) == 0:
-        raise UsageError(f"`max_time` {text}: write a time above 0 such as 90s, 30m, 2h or 1d")
-    return float(match[1]) * _SECONDS[match[2]]
+    if match is not None:
+        number, unit = match.groups()
+        seconds = float(number) * _SECONDS[unit]
+        if seconds > 0:
+            return seconds
+    raise UsageError(f"`max_time` {text}: write a time above 0 such as 90s, 30m, 2h or 1d")

@@ -85,7 +85,8 @@ def sizes(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> tuple
         train, evaluation = PUBLISHED_SIZES[task.source.config]
         return size_in_use(task, recipe, train), evaluation
     splits = read_splits(task, recipe)
-    for line in finding_lines(row_findings(task, splits), task.is_published):
+    findings = row_findings(task, splits)
+    for line in finding_lines(findings, task.is_published):
         say(line)
     held_out = splits.get("holdout", ())
     return len(splits["train"]) + len(held_out), len(splits["evaluation"])
@@ -362,8 +363,10 @@ def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
 def versions_here() -> dict[str, str]:
     """Return the versions of Python, the packages that decide results, and this repository."""
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
-    versions |= {package: metadata.version(package) for package in _PACKAGES}
-    with_git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    for package in _PACKAGES:
+        versions[package] = metadata.version(package)
+    here = Path(__file__).parent
+    with_git = ["git", "-C", str(here), "rev-parse", "HEAD"]
     versions["git_commit"] = "unknown"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         run = subprocess.run(with_git, capture_output=True, text=True, timeout=5, check=True)

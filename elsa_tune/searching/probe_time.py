@@ -35,8 +35,8 @@ SEARCH_SECONDS = 15.0
 class _EndedSearch:
     """A search that is recorded, and by whose pace another one can be judged."""
 
-    spec: SearchSpec
-    trials: list[KnownTrial]
+    spec: SearchSpec  # what was asked for
+    trials: list[KnownTrial]  # those of its plan
     ended: float  # when the last of its trials that reported ended, in seconds since the epoch
 
 
@@ -58,7 +58,8 @@ def recorded_seconds(
         return None
     seconds = seconds_per_trial(planned, latest.trials)
     total = sum(count * seconds[candidate] for candidate, count in trials.items())
-    return latest.spec, total / _side_by_side(latest.trials)
+    at_once = _side_by_side(latest.trials)
+    return latest.spec, total / at_once
 
 
 def _ended_search(paths: SearchPaths, planned: SearchSpec) -> _EndedSearch | None:
@@ -66,7 +67,8 @@ def _ended_search(paths: SearchPaths, planned: SearchSpec) -> _EndedSearch | Non
     spec = load_specification(paths)
     if spec.address is not None or _kind(spec) != _kind(planned):
         return None
-    state = SearchState.replay(read_journal(paths.journal), alive=False)
+    records = read_journal(paths.journal)
+    state = SearchState.replay(records, alive=False)
     trials = [known_trial(spec, recorded) for recorded in state.planned_trials]
     ends = [trial.ended for trial in trials if trial.ended and trial.reported]
     if not ends:
@@ -88,7 +90,8 @@ def _side_by_side(trials: Sequence[KnownTrial]) -> float:
     until = 0.0
     for first, last in spans:
         in_all += last - first
-        elapsed += max(0.0, last - max(first, until))
+        since = max(first, until)
+        elapsed += max(0.0, last - since)
         until = max(until, last)
     return in_all / elapsed
 
@@ -130,8 +133,9 @@ def _probed_seconds(unfinished: Unfinished) -> float:
                     train = tokens
                 else:
                     evaluation += tokens
-            rate = rates[request.spec.task.name]
-            seconds += training_seconds(request.spec, left, train, evaluation, rate)
+            spec = request.spec
+            rate = rates[spec.task.name]
+            seconds += training_seconds(spec, left, train, evaluation, rate)
             seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
     return seconds
 
@@ -147,7 +151,10 @@ def _tokens_per_second(
     from elsa_tune.training.throughput import Division, measure
 
     specs = {request.spec.task.name: request.spec for request in requests}
-    trainings = [(_full_trial(spec), data[spec.name]) for spec in specs.values()]
+    trainings = []
+    for spec in specs.values():
+        trial = _full_trial(spec)
+        trainings.append((trial, data[spec.name]))
     resources = share(requests[0], capacity)
     at_once = capacity.at_once(resources)
     beside = at_once
@@ -157,7 +164,8 @@ def _tokens_per_second(
         # What is measured on one GPU goes for all of them.
         on_one_gpu = int(1 / resources.gpus) or 1
         beside = min(at_once, on_one_gpu)
-    division = Division(trials=beside, threads=max(1, int(resources.cpus)))
+    threads = max(1, int(resources.cpus))
+    division = Division(trials=beside, threads=threads)
     measured = measure(trainings, division, device, PROBE_SECONDS)
     rates: dict[str, float] = {}
     for task, throughput in zip(specs, measured, strict=True):
@@ -167,7 +175,8 @@ def _tokens_per_second(
 
 def _full_trial(spec: SearchSpec) -> TrialSpec:
     """Return a trial of the full model; its rate and seed do not change how long it takes."""
-    return spec.trial(Phase.EXPLORE, REFERENCE, spec.given_rates(REFERENCE)[0], spec.seed)
+    rates = spec.given_rates(REFERENCE)
+    return spec.trial(Phase.EXPLORE, REFERENCE, rates[0], spec.seed)
 
 
 def training_seconds(
@@ -179,6 +188,7 @@ def training_seconds(
     tokens of the full model's training a second, of all trials side by side.
     """
     # A token is evaluated at a third of what its training costs.
-    tokens = spec.recipe.epochs * train + spec.recipe.evaluations * evaluation / 3
+    recipe = spec.recipe
+    tokens = recipe.epochs * train + recipe.evaluations * evaluation / 3
     trials = sum(count * relative_cost(spec, candidate) for candidate, count in left.items())
     return trials * tokens / rate

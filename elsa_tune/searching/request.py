@@ -70,10 +70,14 @@ def read_requests(options: SearchOptions) -> list[Request]:
         raise UsageError(
             "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
         )
-    all_options = [_checked(_options_of(task, options, tasks), task) for task in tasks]
+    all_options = []
+    for task in tasks:
+        task_options = _options_of(task, options, tasks)
+        all_options.append(_checked(task_options, task))
     all_inputs = []
     for task, task_options in zip(tasks, all_options, strict=True):
-        all_inputs.append(asked_inputs(task_options, task))
+        inputs = asked_inputs(task_options, task)
+        all_inputs.append(inputs)
     model = Path(all_inputs[0].model.name).name
     name = options.name or slug(f"{model}-{time.strftime(_STAMP)}")
     names = [slug(f"{name}-{inputs.task.name}") for inputs in all_inputs]
@@ -84,7 +88,8 @@ def read_requests(options: SearchOptions) -> list[Request]:
     requests = []
     for task_options, inputs, task_name in zip(all_options, all_inputs, names, strict=True):
         named = replace(task_options, name=task_name)
-        requests.append(request_of(named, inputs, is_one_of_several=True, command=command))
+        request = request_of(named, inputs, is_one_of_several=True, command=command)
+        requests.append(request)
     return requests
 
 

@@ -103,16 +103,19 @@ def _answered(
 ) -> Sequence[Answer]:
     """Answer a session's search, record that and the session's end, and draw the report."""
     board.phase("answering")
-    answers = answers_of(record.spec, record.state(), record.paths, status, board.say)
+    paths = record.paths
+    answers = answers_of(record.spec, record.state(), paths, status, board.say)
     objects = [answer_object(answer) for answer in answers]
     record.write(Decision(what=ANSWER, value=objects))
-    description = "\n\n".join(answer_markdown(answer) for answer in answers)
+    texts = [answer_markdown(answer) for answer in answers]
+    description = "\n\n".join(texts)
     record.write(Decision(what=DESCRIPTION, value=description))
     record.write(SearchEnded(status=status, message=message))
     if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
         board.phase("drawing the report")
-        if has_drawn(record.state(), record.paths, answers, board.say):
-            record.write(Decision(what=REPORT, value=record.paths.report.name))
+        if has_drawn(record.state(), paths, answers, board.say):
+            report = Decision(what=REPORT, value=paths.report.name)
+            record.write(report)
     return answers
 
 
@@ -182,7 +185,8 @@ class SearchRun:
         if failed:
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
-        if spec.explored and set(spec.candidates) - self._rates.keys():
+        undecided = set(spec.candidates) - self._rates.keys()
+        if spec.explored and undecided:
             further = self._plan.strategy.rates.further_words
             candidates = f"{len(spec.explored)} depths"
             if len(spec.explored) == 1:
@@ -300,14 +304,19 @@ class SearchRun:
 
     def _outcome(self) -> SearchEnded:
         """Return how the session ended. Raises RunError where every trial failed."""
-        ends = [state.end for state in self._record.state().planned_trials]
-        failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
+        planned = self._record.state().planned_trials
+        failed = []
+        for trial in planned:
+            if trial.end is not None and trial.end.status is TrialStatus.FAILED:
+                failed.append(trial.end)
         if self._lost is not None:
             return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
-        if failed and len(failed) == len(ends):
+        if failed and len(failed) == len(planned):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
         self._say_better_rates()
-        patience = PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE
+        patience = PATIENCE
+        if self._spec.max_time is not None:
+            patience = LITTLE_PATIENCE
         self._probing.collect(patience)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
@@ -327,9 +336,13 @@ class SearchRun:
         """Say where trying again prefers another rate than the one a depth was measured at."""
         best = self._plan.strategy.best_rates(self._plan.known)
         for candidate, rate in self._measured_rates.items():
-            if candidate in self._spec.explored and best.get(candidate, rate) != rate:
-                which = candidates_text([candidate], self._spec.layers)
-                self._board.say(
-                    f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
-                    f"{rate_text(best[candidate])}: only a new search would measure that"
-                )
+            if candidate not in self._spec.explored:
+                continue
+            preferred = best.get(candidate, rate)
+            if preferred == rate:
+                continue
+            which = candidates_text([candidate], self._spec.layers)
+            self._board.say(
+                f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
+                f"{rate_text(preferred)}: only a new search would measure that"
+            )

@@ -146,8 +146,9 @@ class Forwarder:
         """Return True when there is something to send, False when the work is over."""
         with self._wake:
             self._wake.wait_for(lambda: self._pending or self._closing_time is not None)
-            is_late = self._closing_time is not None and time.monotonic() >= self._closing_time
-            return bool(self._pending) and not is_late
+            if self._closing_time is not None and time.monotonic() >= self._closing_time:
+                return False
+            return bool(self._pending)
 
     def _next_batch(self, size: int) -> list[Record]:
         """Return the next record.
@@ -156,10 +157,16 @@ class Forwarder:
         """
         with self._wake:
             first = self._pending[0]
-            near = itertools.islice(self._pending, size)
-            trial = getattr(first, "trial", None)
-            own = (one for one in near if getattr(one, "trial", None) == trial)
-            return list(itertools.takewhile(lambda one: isinstance(one, Report), own)) or [first]
+            if not isinstance(first, Report):
+                return [first]
+            batch: list[Record] = []
+            for record in itertools.islice(self._pending, size):
+                if getattr(record, "trial", None) != first.trial:
+                    continue
+                if not isinstance(record, Report):
+                    break
+                batch.append(record)
+            return batch
 
     def _drop(self, batch: Sequence[Record]) -> None:
         with self._wake:
@@ -212,8 +219,11 @@ class Forwarder:
     def _read_watermark(self) -> float:
         """Return the time up to which this store has everything; 0 for a store never met before."""
         try:
-            values = json.loads(self._watermark.read_text(encoding="utf-8"))
-            return float(values["until"]) if values["tracking_uri"] == self._place else 0.0
+            text = self._watermark.read_text(encoding="utf-8")
+            values = json.loads(text)
+            if values["tracking_uri"] != self._place:
+                return 0.0
+            return float(values["until"])
         except (OSError, ValueError, KeyError, TypeError):
             # Without it everything is sent again, which changes nothing that is there.
             return 0.0

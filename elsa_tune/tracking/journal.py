@@ -37,7 +37,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def __init__(self, path: Path, search_id: str = "") -> None:
         self.path = path
-        self.renewed = self.taken_back = 0
+        self.renewed = 0
+        self.taken_back = 0
         self._lock = take_lock(path)
         # Records that a full disk refused; they go first as soon as there is room.
         self._unwritten: list[bytes] = []
@@ -72,7 +73,9 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         if record.time:
             return record
         with self._mutex:
-            self._last_time = max(round(time.time(), 3), round(self._last_time + 0.001, 3))
+            now = round(time.time(), 3)
+            earliest = round(self._last_time + 0.001, 3)
+            self._last_time = max(now, earliest)
             return dataclasses.replace(record, time=self._last_time)
 
     def append(self, record: R) -> R:
@@ -84,7 +87,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             stamped = self.stamp(record)
             if isinstance(stamped, SearchStarted) and not self._overflow.is_named:
                 self._overflow = overflow_of(self.path, [stamped])
-            self._unwritten.append(encode(stamped).encode() + b"\n")
+            self._unwritten.append(_line(stamped))
             self.write_out()
         return stamped
 
@@ -97,7 +100,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         """Free the lock; harmless when done twice. Records that were refused get a last chance."""
         with self._mutex:
             try:
-                if self._descriptor is not None and self._unwritten:
+                is_open = self._descriptor is not None
+                if is_open and self._unwritten:
                     with contextlib.suppress(StorageError):  # it was raised when they came
                         self.write_out()
             finally:
@@ -111,12 +115,14 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _take_back(self) -> None:
         """Have what an earlier writer had no room for."""
-        found = self._overflow.after(_last_time(self.earlier))
-        self._unwritten = [encode(record).encode() + b"\n" for record in found]
-        self.earlier += found
-        self.taken_back = self._overflowed = len(found)
+        last_time = _last_time(self.earlier)
+        waiting = self._overflow.after(last_time)
+        self._unwritten = [_line(record) for record in waiting]
+        self.earlier += waiting
+        self.taken_back = len(waiting)
+        self._overflowed = len(waiting)
         self._last_time = _last_time(self.earlier)
-        if not found:
+        if not waiting:
             self._overflow.drop()
 
     def write_out(self) -> None:
@@ -131,20 +137,24 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         try:
             # Deleted, or another file has its name; or it was moved. Its number may change on some
             # network file systems, and says nothing.
-            if not os.fstat(self._descriptor).st_nlink or not self.path.exists():
+            has_name = os.fstat(self._descriptor).st_nlink > 0
+            if not has_name or not self.path.exists():
                 self._write_anew()
             written = 0
             while written < len(lines):
-                written += os.pwrite(self._descriptor, lines[written:], self._good_size + written)
+                rest = lines[written:]
+                place = self._good_size + written
+                written += os.pwrite(self._descriptor, rest, place)
             os.fsync(self._descriptor)
         except OSError as error:
             # What came through lies beyond the good size: the next try writes over it.
             # What it has twice is read once.
-            is_safe = self._overflow.add(b"".join(self._unwritten[self._overflowed :]))
+            others = self._unwritten[self._overflowed :]
+            is_safe = self._overflow.add(b"".join(others))
             self._overflowed = len(self._unwritten) if is_safe else 0
-            place = self._overflow.place or "memory"
+            haven = self._overflow.place or "memory"
             raise StorageError(
-                f"cannot write {self.path}: {error.strerror}; its records wait for room in {place}"
+                f"cannot write {self.path}: {error.strerror}; its records wait for room in {haven}"
             ) from error
         self._good_size += len(lines)
         self._unwritten.clear()
@@ -167,10 +177,18 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.renewed += 1
 
 
+def _line(record: Record) -> bytes:
+    """Return a record as it stands in the file."""
+    return encode(record).encode() + b"\n"
+
+
 def overflow_of(journal: Path, records: Iterable[Record], search_id: str = "") -> Overflow:
     """Return the file on another disk for the records that the journal had no room for."""
-    begun = (record.search_id for record in records if isinstance(record, SearchStarted))
-    return Overflow(journal.parent.name, next(begun, search_id))
+    for record in records:
+        if isinstance(record, SearchStarted):
+            search_id = record.search_id
+            break
+    return Overflow(journal.parent.name, search_id)
 
 
 def running_error(journal: Path) -> StorageError:
@@ -192,8 +210,10 @@ def read_journal(path: Path) -> list[Record]:
 
     Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
-    records = _read(path)[0]
-    return records + overflow_of(path, records).after(_last_time(records))
+    records, _ = _read(path)
+    overflow = overflow_of(path, records)
+    last_time = _last_time(records)
+    return records + overflow.after(last_time)
 
 
 def _last_time(records: Iterable[Record]) -> float:
@@ -202,15 +222,17 @@ def _last_time(records: Iterable[Record]) -> float:
 
 def latest_search(storage: Path) -> SearchPaths | None:
     """Return the search under a storage folder that began last; None where none is recorded."""
-    found = [SearchPaths(storage, name) for name in search_names(storage)]
-    return max(found, key=lambda paths: (_began(paths.journal), paths.name), default=None)
+    searches = [SearchPaths(storage, name) for name in search_names(storage)]
+    return max(searches, key=lambda paths: (_began(paths.journal), paths.name), default=None)
 
 
 def _began(journal: Path) -> float:
     """Return the time of the first record, of which one line is read; 0 where there is none."""
     try:
         with journal.open("rb") as lines:
-            return decode(lines.readline().decode()).time
+            first = lines.readline()
+        record = decode(first.decode())
+        return record.time
     except (OSError, ValueError):
         return 0.0
 
@@ -228,15 +250,17 @@ def _read(path: Path) -> tuple[list[Record], int]:
     size = 0
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(decode(line.decode()))
+            record = decode(line.decode())
         except ValueError as error:
-            # A crash of the machine leaves no whole JSON object.
-            if number == len(lines) and not (line.startswith(b"{") and line.endswith(b"}")):
+            # A crash of the machine leaves no complete JSON object.
+            is_object = line.startswith(b"{") and line.endswith(b"}")
+            if number == len(lines) and not is_object:
                 break
             raise StorageError(
                 f"{path}, line {number} cannot be read: {error}; restore the file from a copy, "
                 "or delete the search"
             ) from error
+        records.append(record)
         size += len(line) + 1
     return records, size
 
@@ -260,7 +284,8 @@ def take_lock(journal: Path) -> BinaryIO:
         ) from error
     # Only a courtesy to whoever finds the lock held: a full disk must not make the lock fail.
     with contextlib.suppress(OSError):
-        path.with_suffix(".holder").write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        path.with_suffix(".holder").write_text(holder)
     return lock
 
 

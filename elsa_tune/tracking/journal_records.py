@@ -37,13 +37,11 @@ class SearchStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What all records share.
-
-    time: seconds since the epoch, to the millisecond, strictly increasing within a journal (the
-    journal sees to both): MLflow's metrics are told apart by it. 0 means that it has no time yet.
-    """
+    """What all records share."""
 
     kind: ClassVar[str]
+    # Seconds since the epoch, to the millisecond, strictly increasing within a journal (the journal
+    # sees to both): MLflow's metrics are told apart by it. 0 means that it has no time yet.
     time: _Time = 0.0
 
     @property
@@ -53,19 +51,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchStarted(Record):
-    """A driver took the search up: attempt 1 at first, 2, 3, ... at every resume.
-
-    search_id: unique over all machines and for ever, where a name may be used again.
-    """
+    """A driver took the search up."""
 
     kind: ClassVar[str] = "search_started"
-    name: str
-    search_id: str
-    attempt: _Whole
-    model: str
-    task: str
+    name: str  # the search's
+    search_id: str  # unique over all machines and for ever, where a name may be used again
+    attempt: _Whole  # 1 at first, 2, 3, ... at every resume
+    model: str  # its name
+    task: str  # its name
     params: dict[str, Any] = field(default_factory=dict)  # texts in what earlier versions wrote
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)  # versions, fingerprints, the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,45 +68,39 @@ class TrialStarted(Record):
     """A trial began, or began again from its first step (attempt 2, 3, ...)."""
 
     kind: ClassVar[str] = "trial_started"
-    trial: str
+    trial: str  # its key
     attempt: _Whole = 1
-    params: Params = field(default_factory=lambda: read_params({}))
+    params: Params = field(default_factory=lambda: read_params({}))  # what the trial is
     tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Record):
-    """One evaluation of a running trial.
-
-    evaluation: 1-based. step: optimiser steps done. metrics: `quality`, the task's metrics by their
-    own names, losses. tags: what became known meanwhile, e.g. the node.
-    """
+    """One evaluation of a running trial."""
 
     kind: ClassVar[str] = "report"
-    trial: str
-    attempt: _Whole = 1
-    evaluation: _Whole
-    step: _Whole
+    trial: str  # its key
+    attempt: _Whole = 1  # of the trial
+    evaluation: _Whole  # 1-based
+    step: _Whole  # optimiser steps done
+    # `quality`, the task's metrics by their own names, losses.
     metrics: dict[str, _Metric] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    tags: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # for people, a sentence each
+    tags: dict[str, str] = field(default_factory=dict)  # what became known meanwhile, as the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded(Record):
-    """A trial's end, whatever it was.
-
-    metrics: the once-per-trial ones; `quality` there is the trial's, under its selection. artifact:
-    a file to keep with the run, relative to the search's folder.
-    """
+    """A trial's end, whatever it was."""
 
     kind: ClassVar[str] = "trial_ended"
-    trial: str
-    attempt: _Whole = 1
-    status: TrialStatus
+    trial: str  # its key
+    attempt: _Whole = 1  # of the trial
+    status: TrialStatus  # how it ended
+    # The once-per-trial ones; `quality` is the trial's, under its selection.
     metrics: dict[str, _Metric] = field(default_factory=dict)
-    message: str = ""
-    artifact: str | None = None
+    message: str = ""  # what went wrong
+    artifact: str | None = None  # a file to keep with the run, relative to the search's folder
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -120,8 +109,8 @@ class Decision(Record):
     """What the search decided or measured once: a depth's learning rate, the plan, the answer."""
 
     kind: ClassVar[str] = "decision"
-    what: str
-    value: Any
+    what: str  # its name; the last decision of a name counts
+    value: Any  # ready for JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +118,8 @@ class SearchEnded(Record):
     """The driver let the search go; trials that had not ended by then were interrupted."""
 
     kind: ClassVar[str] = "search_ended"
-    status: SearchStatus
-    message: str = ""
+    status: SearchStatus  # how it ended
+    message: str = ""  # why, where the plan was not carried out
 
 
 _KINDS = (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
@@ -139,10 +128,13 @@ _ADAPTERS: dict[str, TypeAdapter[Any]] = {cls.kind: TypeAdapter(cls) for cls in 
 
 def encode(record: Record) -> str:
     """One line of JSON, without its newline. Numbers that are not finite become null."""
-    fields = {spec.name: getattr(record, spec.name) for spec in dataclasses.fields(record)}
+    fields: dict[str, Any] = {"kind": record.kind}
+    for spec in dataclasses.fields(record):
+        fields[spec.name] = getattr(record, spec.name)
     if isinstance(record, TrialStarted):
         fields["params"] = params_record(record.params)
-    return to_json({"kind": record.kind, **fields}, inf_nan_mode="null", fallback=_plain).decode()
+    line = to_json(fields, inf_nan_mode="null", fallback=_plain)
+    return line.decode()
 
 
 def decode(line: str) -> Record:
@@ -153,8 +145,9 @@ def decode(line: str) -> Record:
     kind = values["kind"]
     if not isinstance(kind, str) or kind not in _ADAPTERS:
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
+    adapter = _ADAPTERS[kind]
     try:
-        record: Record = _ADAPTERS[kind].validate_json(line, strict=True)
+        record: Record = adapter.validate_json(line, strict=True)
         return record
     except ValidationError as error:
         raise ValueError(f"{kind}: {problems(error)}") from error
@@ -162,4 +155,6 @@ def decode(line: str) -> Record:
 
 def _plain(value: Any) -> Any:
     """Return a NumPy or torch scalar as its number, and what else JSON lacks as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    if hasattr(value, "item"):
+        return value.item()
+    return str(value)

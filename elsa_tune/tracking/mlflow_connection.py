@@ -170,7 +170,8 @@ def unanswered(uri: str, error: BaseException) -> TrackingError:
     place = shown_uri(uri)
     if sqlite_file(uri) is not None:
         return unusable(uri, error)
-    if (refusal := refused_access(uri, error)) is not None:
+    refusal = refused_access(uri, error)
+    if refusal is not None:
         return TrackingError(f"the MLflow store {place} {refusal}")
     return TrackingError(
         f"the MLflow store {place} does not answer ({reason(error, uri)}); start it, check the "
@@ -180,8 +181,10 @@ def unanswered(uri: str, error: BaseException) -> TrackingError:
 
 def unusable(uri: str, error: BaseException) -> TrackingError:
     """Return what MLflow's error at a store's opening or reading means."""
-    place, why = shown_uri(uri), reason(error, uri)
-    if (refusal := refused_access(uri, error)) is not None:
+    place = shown_uri(uri)
+    why = reason(error, uri)
+    refusal = refused_access(uri, error)
+    if refusal is not None:
         return TrackingError(f"the MLflow store {place} {refusal}")
     if "out-of-date database schema" in why:
         return TrackingError(

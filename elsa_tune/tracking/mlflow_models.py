@@ -73,11 +73,17 @@ def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
     from mlflow.models import Model, ModelSignature
     from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
 
-    texts = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair", required=False)])
-    scores = (ColSpec("double", f"{name}_score") for name in tasks)
-    answers = Schema([*(ColSpec("string", name) for name in tasks), *scores])
-    asked = ParamSchema([ParamSpec("tasks", "string", list(tasks), shape=(-1,))])
-    model = Model(signature=ModelSignature(texts, answers, asked))
+    text = ColSpec("string", "text")
+    second_text = ColSpec("string", "text_pair", required=False)
+    labels = [ColSpec("string", name) for name in tasks]
+    scores = [ColSpec("double", f"{name}_score") for name in tasks]
+    some_tasks = ParamSpec("tasks", "string", list(tasks), shape=(-1,))
+    signature = ModelSignature(
+        inputs=Schema([text, second_text]),
+        outputs=Schema([*labels, *scores]),
+        params=ParamSchema([some_tasks]),
+    )
+    model = Model(signature=signature)
     # As `mlflow.pyfunc.add_to_model` does it, whose module warns while it is imported.
     version = platform.python_version()
     model.add_flavor("python_function", loader_module=loader, python_version=version)

@@ -78,9 +78,12 @@ def search_of(tags: Mapping[str, str]) -> str | None:
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
     """Return the tags whose names begin so, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): value for name, value in tags.items() if name.startswith(prefix)
-    }
+    by_rest = {}
+    for name, value in tags.items():
+        if name.startswith(prefix):
+            rest = name.removeprefix(prefix)
+            by_rest[rest] = value
+    return by_rest
 
 
 def run_name(key: str, params: TrialFacts | UnreadParams, status: TrialStatus | None = None) -> str:
@@ -90,18 +93,25 @@ def run_name(key: str, params: TrialFacts | UnreadParams, status: TrialStatus | 
         name = "linear probe"
     elif isinstance(params, TrialFacts) and params.learning_rate is not None:
         candidate = params.candidate
-        # A bare number would not say of what.
-        what = candidate.key if candidate.label.isdecimal() else candidate.label
-        run = f"s{params.seed}" if params.phase is Phase.MEASURE else params.phase.value
-        name = f"{what} {rate_text(params.learning_rate)} {run}"
+        what = candidate.label
+        if what.isdecimal():  # a bare number would not say of what
+            what = candidate.key
+        rate = rate_text(params.learning_rate)
+        run = params.phase.value
+        if params.phase is Phase.MEASURE:
+            run = f"s{params.seed}"
+        name = f"{what} {rate} {run}"
     if status in (None, TrialStatus.COMPLETED):
         return name
-    return f"{name}, {status.value.replace('_', ' ')}"
+    end = status.value.replace("_", " ")
+    return f"{name}, {end}"
 
 
 def metric_of(params: TrialFacts | UnreadParams) -> object:
     """Return the name of the trial's headline metric, None where that is not known."""
-    return params.metric if isinstance(params, TrialFacts) else params.values.get("metric")
+    if isinstance(params, UnreadParams):
+        return params.values.get("metric")
+    return params.metric
 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
@@ -110,7 +120,8 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
     A depth's step is its frozen layers, another candidate's its rank, or the first step behind all
     before it where that is taken or is no whole number.
     """
-    if (answer := _only(answers)) is None:
+    answer = _only(answers)
+    if answer is None:
         return []
     by_step: dict[int, dict[str, float]] = {0: {}}
     for candidate, point in _tested_points(answer):
@@ -120,15 +131,19 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
             step = max(by_step) + 1
         metrics = by_step.setdefault(step, {})
         for metric, name in _OF_CURVE.items():
-            if point[name] is not None:
-                metrics.setdefault(metric, float(point[name]))
+            value = point[name]
+            if value is not None:
+                metrics.setdefault(metric, float(value))
     for metric, name in _POINTS.items():
-        if (tuned := (answer.get(name) or {}).get("fine_tuned_layers")) is not None:
+        decision = answer.get(name) or {}
+        tuned = decision.get("fine_tuned_layers")
+        if tuned is not None:
             by_step[0][metric] = float(tuned)
-    return [
-        Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
-        for step, metrics in by_step.items()
-    ]
+    reports = []
+    for step, metrics in by_step.items():
+        report = Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
+        reports.append(report)
+    return reports
 
 
 def _tested_points(answer: Mapping[str, Any]) -> list[tuple[Candidate, Mapping[str, Any]]]:
@@ -155,34 +170,51 @@ def _candidate_of(point: Mapping[str, Any]) -> Candidate | None:
 def answer_tags(answers: Any) -> dict[str, str]:
     """Return what the lists of runs show of an answer, all of ANSWER_TAGS; {} for several."""
     answer = _only(answers)
-    advice = None if answer is None else answer.get("recommendation")
-    if answer is None or advice is None:  # none, several, or of an older search
+    if answer is None:
+        return {}
+    advice = answer.get("recommendation")
+    if advice is None:  # the answer of an older search
         return {}
     tuned = advice.get("fine_tuned_layers")
     layers = answer.get("layers")
-    none = dict.fromkeys(ANSWER_TAGS, "-")
     label = advice.get("label")  # of what is no depth
+    tags = dict.fromkeys(ANSWER_TAGS, "-")
     if tuned is None and label is None:
-        return none | {"k": "no answer"}
+        tags["k"] = "no answer"
+        return tags
     if advice["action"] == "linear_model":
         probe = answer.get("linear_probe") or {}
-        kept = percent(probe.get("retention"))
-        return none | {"k": f"0 of {layers} (linear model)", "kept": kept, "certified": "no"}
-    retention = None
-    for point in answer.get("curve", ()):
-        candidate = _candidate_of(point)
-        is_it = point["fine_tuned_layers"] == tuned and point.get("label") == label
-        # What is only drawn beside the curve may leave as many layers to fine-tune.
-        if is_it and candidate is not None and candidate.is_tested:
-            retention = point["retention"]
-            break
+        retention = probe.get("retention")
+        tags["k"] = f"0 of {layers} (linear model)"
+        tags["kept"] = percent(retention)
+        tags["certified"] = "no"
+        return tags
+    tags["k"] = label
+    if label is None:
+        tags["k"] = f"{tuned} of {layers}"
+    retention = _retention_of(answer, advice)
+    tags["kept"] = percent(retention)
+    basis = str(advice.get("basis"))
+    tags["certified"] = _CERTIFIED.get(basis, "-")
     rate = advice.get("learning_rate")
-    return {
-        "k": f"{tuned} of {layers}" if label is None else label,
-        "kept": percent(retention),
-        "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
-        "rate": "-" if rate is None else rate_text(rate),
-    }
+    if rate is not None:
+        tags["rate"] = rate_text(rate)
+    return tags
+
+
+def _retention_of(answer: Mapping[str, Any], advice: Mapping[str, Any]) -> float | None:
+    """Return what the point keeps that an answer recommends; None where its curve lacks it."""
+    for point in answer.get("curve", ()):
+        if point["fine_tuned_layers"] != advice.get("fine_tuned_layers"):
+            continue
+        if point.get("label") != advice.get("label"):
+            continue
+        candidate = _candidate_of(point)
+        # What is only drawn beside the curve may leave as many layers to fine-tune.
+        if candidate is not None and candidate.is_tested:
+            retention: float | None = point["retention"]
+            return retention
+    return None
 
 
 def search_run_name(search: str, answers: Any) -> str:
@@ -190,14 +222,21 @@ def search_run_name(search: str, answers: Any) -> str:
     tags = answer_tags(answers)
     if not tags:
         return search
-    shown = [tags[name] for name in ("k", "kept") if tags[name] != "-"]
-    return f"{', '.join(shown)}: {search}"
+    shown = tags["k"]
+    kept = tags["kept"]
+    if kept != "-":
+        shown += f", {kept}"
+    return f"{shown}: {search}"
 
 
 def _only(answers: Any) -> dict[str, Any] | None:
     """Return the one answer of a recorded decision; None for none and for several."""
-    is_one = isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)
-    return answers[0] if is_one else None
+    if not isinstance(answers, list) or len(answers) != 1:
+        return None
+    answer = answers[0]
+    if not isinstance(answer, dict):
+        return None
+    return answer
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
@@ -207,28 +246,34 @@ def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
     """
     if DESCRIPTION not in decisions:
         return {}
-    figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""
-    return {"mlflow.note.content": f"{decisions[DESCRIPTION]}{figure}"}
+    note = str(decisions[DESCRIPTION])
+    if REPORT in decisions:
+        figure = _FIGURE.format(run_id)
+        note += f"\n\n{figure}"
+    return {"mlflow.note.content": note}
 
 
 def data_input(search: SearchStarted) -> "DatasetInput":
     """Return the search's data as MLflow lists it: by name and fingerprint, with sizes."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    sizes = {
-        name: int(str(search.params[name]))
-        for name in ("train_examples", "holdout_examples", "evaluation_examples")
-        if str(search.params.get(name, "")).isdigit()
-    }
+    sizes = {}
+    for name in ("train_examples", "holdout_examples", "evaluation_examples"):
+        size = str(search.params.get(name, ""))
+        if size.isdigit():
+            sizes[name] = int(size)
     fingerprint = search.tags.get("fingerprint.data", "unknown")
+    _, _, digest = fingerprint.rpartition(":")
+    source = {"task": search.task}
     data = Dataset(
         name=search.task,
-        digest=fingerprint.rpartition(":")[2][:36],  # MLflow's limit
+        digest=digest[:36],  # MLflow's limit
         source_type="elsa-tune",
-        source=json.dumps({"task": search.task}),
+        source=json.dumps(source),
         profile=json.dumps(sizes),
     )
-    return DatasetInput(data, [InputTag("mlflow.data.context", "training and evaluation")])
+    context = InputTag("mlflow.data.context", "training and evaluation")
+    return DatasetInput(data, [context])
 
 
 def tag_text(value: Any) -> str:
@@ -236,12 +281,17 @@ def tag_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+    if len(text) <= TAG_LENGTH:
+        return text
+    shorter = _shorter(value)
+    return json.dumps(shorter, ensure_ascii=False)
 
 
 def _shorter(value: Any, inner: bool = False) -> Any:
     if isinstance(value, dict):
         return {name: _shorter(item, inner=True) for name, item in value.items()}
+    if isinstance(value, list) and inner:
+        return f"{len(value)} items"
     if isinstance(value, list):
-        return f"{len(value)} items" if inner else [_shorter(item, inner=True) for item in value]
+        return [_shorter(item, inner=True) for item in value]
     return value

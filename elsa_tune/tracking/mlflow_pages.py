@@ -45,7 +45,8 @@ def page_of(address: str, experiment_id: str) -> str:
 
 def describe(client: Any, experiment_id: str) -> None:
     """Let the experiment's description say what its searches found, unless somebody wrote one."""
-    before = client.get_experiment(experiment_id).tags.get(_NOTE_TAG, "")
+    experiment = client.get_experiment(experiment_id)
+    before = experiment.tags.get(_NOTE_TAG, "")
     if before and _OURS not in before:
         return
     searches = client.search_runs(
@@ -55,27 +56,47 @@ def describe(client: Any, experiment_id: str) -> None:
         order_by=["attributes.start_time DESC"],
         max_results=_MOST_LISTED,
     )
-    if (text := _description(searches)) != before:
+    text = _description(searches)
+    if text != before:
         client.set_experiment_tag(experiment_id, _NOTE_TAG, text)
 
 
 def _description(searches: Iterable[Any]) -> str:
     """Write the latest answer first, for MLflow folds all but a line, then a table of searches."""
     columns = ("search", "model", *names.ANSWER_TAGS)
-    table = [columns, ("---",) * len(columns)]
-    for run in searches:
-        tags = {"model": run.data.params.get("model", "-"), **run.data.tags}
-        tags["search"] = names.search_of(tags) or "-"
-        table.append(tuple(tags.get(name, "-").replace("|", "/")[:100] for name in columns))
-    lines = [f"| {' | '.join(cells)} |" for cells in table]
-    search, _, *answer = next((row for row in table[2:] if row[2] != "-"), ("",) * len(columns))
+    lines = [_table_line(columns), _table_line(["---"] * len(columns))]
     first = "No search has an answer yet."
-    if search:
-        told = zip(names.ANSWER_TAGS, answer, strict=True)
-        first = f"{'; '.join(f'{name} {value}' for name, value in told)} (search {search})"
-    while len(text := "\n".join([first, "", *lines, "", _OURS])) > _NOTE_LENGTH:
+    has_answer = False
+    for run in searches:
+        cells = _cells(run, columns)
+        lines.append(_table_line(cells.values()))
+        if has_answer or cells["k"] == "-":
+            continue
+        has_answer = True
+        parts = [f"{name} {cells[name]}" for name in names.ANSWER_TAGS]
+        answer = "; ".join(parts)
+        first = f"{answer} (search {cells['search']})"
+    while True:
+        text = "\n".join([first, "", *lines, "", _OURS])
+        if len(text) <= _NOTE_LENGTH:
+            return text
         lines.pop()
-    return text
+
+
+def _cells(run: Any, columns: Iterable[str]) -> dict[str, str]:
+    """Return what the table shows of a search, by column."""
+    tags = {"model": run.data.params.get("model", "-"), **run.data.tags}
+    tags["search"] = names.search_of(tags) or "-"
+    cells = {}
+    for name in columns:
+        text = tags.get(name, "-").replace("|", "/")
+        cells[name] = text[:100]
+    return cells
+
+
+def _table_line(cells: Iterable[str]) -> str:
+    joined = " | ".join(cells)
+    return f"| {joined} |"
 
 
 def _saved_view() -> str:
@@ -86,6 +107,10 @@ def _saved_view() -> str:
         "selectedColumns": _COLUMNS,
     }
     now = int(1000 * time.time())
-    return json.dumps(
-        {"name": VIEW, "createdAt": now, "updatedAt": now, "state": json.dumps(state)}
-    )
+    view = {
+        "name": VIEW,
+        "createdAt": now,
+        "updatedAt": now,
+        "state": json.dumps(state),
+    }
+    return json.dumps(view)

@@ -1,6 +1,7 @@
 """The MLflow store, read: its runs as the states that a journal gives."""
 
 import contextlib
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,22 +47,30 @@ def read_searches(
         tags = (names.SEARCH_TAG, names.OTHER_SEARCH_TAG)
         conditions = [f"tags.`{tag}` = '{search}'" for tag in tags]
     states: dict[str, SearchState] = {}
-    with _asked(tracking_uri) as client:
-        found = (run for condition in conditions for run in _runs(client, condition, tasks))
-        runs = sorted(found, key=lambda run: run.info.run_id)
-        runs.sort(key=lambda run: run.info.start_time)
-        runs.sort(key=lambda run: names.TRIAL_TAG in run.data.tags)  # searches before their trials
+    with _client_of(tracking_uri) as client:
+        runs: list[Any] = []
+        for condition in conditions:
+            runs += _runs(client, condition, tasks)
+        runs.sort(key=_searches_first)
         for run in runs:
-            search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
+            tags = run.data.tags
+            search_id = tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
+            if names.TRIAL_TAG not in tags:
+                continue
             state = states[search_id]
-            if names.TRIAL_TAG in run.data.tags:
-                trial = _trial_state(client, run, state.is_alive)
-                # A run gets its params a moment after it was made, or from the next driver.
-                if _params(run) or trial.status.is_final:
-                    state.trials[trial.key] = trial
+            trial = _trial_state(client, run, state.is_alive)
+            # A run gets its params a moment after it was made, or from the next driver.
+            if _params(run) or trial.status.is_final:
+                state.trials[trial.key] = trial
     return sorted(states.values(), key=lambda state: state.started)
+
+
+def _searches_first(run: Any) -> tuple[bool, int, str]:
+    """Return what runs are sorted by: searches before trials, each kind by its start."""
+    is_trial = names.TRIAL_TAG in run.data.tags
+    return is_trial, run.info.start_time, run.info.run_id
 
 
 def read_overview(tracking_uri: str) -> list[SearchState]:
@@ -73,32 +82,38 @@ def read_overview(tracking_uri: str) -> list[SearchState]:
     where their search runs, or ended before its run told their number.
     """
     states: dict[str, SearchState] = {}
-    with _asked(tracking_uri) as client:
-        # Trials' runs have no journal.
-        for run in _runs(client, f"tags.`{JOURNAL_TAG}` LIKE '%'"):
+    condition = f"tags.`{JOURNAL_TAG}` LIKE '%'"  # trials' runs have no journal
+    with _client_of(tracking_uri) as client:
+        for run in _runs(client, condition):
             state = _search_state(run)
-            told = run.data.tags.get(names.TRIALS_DONE_TAG, "")
-            if state.end is not None and told.isdecimal():
-                state.counted = int(told)
+            search_id = state.search.search_id
+            trials_done = run.data.tags.get(names.TRIALS_DONE_TAG, "")
+            if state.end is not None and trials_done.isdecimal():
+                state.counted = int(trials_done)
             else:
-                state.counted = _trials_done(client, run, state.search.search_id)
-            states.setdefault(state.search.search_id, state)
+                state.counted = _trials_done(client, run, search_id)
+            states.setdefault(search_id, state)
     return sorted(states.values(), key=lambda state: state.started)
 
 
 def _trials_done(client: Any, parent: Any, search_id: str) -> int:
     condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
+    experiment = parent.info.experiment_id
     done = set()
-    for run in _runs(client, condition, within=parent.info.experiment_id):
+    for run in _runs(client, condition, within=experiment):
         tags = run.data.tags
+        trial = tags.get(names.TRIAL_TAG)
         status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
-        if names.TRIAL_TAG in tags and status.is_final and is_planned(_params(run).get("phase")):
-            done.add(tags[names.TRIAL_TAG])
+        if trial is None or not status.is_final:
+            continue
+        phase = _params(run).get("phase")
+        if is_planned(phase):
+            done.add(trial)
     return len(done)
 
 
 @contextlib.contextmanager
-def _asked(tracking_uri: str) -> Iterator[Any]:
+def _client_of(tracking_uri: str) -> Iterator[Any]:
     """Return a client of a store that answers and holds something.
 
     Whatever fails inside becomes a TrackingError.
@@ -119,31 +134,36 @@ def _asked(tracking_uri: str) -> Iterator[Any]:
 
 def _search_state(run: Any) -> SearchState:
     """Return a search without its trials, from its own run; or what a trial's says of it."""
-    tags, started = dict(run.data.tags), run.info.start_time / 1000
+    tags = dict(run.data.tags)
+    started = run.info.start_time / 1000
     name = names.search_of(tags)
     if name is None or names.SEARCH_ID_TAG not in tags:
         raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
-    of_itself = names.TRIAL_TAG not in tags
     params = _params(run)
     search = SearchStarted(
         name=name,
         search_id=tags[names.SEARCH_ID_TAG],
-        attempt=int(tags.get(names.ATTEMPT_TAG, "1")) if of_itself else 0,
+        attempt=0,
         model=params.get("model", ""),
         task=params.get("task", ""),
-        params=params if of_itself else {},
-        tags=tags if of_itself else {},
     )
-    if not of_itself:
+    if names.TRIAL_TAG in tags:
         return SearchState(search=search, started=started)
+    attempt = int(tags.get(names.ATTEMPT_TAG, "1"))
+    search = dataclasses.replace(search, attempt=attempt, params=params, tags=tags)
     status = SearchStatus(tags.get(names.STATUS_TAG, SearchStatus.RUNNING))
-    decided = names.after_prefix(names.DECISION_PREFIX, tags)
+    end = None
+    if status is not SearchStatus.RUNNING:
+        end = SearchEnded(status=status)
+    decisions = {}
+    for what, text in names.after_prefix(names.DECISION_PREFIX, tags).items():
+        decisions[what] = _decided(text)
     return SearchState(
         search=search,
         started=started,
-        end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
+        end=end,
         is_alive=may_run(tags),
-        decisions={name: _decided(text) for name, text in decided.items()},
+        decisions=decisions,
     )
 
 
@@ -154,16 +174,21 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> RecordedTrial:
     started = run.info.start_time / 1000
     status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
     metrics = _latest(client, run)
+    start = TrialStarted(trial=key, params=read_params(params), tags=tags, time=started)
     reports: tuple[Report, ...] = ()
-    if (last := metrics.get(names.EVALUATION)) is not None:
-        reports = (Report(trial=key, evaluation=int(last), step=0, metrics=metrics),)
+    evaluation = metrics.get(names.EVALUATION)
+    if evaluation is not None:
+        last = Report(trial=key, evaluation=int(evaluation), step=0, metrics=metrics)
+        reports = (last,)
     end = None
     if status is not TrialStatus.RUNNING:
-        quality = {QUALITY: metrics[names.TRIAL_QUALITY]} if names.TRIAL_QUALITY in metrics else {}
+        at_the_end = dict(metrics)
+        if names.TRIAL_QUALITY in metrics:
+            at_the_end[QUALITY] = metrics[names.TRIAL_QUALITY]
         artifact = tags.get(names.PREDICTIONS)
-        end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
+        end = TrialEnded(trial=key, status=status, metrics=at_the_end, artifact=artifact)
     return RecordedTrial(
-        start=TrialStarted(trial=key, params=read_params(params), tags=tags, time=started),
+        start=start,
         reports=reports,
         end=end,
         cut_off=None if is_alive else started,
@@ -180,15 +205,18 @@ def _latest(client: Any, run: Any) -> dict[str, float]:
     since = int(run.data.tags.get(names.ATTEMPT_STARTED_TAG, "0"))
     for name in run.data.metrics:
         history = client.get_metric_history(run.info.run_id, name)
-        if points := [point for point in history if point.timestamp >= since]:
-            latest[name] = max(points, key=lambda point: (point.step, point.timestamp)).value
-        else:
+        points = [point for point in history if point.timestamp >= since]
+        if not points:
             del latest[name]
+            continue
+        highest = max(points, key=lambda point: (point.step, point.timestamp))
+        latest[name] = highest.value
     return latest
 
 
 def _params(run: Any) -> dict[str, str]:
-    return {**run.data.params, **names.after_prefix(names.CHANGED_PARAM_PREFIX, run.data.tags)}
+    changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, run.data.tags)
+    return {**run.data.params, **changed}
 
 
 def _decided(text: str) -> Any:
@@ -209,13 +237,16 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
         if connection.is_empty():
             return True
         client = connection.client()
+        experiments = _experiments(client)
         condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
-        return not client.search_runs(_experiments(client), condition, max_results=1)
+        runs = client.search_runs(experiments, condition, max_results=1)
+        return not runs
 
     connection.import_mlflow()
-    # A file answers, however long a slow disk takes.
-    is_file = sqlite_file(tracking_uri) is not None
-    return connection.within(math.inf if is_file else PATIENCE_S, has_nothing)
+    patience = PATIENCE_S
+    if sqlite_file(tracking_uri) is not None:
+        patience = math.inf  # a file answers, however long a slow disk takes
+    return connection.within(patience, has_nothing)
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:
@@ -228,30 +259,36 @@ def _runs(
 ) -> Iterator[Any]:
     """Yield the runs that meet a condition. within: the id of the only experiment to look in."""
     experiments = _experiments(client, tasks) if within is None else [within]
-    page = None
+    token = None
     while experiments:
-        found = client.search_runs(experiments, condition, max_results=1000, page_token=page)
-        yield from found
-        if not (page := found.token):
+        page = client.search_runs(experiments, condition, max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
             return
 
 
 def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
-    wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
+    """Return the ids of the experiments of these tasks, or of all tasks."""
     ours = f"name LIKE '{names.EXPERIMENT_PREFIX}%'"
-    found = client.search_experiments(filter_string=ours, max_results=50_000)  # MLflow's limit
-    return [one.experiment_id for one in found if wanted is None or one.name in wanted]
+    experiments = client.search_experiments(filter_string=ours, max_results=50_000)  # its limit
+    if tasks is None:
+        return [experiment.experiment_id for experiment in experiments]
+    wanted = {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
+    return [experiment.experiment_id for experiment in experiments if experiment.name in wanted]
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
     """Return the search that started last, and the page of its task's; None without any."""
-    found = client.search_runs(
+    runs = client.search_runs(
         _experiments(client),
         filter_string=f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'",
         order_by=["attributes.start_time DESC"],
         max_results=1,
     )
-    if not found:
+    if not runs:
         return None
-    name = names.search_of(found[0].data.tags) or ""
-    return name, page_of(address, found[0].info.experiment_id)
+    latest = runs[0]
+    name = names.search_of(latest.data.tags) or ""
+    page = page_of(address, latest.info.experiment_id)
+    return name, page

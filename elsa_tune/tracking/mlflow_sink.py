@@ -71,10 +71,11 @@ class MlflowSink:
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
+            why = reason(error, self.uri)
             if _code(error) == "RESOURCE_DOES_NOT_EXIST":
-                raise StoreGoneError(reason(error, self.uri)) from error
+                raise StoreGoneError(why) from error
             if _is_refusal(error):
-                raise RefusedError(reason(error, self.uri)) from error
+                raise RefusedError(why) from error
             raise
         for record in batch:
             self.state.add(record)
@@ -83,7 +84,10 @@ class MlflowSink:
         if isinstance(error, TrackingError) and isinstance(error.__cause__, Exception):
             error = error.__cause__  # MLflow's own
         refusal = refused_access(self.uri, error)
-        return refusal or f"did not take them ({reason(error, self.uri)})"
+        if refusal:
+            return refusal
+        why = reason(error, self.uri)
+        return f"did not take them ({why})"
 
     def _send(self, batch: Sequence[Record]) -> None:
         record = batch[0]
@@ -91,17 +95,12 @@ class MlflowSink:
         if isinstance(record, SearchStarted | SearchEnded):
             self._interrupt_running(record.time)
         if isinstance(record, SearchStarted):
-            self._writer.begin_search(record, journal_tags(self._journal))
+            tags = journal_tags(self._journal)
+            self._writer.begin_search(record, tags)
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
         elif isinstance(record, SearchEnded):
-            # MLflow cannot take a point of the curve back: it waits until there is no more to come.
-            is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
-            answer = self.state.decisions.get(ANSWER) if is_over else None
-            reports = names.curve_reports(answer, record.time)
-            tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
-            name = names.search_run_name(search.name, answer)
-            self._writer.end(search, record, reports, tags, name)
+            self._end_search(record)
         elif isinstance(record, TrialStarted):
             self._writer.begin_trial(search, record)
         elif isinstance(record, Decision):
@@ -112,7 +111,19 @@ class MlflowSink:
             if isinstance(record, TrialEnded):
                 self._end_trial(trial, record)
             else:
-                self._report(trial, [one for one in batch if isinstance(one, Report)])
+                reports = [each for each in batch if isinstance(each, Report)]
+                self._report(trial, reports)
+
+    def _end_search(self, record: SearchEnded) -> None:
+        # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+        answer = None
+        if record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+            answer = self.state.decisions.get(ANSWER)
+        search = self.state.search
+        reports = names.curve_reports(answer, record.time)
+        tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
+        name = names.search_run_name(search.name, answer)
+        self._writer.end(search, record, reports, tags, name)
 
     def _report(self, trial: RecordedTrial, reports: Sequence[Report]) -> None:
         # The headline metric by its own name is `quality` once more.
@@ -122,27 +133,37 @@ class MlflowSink:
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
             once = {name: value for name, value in values.items() if name not in twice}
             shown.append(replace(report, metrics=once))
-        notes = dict.fromkeys(note for one in (*trial.reports, *reports) for note in one.notes)
-        tags = {"notes": "; ".join(notes)} if notes else {}
+        notes: dict[str, None] = {}  # each once
+        for report in (*trial.reports, *reports):
+            notes |= dict.fromkeys(report.notes)
+        tags = {}
+        if notes:
+            tags["notes"] = "; ".join(notes)
         self._writer.log(self.state.search, trial.key, shown, tags)
 
     def _end_trial(self, trial: RecordedTrial, record: TrialEnded) -> None:
         values = dict(record.metrics)
-        last = trial.reports[-1] if trial.reports else None
-        if QUALITY in values:
-            quality = values.pop(QUALITY)
-            # Another number than the last evaluation's only where the selection chose another.
-            if last is None or last.metrics.get(QUALITY) != quality:
-                values[names.TRIAL_QUALITY] = quality
+        step = 0
+        last_quality = None
+        if trial.reports:
+            last = trial.reports[-1]
+            step = last.step
+            last_quality = last.metrics.get(QUALITY)
+        quality = values.pop(QUALITY, None)
+        # Another number than the last evaluation's only where the selection chose another.
+        if quality is not None and quality != last_quality:
+            values[names.TRIAL_QUALITY] = quality
         at_end = Report(
             trial=record.trial,
             evaluation=len(trial.reports),
-            step=last.step if last else 0,
+            step=step,
             metrics=values,
             tags=record.tags,
             time=record.time,
         )
-        tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
+        tags = {}
+        if record.artifact:
+            tags[names.PREDICTIONS] = record.artifact
         name = names.run_name(record.trial, trial.start.params, record.status)
         self._writer.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
@@ -154,22 +175,26 @@ class MlflowSink:
             self._add_artifact("", str(record.value))
         if record.what in (REPORT, DESCRIPTION):
             decisions = self.state.decisions | {record.what: record.value}
-            tags = names.described(decisions, self._writer.run_id(search))
+            run_id = self._writer.run_id(search)
+            tags = names.described(decisions, run_id)
         else:
-            tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
-            if record.what == ANSWER:
-                tags |= names.answer_tags(record.value)
+            tag = f"{names.DECISION_PREFIX}{record.what}"
+            tags = {tag: names.tag_text(record.value)}
+        if record.what == ANSWER:
+            tags |= names.answer_tags(record.value)
         self._writer.log(search, "", [], tags)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file = self._journal.parent / artifact
         home = self._journal.parent.resolve()
-        tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
+        tries = self._artifact_tries.get(trial, 0) + 1
+        self._artifact_tries[trial] = tries
         try:
             if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
-            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
-                raise RefusedError(f"{file} leads out of the search's folder")
+            for part in (file, *file.rglob("*")):
+                if not part.resolve().is_relative_to(home):
+                    raise RefusedError(f"{file} leads out of the search's folder")
             self._writer.add_artifact(self.state.search, trial, file)
             del self._artifact_tries[trial]
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
@@ -181,23 +206,24 @@ class MlflowSink:
     def _interrupt_running(self, at: float) -> None:
         """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
         for key, trial in self.state.trials.items():
-            if trial.runs:
-                end = TrialEnded(
-                    trial=key,
-                    attempt=trial.start.attempt,
-                    status=TrialStatus.INTERRUPTED,
-                    message="the search ended before the trial did",
-                    time=at,
-                )
-                name = names.run_name(key, trial.start.params, end.status)
-                self._writer.end(self.state.search, end, name=name)
+            if not trial.runs:
+                continue
+            end = TrialEnded(
+                trial=key,
+                attempt=trial.start.attempt,
+                status=TrialStatus.INTERRUPTED,
+                message="the search ended before the trial did",
+                time=at,
+            )
+            name = names.run_name(key, trial.start.params, end.status)
+            self._writer.end(self.state.search, end, name=name)
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether trying again cannot help: a refusal of MLflow, or an error of our own making."""
     if isinstance(error, RefusedError) or _code(error) in _REFUSALS:
         return True
-    return isinstance(error, TypeError | KeyError | AttributeError | AssertionError)
+    return isinstance(error, TypeError | KeyError | AttributeError)
 
 
 def _code(error: BaseException) -> str:

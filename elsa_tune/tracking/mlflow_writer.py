@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from elsa_tune.errors import TrackingError
 from elsa_tune.files import slug
 from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking import mlflow_pages
@@ -33,6 +34,7 @@ from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import artifact_root_for
 from elsa_tune.tracking.record_names import REPORT
 from elsa_tune.tracking.store import StoreGoneError
+from elsa_tune.tracking.uris import shown_uri
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
@@ -40,10 +42,10 @@ _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run in the store. params: as they stand there, or in the tags that replace them."""
+    """A run in the store."""
 
-    run_id: str
-    params: dict[str, str]
+    run_id: str  # MLflow's
+    params: dict[str, str]  # as they stand there, or in the tags that replace them
 
 
 class MlflowWriter(MlflowConnection):
@@ -88,15 +90,20 @@ class MlflowWriter(MlflowConnection):
         """Add finite metrics and tags to a trial's run ("" for the parent's), each once."""
         from mlflow.entities import Metric, RunTag
 
-        metrics = [
-            Metric(_key(name), value, report.milliseconds, report.step)
-            for report in reports
-            for name, value in report.metrics.items()
-            if math.isfinite(value)
-        ]
-        every = {name: value for one in reports for name, value in one.tags.items()} | dict(tags)
-        pairs = [RunTag(*pair) for pair in _as_tags(every).items()]
-        self.client().log_batch(self.run_id(search, trial), metrics=metrics, tags=pairs)
+        metrics = []
+        every: dict[str, str] = {}
+        for report in reports:
+            every |= report.tags
+            for name, value in report.metrics.items():
+                if math.isfinite(value):
+                    metric = Metric(_key(name), value, report.milliseconds, report.step)
+                    metrics.append(metric)
+        every |= tags
+        pairs = []
+        for name, text in _as_tags(every).items():
+            pairs.append(RunTag(name, text))
+        run_id = self.run_id(search, trial)
+        self.client().log_batch(run_id, metrics=metrics, tags=pairs)
 
     def end(
         self,
@@ -111,19 +118,24 @@ class MlflowWriter(MlflowConnection):
         name: its new one, or None. At a search's end, runs that a lost answer made twice
         are removed, and the experiment's description says what was found.
         """
-        trial = record.trial if isinstance(record, TrialEnded) else ""
-        message = {"message": record.message} if record.message else {}
-        every = {**(tags or {}), names.STATUS_TAG: record.status.value, **message}
+        trial = ""
+        if isinstance(record, TrialEnded):
+            trial = record.trial
+        every = dict(tags or {})
+        every[names.STATUS_TAG] = record.status.value
+        if record.message:
+            every["message"] = record.message
         self.log(search, trial, reports, every)
+        client = self.client()
         run_id = self.run_id(search, trial)
         status = names.RUN_STATUS[record.status]
         if name is not None:
-            self.client().update_run(run_id, name=name)
-        self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
+            client.update_run(run_id, name=name)
+        client.set_terminated(run_id, status=status, end_time=record.milliseconds)
         if not trial:
             self.forget()
             self._runs_of(search)
-            mlflow_pages.describe(self.client(), self._experiment_id)
+            mlflow_pages.describe(client, self._experiment_id)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's.
@@ -134,12 +146,16 @@ class MlflowWriter(MlflowConnection):
         client = self.client()
         run_id = self.run_id(search, trial)
         folder = names.PREDICTIONS if trial else REPORT
-        place = urlsplit(client.get_run(run_id).info.artifact_uri)
+        run = client.get_run(run_id)
+        place = urlsplit(run.info.artifact_uri)
         if place.scheme != "file":
-            send = client.log_artifact if source.is_file() else client.log_artifacts
-            send(run_id, str(source), folder)
+            if source.is_file():
+                client.log_artifact(run_id, str(source), folder)
+            else:
+                client.log_artifacts(run_id, str(source), folder)
             return
-        target = Path(url2pathname(place.path)) / folder
+        root = url2pathname(place.path)
+        target = Path(root, folder)
         target.mkdir(parents=True, exist_ok=True)
         if source.is_file():
             _link(source, target / source.name)
@@ -151,16 +167,17 @@ class MlflowWriter(MlflowConnection):
 
         StoreGoneError where there is none.
         """
-        try:
-            return self._runs_of(search)[trial].run_id
-        except KeyError:
+        run = self._runs_of(search).get(trial)
+        if run is None:
             raise StoreGoneError(
                 f"search '{search.name}' has no run for {trial or 'itself'} in this store"
-            ) from None
+            )
+        return run.run_id
 
     def forget(self) -> None:
         """Drop everything remembered, so that runs are looked up in the store again."""
-        self._search_id = self._experiment_id = ""
+        self._search_id = ""
+        self._experiment_id = ""
         self._runs: dict[str, _Run] = {}  # of that search: by trial, "" for the search's own
 
     def _begin(
@@ -173,59 +190,71 @@ class MlflowWriter(MlflowConnection):
         """Find or create a run that reads RUNNING. A changed param stands in a tag."""
         from mlflow.entities import Param
 
-        trial = record.trial if isinstance(record, TrialStarted) else ""
-        is_new = trial not in self._runs_of(search)
+        trial = ""
         name = search.name
         if isinstance(record, TrialStarted):
+            trial = record.trial
             name = names.run_name(trial, record.params)
-        attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
-        tags = {**record.tags, **tags, **attempt}
+        is_new = trial not in self._runs_of(search)
+        every = {**record.tags, **tags}
+        every[names.STATUS_TAG] = "running"
+        every[names.ATTEMPT_TAG] = str(record.attempt)
         if is_new:
-            own = {
-                names.SEARCH_ID_TAG: search.search_id,
-                names.SEARCH_TAG: search.name,
-                "mlflow.source.name": "elsa-tune",
-                "mlflow.user": "unknown",
-            }
-            with contextlib.suppress(KeyError, OSError):  # no name is known of this process's user
-                own["mlflow.user"] = getpass.getuser()
-            every = _as_tags(tags | own | ({names.TRIAL_TAG: trial} if trial else {}))
-            self._search_id = ""  # without an answer it may exist all the same
-            made = self.client().create_run(
-                self._experiment_id, record.milliseconds, every, run_name=name
-            )
-            self._search_id = search.search_id
-            self._runs[trial] = _Run(made.info.run_id, {})
+            self._create(search, trial, name, every, record.milliseconds)
         run = self._runs[trial]
-        params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
-        missing = [Param(param, params[param]) for param in params if param not in run.params]
+        texts = {_key(param): _cut(text, _PARAM_LENGTH) for param, text in params.items()}
+        missing = []
+        changed = {}
+        for param, text in texts.items():
+            if param not in run.params:
+                missing.append(Param(param, text))
+            elif run.params[param] != text:
+                tag = f"{names.CHANGED_PARAM_PREFIX}{param}"
+                changed[tag] = text
         self.client().log_batch(run.run_id, params=missing)
         if not is_new:
-            changed = {
-                f"{names.CHANGED_PARAM_PREFIX}{param}": value
-                for param, value in params.items()
-                if run.params.get(param, value) != value
-            }
-            self.log(search, trial, [], tags | changed)
+            self.log(search, trial, [], every | changed)
             self.client().update_run(run.run_id, status="RUNNING", name=name)
-        run.params.update(params)
+        run.params.update(texts)
+
+    def _create(
+        self, search: SearchStarted, trial: str, name: str, tags: Mapping[str, str], at: int
+    ) -> None:
+        """Make a run for a trial, "" for the search's own. at: milliseconds since the epoch."""
+        every = {
+            **tags,
+            names.SEARCH_ID_TAG: search.search_id,
+            names.SEARCH_TAG: search.name,
+            "mlflow.source.name": "elsa-tune",
+            "mlflow.user": "unknown",
+        }
+        with contextlib.suppress(KeyError, OSError):  # no name is known of this process's user
+            every["mlflow.user"] = getpass.getuser()
+        if trial:
+            every[names.TRIAL_TAG] = trial
+        self._search_id = ""  # without an answer it may exist all the same
+        run = self.client().create_run(self._experiment_id, at, _as_tags(every), run_name=name)
+        self._search_id = search.search_id
+        self._runs[trial] = _Run(run.info.run_id, {})
 
     def _runs_of(self, search: SearchStarted) -> dict[str, _Run]:
         """Return a search's runs, looked up once. Of two for one trial the fuller one stays."""
         if search.search_id == self._search_id:
             return self._runs
         self._experiment_id = self._experiment(search.task)
-        found: dict[str, list[Any]] = {}
+        by_trial: dict[str, list[Any]] = {}
         for run in runs_of(self.client(), search.search_id):
-            found.setdefault(run.data.tags.get(names.TRIAL_TAG, ""), []).append(run)
+            trial = run.data.tags.get(names.TRIAL_TAG, "")
+            by_trial.setdefault(trial, []).append(run)
         self._runs = {}
-        for trial, runs in found.items():
-            runs.sort(key=lambda run: len(run.data.params) + len(run.data.metrics), reverse=True)
-            keep, *others = runs
+        for trial, runs in by_trial.items():
+            runs.sort(key=_fullness, reverse=True)
+            fullest, *others = runs
             for run in others:
                 self.client().delete_run(run.info.run_id)
-            changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, keep.data.tags)
-            self._runs[trial] = _Run(keep.info.run_id, {**keep.data.params, **changed})
+            changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, fullest.data.tags)
+            params = {**fullest.data.params, **changed}
+            self._runs[trial] = _Run(fullest.info.run_id, params)
         self._search_id = search.search_id
         return self._runs
 
@@ -235,21 +264,33 @@ class MlflowWriter(MlflowConnection):
 
         client = self.client()
         name = f"{names.EXPERIMENT_PREFIX}{task}"
-        if (found := client.get_experiment_by_name(name)) is None:
-            root = self.artifact_root
-            location = None if root is None else (root / slug(task)).absolute().as_uri()
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            location = None
+            if self.artifact_root is not None:
+                folder = self.artifact_root / slug(task)
+                location = folder.absolute().as_uri()
             try:
                 client.create_experiment(name, location, mlflow_pages.experiment_tags())
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-            found = client.get_experiment_by_name(name)
-            assert found is not None
-        if found.lifecycle_stage == "deleted":
-            client.restore_experiment(found.experiment_id)
-        mlflow_pages.add_view(client, found)
-        return str(found.experiment_id)
+            experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            raise TrackingError(
+                f"experiment '{name}' was made in the MLflow store {shown_uri(self.uri)}, which "
+                "does not show it; see whether this user may read it"
+            )
+        if experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(experiment.experiment_id)
+        mlflow_pages.add_view(client, experiment)
+        return str(experiment.experiment_id)
+
+
+def _fullness(run: Any) -> int:
+    """Return how much of a trial MLflow's run has."""
+    return len(run.data.params) + len(run.data.metrics)
 
 
 def _link(source: str | Path, target: str | Path) -> None:
@@ -270,4 +311,6 @@ def _key(name: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    if len(text) <= length:
+        return text
+    return text[: length - 1] + "…"

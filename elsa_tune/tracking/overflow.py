@@ -37,20 +37,25 @@ class Overflow:
         A last line that was cut short is left out.
         """
         records: list[Record] = []
-        if self.place is not None:
-            with contextlib.suppress(OSError, ValueError):
-                for line in self.place.read_bytes().split(b"\n")[:-1]:
-                    record = decode(line.decode())
-                    if record.time > time:
-                        records.append(record)
-                        time = record.time
+        if self.place is None:
+            return records
+        with contextlib.suppress(OSError, ValueError):
+            lines = self.place.read_bytes().split(b"\n")
+            for line in lines[:-1]:
+                record = decode(line.decode())
+                if record.time > time:
+                    records.append(record)
+                    time = record.time
         return records
 
     def add(self, lines: bytes) -> bool:
         """Hold these lines too; whether there was room."""
         if not self.is_named:
             return False
-        for folder in _folders() if self.place is None else [self.place.parent]:
+        folders = _folders()
+        if self.place is not None:
+            folders = [self.place.parent]
+        for folder in folders:
             file = folder / self._name
             with contextlib.suppress(OSError):
                 _append(file, lines)
@@ -77,10 +82,10 @@ def _folders() -> list[Path]:
 
 def _is_own(file: Path) -> bool:
     try:
-        found = file.lstat()
+        status = file.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 
 
 def _append(file: Path, lines: bytes) -> None:
@@ -90,7 +95,8 @@ def _append(file: Path, lines: bytes) -> None:
     before = os.fstat(descriptor).st_size
     try:
         while lines:
-            lines = lines[os.write(descriptor, lines) :]
+            written = os.write(descriptor, lines)
+            lines = lines[written:]
         os.fsync(descriptor)
     except OSError:
         os.ftruncate(descriptor, before)

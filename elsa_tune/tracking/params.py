@@ -34,7 +34,7 @@ _FINE_TUNED = "fine_tuned_layers"
 class UnreadParams:
     """Values that do not say what a trial is."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # by their names, as they were recorded
     why: str  # in a sentence
 
     @property
@@ -52,9 +52,11 @@ def read_params(values: object) -> TrialFacts | UnreadParams:
     if not isinstance(values, Mapping):
         raise ValueError(f"must be a table of `field: value`, not {quoted(values)}")
     try:
-        return _FACTS.validate_python(_as_recorded_today(values))
+        fields = _as_recorded_today(values)
+        return _FACTS.validate_python(fields)
     except (TypeError, ValueError, OverflowError) as error:
-        return UnreadParams(dict(values), problems(error))
+        why = problems(error)
+        return UnreadParams(dict(values), why)
 
 
 # As a record's field, read by pydantic.
@@ -67,7 +69,7 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(described, Mapping | Candidate):
         raise SpaceError(f"field 'candidate' must be a table, not {quoted(described)}")
     candidate = recorded_candidate(described)
-    known: dict[str, Any] = {"candidate": candidate}
+    fields: dict[str, Any] = {"candidate": candidate}
     others = {}
     of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}
     for name, value in values.items():
@@ -76,15 +78,20 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _FIELDS:
             others[name] = value
         elif value not in (None, "", _NONE):
-            known[name] = value
-    if "layers" not in known and _FINE_TUNED in values:
+            fields[name] = value
+    fields["others"] = others
+    if "layers" not in fields and _FINE_TUNED in values:
         # Recorded before there were methods other than freezing, whose rank is its frozen layers.
-        known["layers"] = int(values[_FINE_TUNED]) + int(candidate.rank)
-    if isinstance(known.get("given_rates"), str):
-        known["given_rates"] = known["given_rates"].split("..")
-    if isinstance(known.get("looks"), str):
-        known["looks"] = read_looks(known["looks"])
-    return {**known, "others": others}
+        fine_tuned = int(values[_FINE_TUNED])
+        frozen = int(candidate.rank)
+        fields["layers"] = fine_tuned + frozen
+    rates = fields.get("given_rates")
+    if isinstance(rates, str):
+        fields["given_rates"] = rates.split("..")
+    looks = fields.get("looks")
+    if isinstance(looks, str):
+        fields["looks"] = read_looks(looks)
+    return fields
 
 
 def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
@@ -105,19 +112,24 @@ def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
 def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
     """Return MLflow's params."""
     if isinstance(params, UnreadParams):
-        return {name: param_text(value) for name, value in params.values.items()}
+        return _texts(params.values)
     values: dict[str, Any] = {}
     for name in _names(params):
-        value = getattr(params, name)
         if name == "candidate":
             values |= _flat(params)
-        elif name == "given_rates" and value is not None:
-            values[name] = "..".join(map(_short, value))
-        elif name == "looks" and value is not None:
-            values[name] = looks_text(value)
         else:
-            values[name] = value
-    return {name: param_text(value) for name, value in {**values, **params.others}.items()}
+            values[name] = getattr(params, name)
+    if params.given_rates is not None:
+        lowest, highest = params.given_rates
+        values["given_rates"] = f"{_short(lowest)}..{_short(highest)}"
+    if params.looks is not None:
+        values["looks"] = looks_text(params.looks)
+    values |= params.others
+    return _texts(values)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: param_text(value) for name, value in values.items()}
 
 
 def _flat(facts: TrialFacts) -> dict[str, Any]:
@@ -134,12 +146,19 @@ def search_texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _search_text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return str(value)
     if name == "comparison" and isinstance(value, Mapping):
-        return str(Comparison.of(value))
-    if name == "depths" and isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(str, value))
+        comparison = Comparison.of(value)
+        return str(comparison)
+    if name == "depths" and isinstance(value, Sequence):
+        labels = [str(label) for label in value]
+        return " ".join(labels)
     if name == "asha" and isinstance(value, Mapping):
-        return ", ".join(f"{part} {_short(number)}" for part, number in value.items())
+        parts = []
+        for part, number in value.items():
+            parts.append(f"{part} {_short(number)}")
+        return ", ".join(parts)
     if name == "asha" and value is None:
         return "off"
     if name == "chance" and isinstance(value, float):
@@ -149,7 +168,9 @@ def _search_text(name: str, value: object) -> str:
 
 def param_text(value: object) -> str:
     """Return a parameter as MLflow shows it: `true`, `none`, numbers that read back exactly."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def looks_text(looks: Looks) -> str:
@@ -159,9 +180,13 @@ def looks_text(looks: Looks) -> str:
     """
     if looks == NO_LOOKS:
         return _NEVER
-    counts = " ".join(f"{here}/{full}" for here, full in looks.counts)
+    pairs = []
+    for here, full in looks.counts:
+        pairs.append(f"{here}/{full}")
+    counts = " ".join(pairs)
     error = _short(looks.error)
-    after = _DEPTH.sub(r"N=\1", str(looks.after))
+    label = str(looks.after)
+    after = _DEPTH.sub(r"N=\1", label)
     return f"after {after}, from seed {looks.first_seed}, at {error}: {counts}"
 
 
@@ -172,13 +197,17 @@ def read_looks(text: str) -> Looks:
     match = _LOOKS.fullmatch(text)
     if match is None:
         raise SpaceError(f"'{text}' does not say when a depth is tested")
+    after, first_seed, error, pairs = match.groups()
     counts = []
-    for pair in match[4].split():
+    for pair in pairs.split():
         here, full = pair.split("/")
         counts.append((int(here), int(full)))
-    after = match[1].replace("=", "")
-    error = float(match[3])
-    return Looks(after=after, first_seed=int(match[2]), counts=tuple(counts), error=error)
+    return Looks(
+        after=after.replace("=", ""),
+        first_seed=int(first_seed),
+        counts=tuple(counts),
+        error=float(error),
+    )
 
 
 def _names(facts: TrialFacts) -> list[str]:
@@ -188,4 +217,6 @@ def _names(facts: TrialFacts) -> list[str]:
 def _short(number: float) -> str:
     """Return a number in six digits, or in as many as it takes to read it back exactly."""
     text = f"{number:g}"
-    return text if float(text) == number else str(number)
+    if float(text) != number:
+        return str(number)
+    return text

@@ -44,20 +44,28 @@ class SearchPaths:
     def arguments(self) -> str:
         """What names the search in a command that is typed in this working directory."""
         name = shlex.quote(self.name)
-        is_default = self.storage == default_storage(Path.cwd())
-        return name if is_default else f"{name} --storage-path {shlex.quote(str(self.storage))}"
+        if self.storage == default_storage(Path.cwd()):
+            return name
+        storage = shlex.quote(str(self.storage))
+        return f"{name} --storage-path {storage}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
         """Return a store in the folder around the storage, relative to it: both move together."""
-        database, around = sqlite_file(tracking_uri), self.storage.parent
-        if database is None or around == around.parent or not database.is_relative_to(around):
+        database = sqlite_file(tracking_uri)
+        around = self.storage.parent
+        is_root = around == around.parent
+        if database is None or is_root or not database.is_relative_to(around):
             return tracking_uri
-        return f"{SQLITE}{database.relative_to(around)}"
+        relative = database.relative_to(around)
+        return f"{SQLITE}{relative}"
 
     def uri_kept(self, tracking_uri: str) -> str:
         """Return the absolute URI of a store that the specification names."""
         database = sqlite_file(tracking_uri)
-        return tracking_uri if database is None else f"{SQLITE}{self.storage.parent / database}"
+        if database is None:
+            return tracking_uri
+        absolute = self.storage.parent / database
+        return f"{SQLITE}{absolute}"
 
     def check_writable(self) -> None:
         """Make the folder and try to write in it; StorageError when that fails."""
@@ -79,21 +87,29 @@ def lock_of(journal: Path) -> Path:
 
 def search_names(storage: Path) -> list[str]:
     """Return the names of all searches under a storage folder, sorted; [] if it is not there."""
-    names = sorted(entry.name for entry in storage.iterdir()) if storage.is_dir() else []
-    return [one for one in names if SEARCH_NAME.fullmatch(one) and SearchPaths(storage, one).exists]
+    names: list[str] = []
+    if not storage.is_dir():
+        return names
+    for entry in storage.iterdir():
+        if not SEARCH_NAME.fullmatch(entry.name):
+            continue
+        paths = SearchPaths(storage, entry.name)
+        if paths.exists:
+            names.append(entry.name)
+    return sorted(names)
 
 
 def find_search(storage: Path, name: str) -> SearchPaths:
     """Return the paths of a search that exists; else UnknownNameError with the nearest name."""
-    known = search_names(storage)
-    if name in known:
+    names = search_names(storage)
+    if name in names:
         return SearchPaths(storage, name)
-    if not known:
+    if not names:
         raise UnknownNameError(
             f"unknown search '{name}': no search is recorded in {storage}; "
             "`elsa-tune search` starts one, `storage_path` names another place"
         )
-    raise UnknownNameError.among("search", name, known, hint=f"Looked in {storage}.")
+    raise UnknownNameError.among("search", name, names, hint=f"Looked in {storage}.")
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:
@@ -118,5 +134,6 @@ def artifact_root_for(tracking_uri: str, working_directory: Path) -> Path | None
     database = sqlite_file(tracking_uri)
     if database is not None:
         return database.parent / "artifacts"
-    is_database = scheme_of(tracking_uri) in DATABASE_SCHEMES
-    return default_root(working_directory) / "artifacts" if is_database else None
+    if scheme_of(tracking_uri) in DATABASE_SCHEMES:
+        return default_root(working_directory) / "artifacts"
+    return None

@@ -38,11 +38,14 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """
     findings = findings_of(state)
     policy = policy_of(state)
-    return [
-        replace(_row(state.search.name, trial, folder), findings=findings, policy=policy)
-        for trial in state.trials.values()
-        if trial.start.params.phase != Phase.FINAL
-    ]
+    rows = []
+    for trial in state.trials.values():
+        if trial.start.params.phase == Phase.FINAL:
+            continue
+        row = _row(state.search.name, trial, folder)
+        complete = replace(row, findings=findings, policy=policy)
+        rows.append(complete)
+    return rows
 
 
 def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
@@ -50,8 +53,9 @@ def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
 
     () where that was not recorded, or by a later version.
     """
+    text = state.search.tags.get(FINDINGS_TAG, "[]")
     try:
-        return _FINDINGS.validate_json(state.search.tags.get(FINDINGS_TAG, "[]"))
+        return _FINDINGS.validate_json(text)
     except ValidationError:
         return ()
 
@@ -74,15 +78,22 @@ def policy_of(state: SearchState) -> Policy:
 
 def origin_of(state: SearchState) -> Origin:
     """When a search started, on which machine and by which command, as far as that is recorded."""
-    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
-    place = ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
-    return Origin(place=place, command=str(state.search.params.get(COMMAND, "")))
+    moment = time.gmtime(state.started)
+    place = time.strftime("%Y-%m-%d %H:%M UTC", moment)
+    machine = state.search.tags.get(MACHINE_TAG)
+    if machine:
+        place += f", {machine}"
+    command = str(state.search.params.get(COMMAND, ""))
+    return Origin(place=place, command=command)
 
 
 def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
     """Return one recorded trial as a row. Raises ResultsError for a record that is not complete."""
     params = trial.start.params
     metrics = trial.latest
+    artifact = None
+    if trial.end is not None:
+        artifact = trial.end.artifact
     try:
         if isinstance(params, UnreadParams):
             raise ValueError(params.why)
@@ -112,9 +123,7 @@ def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
             peak_memory_mb=metrics.get("peak_memory_mb"),
             trainable_parameters=_count(metrics, "trainable_parameters"),
             examples=params.evaluation_examples,
-            predictions=predictions_place(
-                trial.end.artifact if trial.end else None, folder, trial.run_id
-            ),
+            predictions=predictions_place(artifact, folder, trial.run_id),
             given_rates=params.given_rates,
             looks=params.looks,
             probe_examples=_count(metrics, PROBE_EXAMPLES),
@@ -130,9 +139,11 @@ def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
 def _count(metrics: Mapping[str, float], name: str) -> int | None:
     """Return a count, which the record keeps among the metrics. Raises ValueError for none."""
     value = metrics.get(name)
-    if value is not None and (value < 0 or not value.is_integer()):
+    if value is None:
+        return None
+    if value < 0 or not value.is_integer():
         raise ValueError(f"field '{name}' must be a whole number, 0 or more, not {value:g}")
-    return None if value is None else int(value)
+    return int(value)
 
 
 class KeptPredictions:
@@ -160,7 +171,9 @@ class KeptPredictions:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 file = self._store.fetch(run_id, artifact, Path(folder))
-                return None if file is None else _read(file)
+                if file is None:
+                    return None
+                return _read(file)
             except Exception:  # the store's, the server's and the network's, without a common base
                 return None
 
@@ -172,20 +185,27 @@ def predictions_place(
 
     artifact: their file, relative to either. None without any, or where it would lie outside.
     """
-    if not artifact or Path(artifact).is_absolute() or ".." in Path(artifact).parts:
+    if not artifact:
         return None
-    if search_folder is not None and (file := search_folder / artifact).is_file():
-        return str(file)
-    return None if run_id is None else f"{RUN_SCHEME}{run_id}/{artifact}"
+    path = Path(artifact)
+    if path.is_absolute() or ".." in path.parts:
+        return None
+    if search_folder is not None:
+        file = search_folder / path
+        if file.is_file():
+            return str(file)
+    if run_id is None:
+        return None
+    return f"{RUN_SCHEME}{run_id}/{artifact}"
 
 
 def _read(file: Path) -> Predictions | None:
     try:
         # Opened here: np.load leaves a broken archive open.
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-            predictions = kept["predictions"]
-            labels = kept["labels"]
-            classes = int(kept["classes"])
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
+            predictions = archive["predictions"]
+            labels = archive["labels"]
+            classes = int(archive["classes"])
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
     if not predictions.ndim or predictions.shape != labels.shape or not len(labels):

@@ -35,9 +35,9 @@ class RecordedTrial:
     the plan's, `rows_of` the answers'.
     """
 
-    start: TrialStarted
-    reports: tuple[Report, ...] = ()
-    end: TrialEnded | None = None
+    start: TrialStarted  # of the last attempt
+    reports: tuple[Report, ...] = ()  # in the order of the evaluations
+    end: TrialEnded | None = None  # None while it runs, and where it was cut off
     cut_off: float | None = None  # when its search ended or was resumed before it did
     run_id: str | None = None  # where a store keeps its files, as `fetch` takes it
 
@@ -60,7 +60,7 @@ class RecordedTrial:
 
     def reported(self, metric: str) -> tuple[float, ...]:
         """Return a metric's values at the evaluations that have it, in order."""
-        return tuple(one.metrics[metric] for one in self.reports if metric in one.metrics)
+        return tuple(report.metrics[metric] for report in self.reports if metric in report.metrics)
 
     @property
     def runs(self) -> bool:
@@ -71,12 +71,16 @@ class RecordedTrial:
     def status(self) -> TrialStatus:
         if self.end is not None:
             return self.end.status
-        return TrialStatus.RUNNING if self.runs else TrialStatus.INTERRUPTED
+        if self.runs:
+            return TrialStatus.RUNNING
+        return TrialStatus.INTERRUPTED
 
     @property
     def ended(self) -> float | None:
         """When it ended or was cut off, seconds since the epoch; None while it runs."""
-        return self.end.time if self.end is not None else self.cut_off
+        if self.end is not None:
+            return self.end.time
+        return self.cut_off
 
     @property
     def latest(self) -> dict[str, float]:
@@ -84,31 +88,30 @@ class RecordedTrial:
 
         `quality` is the trial's under its selection, until it ended the last reported one.
         """
-        values: dict[str, float] = {}
         ordered = sorted(self.reports, key=lambda report: (report.step, report.time))
-        at_the_end = self.end.metrics if self.end else {}
-        for metrics in (*(report.metrics for report in ordered), at_the_end):
-            values |= {name: value for name, value in metrics.items() if math.isfinite(value)}
-        return values
+        tables = [report.metrics for report in ordered]
+        if self.end is not None:
+            tables.append(self.end.metrics)
+        latest: dict[str, float] = {}
+        for metrics in tables:
+            for name, value in metrics.items():
+                if math.isfinite(value):
+                    latest[name] = value
+        return latest
 
 
 @dataclass(slots=True)
 class SearchState:
-    """A search as its records tell it; adding one costs the same however many there are.
+    """A search as its records tell it; adding one costs the same however many there are."""
 
-    search: its last session's start. started: when the first began, seconds since the epoch. end:
-    that session's, if it has ended. is_alive: whether its driver lives. trials: by key, in the
-    order of their first start. decisions: the last of each name. counted: how many trials are done,
-    where they were counted and not read.
-    """
-
-    search: SearchStarted = _NONE
-    started: float = 0.0
-    end: SearchEnded | None = None
-    is_alive: bool = True
+    search: SearchStarted = _NONE  # its last session's start
+    started: float = 0.0  # when the first session began, seconds since the epoch
+    end: SearchEnded | None = None  # the last session's, if it has ended
+    is_alive: bool = True  # whether its driver lives
+    # By key, in the order of their first start.
     trials: dict[str, RecordedTrial] = field(default_factory=dict)
-    decisions: dict[str, Any] = field(default_factory=dict)
-    counted: int | None = None
+    decisions: dict[str, Any] = field(default_factory=dict)  # the last of each name
+    counted: int | None = None  # how many trials are done, where they were counted and not read
 
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
@@ -153,17 +156,21 @@ class SearchState:
     def status(self) -> SearchStatus:
         if self.end is not None:
             return self.end.status
-        return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
+        if self.is_alive:
+            return SearchStatus.RUNNING
+        return SearchStatus.KILLED
 
     @property
     def status_text(self) -> str:
         """The status in words; "not begun" before the first session."""
-        return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
+        if not self.search.attempt:
+            return "not begun"
+        return self.status.value.replace("_", " ")
 
     @property
     def planned_trials(self) -> list[RecordedTrial]:
         """The trials of the plan that have begun."""
-        return [one for one in self.trials.values() if one.is_planned]
+        return [trial for trial in self.trials.values() if trial.is_planned]
 
     @property
     def final_trials(self) -> list[RecordedTrial]:
@@ -173,7 +180,9 @@ class SearchState:
     @property
     def trials_done(self) -> int:
         """How many `resume` keeps."""
-        return len(self.final_trials) if self.counted is None else self.counted
+        if self.counted is not None:
+            return self.counted
+        return len(self.final_trials)
 
     @property
     def is_complete(self) -> bool:
@@ -197,4 +206,5 @@ def is_planned(phase: object) -> bool:
 def read_state(journal: Path) -> SearchState:
     """Return what a journal says now; errors as in `read_journal`."""
     alive = is_held(lock_of(journal))  # asked first: its driver may end it meanwhile
-    return SearchState.replay(read_journal(journal), alive)
+    records = read_journal(journal)
+    return SearchState.replay(records, alive)

@@ -25,4 +25,6 @@ def is_registered(scheme: str) -> bool:
 
 def store_at(uri: str) -> RecordStore:
     """Return the store that an absolute URI names. It is not asked whether it answers."""
-    return _STORES.get(scheme_of(uri), MlflowStore)(uri)
+    scheme = scheme_of(uri)
+    store = _STORES.get(scheme, MlflowStore)
+    return store(uri)

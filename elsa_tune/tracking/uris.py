@@ -17,8 +17,12 @@ _WEB = frozenset({"http", "https"})
 # In the environment: URIs that libraries may repeat in what they complain of, and secrets.
 _URI_VARIABLES = ("MLFLOW_TRACKING_URI", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_ENDPOINT")
 _SECRET_VARIABLES = (
-    *("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "DATABRICKS_TOKEN"),
-    *("PGPASSWORD", "MYSQL_PWD", "HF_TOKEN"),
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "DATABRICKS_TOKEN",
+    "PGPASSWORD",
+    "MYSQL_PWD",
+    "HF_TOKEN",
 )
 # A shorter one is found in every second word; in a URI it is hidden all the same.
 _SHORTEST_SECRET = 4
@@ -39,6 +43,7 @@ _HARMLESS = re.compile(
 )
 _PARAMETER = re.compile(r"([?&;#])([^=?&;#]*)(?:=([^&]*))?")
 _BEGUN_PARAMETER = re.compile(r"[?&;#][^=?&;#]*=")
+_HIDDEN_PARAMETER = re.compile(rf"(?<=[?&;#])([^?&;#]+=)?{re.escape(HIDDEN)}(&|(?=#|$))")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}$", re.IGNORECASE)
 # In a text a blank ends a URI, except in a password behind a user's name: a number is a port.
 _IN_TEXT = re.compile(
@@ -49,17 +54,25 @@ _IN_TEXT = re.compile(
 class _Parts(NamedTuple):
     """The parts of a URI: before + "://" + user + ":" + secret + "@" + place, as far as given."""
 
-    before: str
+    before: str  # the scheme, and what stands ahead of it
     user: str  # of a database; a server takes a token in the place of the user
-    secret: str | None
-    place: str
+    secret: str | None  # a password; of a server all that stands before the last `@`
+    place: str  # host, path and query
     spilt: str  # where that begins in the middle of a parameter: the rest of its value
 
 
 def scheme_of(uri: str) -> str:
     """Return a URI's scheme in lower case, without what follows its `+`; "" without any."""
-    head, separator, _ = uri.partition(":")
-    return head.lower().split("+")[0] if separator else ""
+    head, colon, _ = uri.partition(":")
+    if not colon:
+        return ""
+    return _without_driver(head)
+
+
+def _without_driver(scheme: str) -> str:
+    """Return a scheme in lower case, without the driver that may follow a plus."""
+    name, _, _ = scheme.partition("+")
+    return name.lower()
 
 
 def shown_uri(uri: str) -> str:
@@ -74,13 +87,21 @@ def shown_uri(uri: str) -> str:
     parts = _parts(uri)
     if parts is None:
         return uri
-    if parts.secret is None:
-        user = f"{parts.user}@" if parts.user else ""
-    else:
-        is_database = scheme_of(uri) in DATABASE_SCHEMES
-        user = f"{parts.user}:{HIDDEN}@" if is_database else f"{HIDDEN}@"
+    user = _named_user(parts)
+    if parts.secret is not None:
+        user = f"{HIDDEN}@"
+        if scheme_of(uri) in DATABASE_SCHEMES:
+            user = f"{parts.user}:{HIDDEN}@"
     spilt = HIDDEN if parts.spilt else ""
-    return f"{parts.before}://{user}{spilt}{_shown_place(parts.place)}"
+    place = _shown_place(parts.place)
+    return f"{parts.before}://{user}{spilt}{place}"
+
+
+def _named_user(parts: _Parts) -> str:
+    """Return a database's user as it stands before the place, without the password."""
+    if not parts.user:
+        return ""
+    return f"{parts.user}@"
 
 
 def hidden(text: str, *uris: str) -> str:
@@ -88,16 +109,24 @@ def hidden(text: str, *uris: str) -> str:
 
     uris: those that it may repeat, also in part or decoded. Those of the environment are known.
     """
-    variables = [*_URI_VARIABLES, *map(str.lower, _URI_VARIABLES)]
-    known = [*filter(None, (*uris, *map(os.environ.get, variables)))]
-    secrets = {secret for uri in known for secret in _secrets(uri)}
+    repeated = [uri for uri in uris if uri]
+    in_lower_case = [name.lower() for name in _URI_VARIABLES]
+    for name in (*_URI_VARIABLES, *in_lower_case):
+        uri = os.environ.get(name)
+        if uri:
+            repeated.append(uri)
+    secrets: set[str] = set()
+    for uri in repeated:
+        secrets.update(_secrets(uri))
     for name in _SECRET_VARIABLES:
-        secrets |= set(_spellings(os.environ.get(name, "")))
-    for uri in known:
-        text = text.replace(uri, shown_uri(uri))
+        secret = os.environ.get(name, "")
+        secrets.update(_spellings(secret))
+    for uri in repeated:
+        shown = shown_uri(uri)
+        text = text.replace(uri, shown)
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return _IN_TEXT.sub(lambda found: shown_uri(found[0]), text)
+    return _IN_TEXT.sub(lambda match: shown_uri(match[0]), text)
 
 
 def reason(error: BaseException, uri: str = "") -> str:
@@ -110,9 +139,11 @@ def without_credentials(uri: str) -> str:
     parts = _parts(uri)
     if parts is None:
         return uri
-    user = f"{parts.user}@" if parts.user else ""
-    bare = f"{parts.before}://{user}{_shown_place(parts.place)}"
-    return re.sub(rf"(?<=[?&;#])([^?&;#]+=)?{re.escape(HIDDEN)}(&|(?=#|$))", "", bare).rstrip("?&")
+    user = _named_user(parts)
+    place = _shown_place(parts.place)
+    shown = f"{parts.before}://{user}{place}"
+    bare = _HIDDEN_PARAMETER.sub("", shown)
+    return bare.rstrip("?&")
 
 
 def is_misread(uri: str) -> bool:
@@ -123,16 +154,19 @@ def is_misread(uri: str) -> bool:
     parts = _parts(uri)
     if parts is None:
         return False
-    rest = uri.partition("://")[2]
+    if parts.spilt:
+        return True
+    _, _, rest = uri.partition("://")
+    ours = rest.removesuffix(parts.place)
     if scheme_of(uri) in DATABASE_SCHEMES:
         # As SQLAlchemy takes it apart.
-        found = re.match(r"[^:/]*(?::[^@]*)?@", rest)
-        theirs = found[0] if found else ""
+        match = re.match(r"[^:/]*(?::[^@]*)?@", rest)
+        theirs = "" if match is None else match[0]
     else:
-        authority = re.match(r"[^/?#\\]*", rest)
-        assert authority is not None
-        theirs = "".join(authority[0].rpartition("@")[:2])
-    return theirs != rest.removesuffix(parts.place) or bool(parts.spilt)
+        authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+        information, at, _ = authority.rpartition("@")
+        theirs = information + at
+    return theirs != ours
 
 
 def _parts(uri: str) -> _Parts | None:
@@ -140,7 +174,7 @@ def _parts(uri: str) -> _Parts | None:
     named = _SCHEME.search(before)
     if not mark or named is None:
         return None
-    scheme = named[0].lower().split("+")[0]
+    scheme = _without_driver(named[0])
     has_no_host = rest.startswith("/") and scheme not in _WEB
     information, at, place = rest.rpartition("@")
     if not at or has_no_host:
@@ -153,7 +187,8 @@ def _parts(uri: str) -> _Parts | None:
         return _Parts(before, "", information, place, spilt)
     user, colon, password = information.partition(":")
     if colon and "/" not in user:
-        return _Parts(before, user.partition("?")[0], password, place, spilt)
+        name, _, _ = user.partition("?")
+        return _Parts(before, name, password, place, spilt)
     if colon:
         return _Parts(before, "", information, place, spilt)
     if "/" in user or "?" in user:
@@ -164,24 +199,34 @@ def _parts(uri: str) -> _Parts | None:
 def _shown_place(place: str) -> str:
     """Host, path and query; another URI within them is shown by the same rules."""
     path, mark, inner = place.partition("://")
-    if mark and (named := _SCHEME.search(path)) and not _BEGUN_PARAMETER.search(path):
-        outer = path[: named.start()]
-        return _PARAMETER.sub(_shown_parameter, outer) + shown_uri(f"{named[0]}://{inner}")
-    return _PARAMETER.sub(_shown_parameter, place)
+    scheme = _SCHEME.search(path)
+    is_value = _BEGUN_PARAMETER.search(path) is not None
+    if not mark or scheme is None or is_value:
+        return _shown_parameters(place)
+    outer = path[: scheme.start()]
+    inner_uri = f"{scheme[0]}://{inner}"
+    return _shown_parameters(outer) + shown_uri(inner_uri)
 
 
-def _shown_parameter(found: re.Match[str]) -> str:
-    mark, name, value = found.groups()
+def _shown_parameters(text: str) -> str:
+    return _PARAMETER.sub(_shown_parameter, text)
+
+
+def _shown_parameter(match: re.Match[str]) -> str:
+    mark, name, value = match.groups()
+    is_harmless = _HARMLESS.fullmatch(name) is not None
     if value is None:
-        is_bare_secret = mark in "?&" and name and not _HARMLESS.fullmatch(name)
-        return f"{mark}{HIDDEN if is_bare_secret else name}"
-    if _HARMLESS.fullmatch(name):
-        end = re.search(r"[;#?]|$", value)
-        assert end is not None
-        rest = _PARAMETER.sub(_shown_parameter, value[end.start() :])
-        return f"{mark}{name}={value[: end.start()]}{rest}"
-    # A value in base64 may end so, without any name.
-    return f"{mark}{HIDDEN}" if not value.strip("=") else f"{mark}{name}={HIDDEN}"
+        is_bare_secret = mark in "?&" and name and not is_harmless
+        if is_bare_secret:
+            return f"{mark}{HIDDEN}"
+        return f"{mark}{name}"
+    if is_harmless:
+        own = re.split("[;#?]", value, maxsplit=1)[0]
+        behind = value.removeprefix(own)
+        return f"{mark}{name}={own}{_shown_parameters(behind)}"
+    if not value.strip("="):  # a value in base64 may end so, without any name
+        return f"{mark}{HIDDEN}"
+    return f"{mark}{name}={HIDDEN}"
 
 
 def _secrets(uri: str) -> Iterator[str]:
@@ -189,20 +234,33 @@ def _secrets(uri: str) -> Iterator[str]:
     parts = _parts(uri)
     if parts is None:
         return
-    found = [parts.spilt]
+    secrets = [parts.spilt]
     if parts.secret is not None:
+        secrets.append(parts.secret)
         # Of a password with a character that it may not have, a library repeats a part.
-        found += [parts.secret, *parts.secret.split(":", 1), *re.split(r"[:/?#@]", parts.secret)]
+        secrets += parts.secret.split(":", 1)
+        secrets += re.split(r"[:/?#@]", parts.secret)
     for _, name, value in _PARAMETER.findall(parts.place):
         if not _HARMLESS.fullmatch(name):
-            found += [value or name, *re.split(r"[?;#]", value)]
+            secrets.append(value or name)
+            secrets += re.split(r"[?;#]", value)
     public = shown_uri(uri)
-    for one in found:
-        yield from (each for each in _spellings(one) if each not in public)
+    for secret in secrets:
+        for spelling in _spellings(secret):
+            if spelling not in public:
+                yield spelling
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    for one in {secret, unquote(secret), unquote_plus(secret)}:
-        for each in (one, quote(one), quote(one, safe=""), repr(one)[1:-1], json.dumps(one)[1:-1]):
-            if len(each) >= _SHORTEST_SECRET and each != HIDDEN:
-                yield each
+    """Return a secret as it stands, decoded, and as URIs, Python and JSON write it."""
+    for plain in {secret, unquote(secret), unquote_plus(secret)}:
+        spellings = (
+            plain,
+            quote(plain),
+            quote(plain, safe=""),
+            repr(plain)[1:-1],
+            json.dumps(plain)[1:-1],
+        )
+        for spelling in spellings:
+            if len(spelling) >= _SHORTEST_SECRET and spelling != HIDDEN:
+                yield spelling

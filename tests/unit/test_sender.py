@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.mlflow_sink import MlflowSink
@@ -64,3 +65,17 @@ def test_what_lies_elsewhere_is_refused(
 def test_a_search_folder_may_be_a_link_itself(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "here").symlink_to(folder)
     assert sent(tmp_path / "here", "report") == ["report"] * 2
+
+
+def test_a_store_that_hides_an_experiment_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Mock(**{"get_experiment_by_name.return_value": None})
+    writer = MlflowWriter("http://user:password@host")
+    monkeypatch.setattr(writer, "client", lambda: client)
+    monkeypatch.setattr(writer, "initialise", lambda: None)
+    sender = MlflowSink(folder / "journal.jsonl", writer)
+    with pytest.raises(TrackingError, match="does not show it") as caught:
+        sender.send([search_started()])
+    assert client.create_experiment.call_count == 1
+    assert "password" not in str(caught.value)

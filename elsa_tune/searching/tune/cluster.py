@@ -335,15 +335,20 @@ def _ask_nodes(
         # With a GPU the process ends with its answer: it is bound to that one, and a later task
         # might be given it with another. (Ray sees to that only where @ray.remote names GPUs.)
         task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
-        answers[node] = task.options(**options).remote()
+        on_node_alone = task.options(**options)
+        answers[node] = on_node_alone.remote()
     pending = list(answers.values())
-    ray.wait(pending, num_returns=len(pending), timeout=TELL_SECONDS)
-    if not ray.wait(pending, timeout=0)[0]:
+    count = len(pending)
+    ray.wait(pending, num_returns=count, timeout=TELL_SECONDS)
+    some, _ = ray.wait(pending, timeout=0)
+    if not some:
         _say_waiting(share)
-    ray.wait(pending, num_returns=len(pending), timeout=ANSWER_SECONDS - TELL_SECONDS)
-    while not ray.wait(pending, timeout=AGAIN_SECONDS)[0]:
+    ray.wait(pending, num_returns=count, timeout=ANSWER_SECONDS - TELL_SECONDS)
+    some, _ = ray.wait(pending, timeout=AGAIN_SECONDS)
+    while not some:
         _say_waiting(share)
-    done, busy = ray.wait(pending, num_returns=len(pending), timeout=0)
+        some, _ = ray.wait(pending, timeout=AGAIN_SECONDS)
+    done, busy = ray.wait(pending, num_returns=count, timeout=0)
     for answer in busy:
         ray.cancel(answer)
     return {node: ray.get(answer) for node, answer in answers.items() if answer in done}

@@ -55,18 +55,21 @@ class Recorder(NeverRestored, Callback):
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        if trial.config[TRIAL].phase is not Phase.PROBE:  # that is recorded with its result
-            self._record.begin(trial.config[TRIAL])
+        spec = trial.config[TRIAL]
+        if spec.phase is not Phase.PROBE:  # that is recorded with its result
+            self._record.begin(spec)
 
     @_never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        if trial.config[TRIAL].phase is Phase.PROBE:
+        spec = trial.config[TRIAL]
+        if spec.phase is Phase.PROBE:
             return
-        key = trial.config[TRIAL].key
+        key = spec.key
         if DIVERGED in result:
-            self._end(key, TrialStatus.DIVERGED, message=f"DivergedError: {result[DIVERGED]}")
+            message = f"DivergedError: {result[DIVERGED]}"
+            self._end(key, TrialStatus.DIVERGED, message)
             return
         if result[EVALUATION] <= self._evaluations(key):
             return
@@ -77,10 +80,11 @@ class Recorder(NeverRestored, Callback):
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        if trial.config[TRIAL].phase is Phase.PROBE:
+        spec = trial.config[TRIAL]
+        if spec.phase is Phase.PROBE:
             self._probing.worked()
             return
-        key = trial.config[TRIAL].key
+        key = spec.key
         if not self._runs(key):
             return
         if self._evaluations(key) >= self._record.spec.recipe.evaluations:
@@ -128,17 +132,20 @@ class Recorder(NeverRestored, Callback):
         if status is TrialStatus.COMPLETED:
             artifact = self._predictions(key)
         ended = self._record.end(key, status, message, artifact)
-        self._board.ended(known_trial(self._record.spec, ended))
+        trial = known_trial(self._record.spec, ended)
+        self._board.ended(trial)
 
     def _predictions(self, key: str) -> str | None:
         try:
-            predictions = ray.get(self._work.mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
+            parcel = self._work.mailbox.take.remote(key)
+            predictions = ray.get(parcel, timeout=_MAILBOX_SECONDS)
         except Exception as error:  # the trial counts without them; only later intervals need them
             self._board.say(f"the predictions of {key} did not arrive ({type(error).__name__})")
             return None
         if predictions is None:
             return None
-        return self._record.keep_predictions(key, predictions, self._work.data.evaluation.labels)
+        labels = self._work.data.evaluation.labels
+        return self._record.keep_predictions(key, predictions, labels)
 
 
 def _error_of(trial: Trial) -> BaseException:
@@ -148,4 +155,6 @@ def _error_of(trial: Trial) -> BaseException:
     with open(trial.pickled_error_file, "rb") as file:
         error: BaseException = cloudpickle.load(file)
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, BaseException) else error
+    if isinstance(cause, BaseException):
+        return cause
+    return error

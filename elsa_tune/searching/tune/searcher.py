@@ -106,14 +106,15 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _next(self, trials: Sequence[KnownTrial]) -> TrialSpec | None:
         """Return a trial that could start now: one to explore, else one to measure."""
-        slots = self._strategy.slots_left(trials, self._rates.keys())
-        to_explore = (self._strategy.trial_of(slot, trials) for slot in slots)
+        strategy = self._strategy
+        slots = strategy.slots_left(trials, self._rates.keys())
+        to_explore = (strategy.trial_of(slot, trials) for slot in slots)
         trial = self._first(to_explore, trials)
         if trial is not None and self._may_explore(trials):
             return trial
         explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = explores or self._strategy.waits_for_reference(trials)
+        waits = explores or strategy.waits_for_reference(trials)
         self._settle(trials, is_over=not waits)
         running = {trial.key for trial in self.under_way}
         measuring = self._measuring(self._rates, trials)
@@ -122,8 +123,10 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
         """Return whether exploring, which must leave time to measure, has some of its own left."""
-        is_late = self._limit.has_passed(exploring_share(self._spec))
-        return not is_late or not self._strategy.best_rates(trials)
+        of_exploring = exploring_share(self._spec)
+        if not self._limit.has_passed(of_exploring):
+            return True
+        return not self._strategy.best_rates(trials)
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
         """Decide the rates that are settled, all of them where exploring is over."""
@@ -135,7 +138,8 @@ class PlanSearcher(NeverRestored, Searcher):
         for candidate in self._spec.candidates:
             if candidate in settled and candidate in best:
                 decided[candidate] = best[candidate]
-        if decided.keys() - self._rates.keys():
+        new = decided.keys() - self._rates.keys()
+        if new:
             self._rates = {**decided, **self._rates}
             self._decide(self._rates)
 
@@ -145,21 +149,26 @@ class PlanSearcher(NeverRestored, Searcher):
         """Return the first that did not fail in this session, or one to try again without such."""
         everything_failed = True
         for trial in trials:
-            if trial.trial.key in self._attempts and trial.status is not TrialStatus.FAILED:
+            is_own = trial.trial.key in self._attempts
+            if is_own and trial.status is not TrialStatus.FAILED:
                 everything_failed = False
-        attempts = 1 if everything_failed else ATTEMPTS
+        most = ATTEMPTS
+        if everything_failed:
+            most = 1
         again: TrialSpec | None = None
         for spec in suggested:
-            if not self._attempts[spec.key]:
+            attempts = self._attempts[spec.key]
+            if not attempts:
                 return spec
-            if again is None and self._attempts[spec.key] < attempts:
+            if again is None and attempts < most:
                 again = spec
         return again
 
     def _so_far(self) -> list[KnownTrial]:
         """Return what is recorded, and what was suggested and has not begun."""
-        running = {trial.key: trial for trial in self._under_way.values()}
+        running = {trial.key: trial for trial in self.under_way}
         trials = [trial for trial in self._trials() if trial.trial.key not in running]
         for spec in running.values():
-            trials.append(KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=()))
+            trial = KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=())
+            trials.append(trial)
         return trials

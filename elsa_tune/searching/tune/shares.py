@@ -111,7 +111,10 @@ def default_gpu_share(
     wanted = ROOM * needed_bytes(model, recipe)
     smallest = min(gpu.memory for gpu in gpus)
     for trials in SHARES:  # the most first
-        if trials <= most and smallest / trials >= wanted:
+        if trials > most:
+            continue
+        part = smallest / trials
+        if part >= wanted:
             return 1 / trials
     return 1.0
 
@@ -123,7 +126,8 @@ def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) 
     for gpu in gpus:
         part = gpus_per_trial * gpu.memory
         if part < least:
-            remedy = f"give `gpus_per_trial` {1.05 * least / gpu.memory:.2g} or more"
+            enough = 1.05 * least / gpu.memory
+            remedy = f"give `gpus_per_trial` {enough:.2g} or more"
             if least > gpu.memory:
                 remedy = "use a larger one, or give `gpus_per_trial` 0 to train on CPUs"
             raise UsageError(
@@ -163,8 +167,9 @@ def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]
             )
         usually_free = (1 - NOTED_IN_USE) * gpu.memory - CONTEXT_MIB * MIB
         if gpu.free is not None and gpu.free < usually_free:
+            in_use = gpu.memory - gpu.free
             sentences.append(
-                f"other processes hold {_gib(gpu.memory - gpu.free)} of a {size}: "
+                f"other processes hold {_gib(in_use)} of a {size}: "
                 "trials may be slower, and their batches halved"
             )
         if " MIG " in gpu.name:
@@ -193,8 +198,8 @@ def settled_recipe(spec: SearchSpec, gpus: Sequence[Gpu], say: Say) -> Recipe:
         return dataclasses.replace(spec.recipe, precision=precision)
     model = facts(spec.model)
     check_memory(spec.resources.gpus, model, gpus)
-    has_units = all(gpu.has_bf16 for gpu in gpus)
-    precision = resolve_precision(spec.recipe.precision, "cuda", has_units)
+    has_bf16 = all(gpu.has_bf16 for gpu in gpus)
+    precision = resolve_precision(spec.recipe.precision, "cuda", has_bf16)
     recipe = dataclasses.replace(spec.recipe, precision=precision)
     settled = dataclasses.replace(spec, recipe=recipe)
     for note in notes(settled, model, gpus):

@@ -222,8 +222,14 @@ def _shown(share: Resources) -> str:
 def _free(share: Resources, free: dict[str, float]) -> str:
     """Write how much Ray has free of what a trial takes: `2 CPU 1 are and 1 GPU 0 are`."""
     total = ray.cluster_resources()
-    kinds = ("CPU", "GPU") if share.gpus else ("CPU",)
-    parts = [f"{total.get(kind, 0):g} {kind} {free.get(kind, 0):g} are" for kind in kinds]
+    kinds = ["CPU"]
+    if share.gpus:
+        kinds.append("GPU")
+    parts = []
+    for kind in kinds:
+        in_all = total.get(kind, 0)
+        free_now = free.get(kind, 0)
+        parts.append(f"{in_all:g} {kind} {free_now:g} are")
     return " and ".join(parts)
 
 
