@@ -49,7 +49,7 @@ def quality(candidate: Candidate, learning_rate: float, seed: int, epoch: float)
 
 @pytest.fixture(scope="module")
 def place(lora: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with a search of pretended trials."""
+    """Return a working directory with a search of pretended trials."""
     place = tmp_path_factory.mktemp("methods")
     candidates = (*testing.EXAMPLE_DEPTHS, lora)
     spec = testing.example_spec(
@@ -65,7 +65,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Returns what a command prints on stdout in that directory."""
+    """Return what runs a command in that directory and returns what it prints on stdout."""
     from elsa_tune.cli import app
 
     monkeypatch.chdir(place)
@@ -156,7 +156,10 @@ def test_a_table_gives_it_back(run: Run, place: Path, lora: Candidate) -> None:
 
 @pytest.fixture(scope="module")
 def real(place: Path, lora: Candidate) -> Path:
-    """The same directory with a search of real trials: one rate for depths, LoRA's own range."""
+    """Return the same directory with a search of real trials.
+
+    They have one rate for depths, and LoRA's own range.
+    """
     words = ["--model", "minilm", "--task", "stdlib", "--space", "demo", "--name", "real"]
     words += ["--train-size", "64", "--seeds", "1"]
     settings = (

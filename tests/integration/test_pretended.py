@@ -31,8 +31,10 @@ RECIPE = Recipe(epochs=4, train_size=100)
 
 
 def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """Deeper is always worse, and so is a rate away from 3e-5, or at the deep depth from 1e-4,
-    which lies beyond the given range; there 1e-5 diverges.
+    """Return a quality that falls with depth, and away from the depth's best rate.
+
+    That rate is 3e-5, at the deep depth 1e-4, which lies beyond the given range; there 1e-5
+    diverges.
     """
     if depth == DEEP and learning_rate == 1e-5:
         return math.nan
@@ -87,8 +89,9 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
 
 
 def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """Deeper is worse and wants a higher rate: 4e-5 at the full model, eight times that at N = 3;
-    the higher ones of all diverge.
+    """Return a quality that falls with depth, and whose best rate grows with it.
+
+    That rate is 4e-5 at the full model, eight times that at N = 3; the higher ones of all diverge.
     """
     if learning_rate > 4e-3:
         return math.nan

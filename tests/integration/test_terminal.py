@@ -1,5 +1,6 @@
-"""The live table as a terminal shows it: at several widths, second by second, resized, and at
-Ctrl-C.
+"""The live table as a terminal shows it.
+
+At several widths, second by second, resized, and at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Terminal:
         self.run("resize-window", "-x", str(width), "-y", "24")
 
     def settled(self) -> list[str]:
-        """The screen once it was drawn again."""
+        """Return the screen once it was drawn again."""
         before = elapsed(self.text)
         wait_for(lambda: elapsed(self.text) > before)
         return self.lines

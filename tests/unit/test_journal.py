@@ -206,7 +206,7 @@ def test_a_full_disk_is_an_error_and_the_records_follow_when_there_is_room(path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory for what the journal has no room for."""
+    """Return a working directory for what the journal has no room for."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,5 +1,6 @@
-"""The plan: what is left to do follows from the specification and the trials so far, and from
-nothing else.
+"""The plan: what is left to do follows from the specification and the trials so far.
+
+It follows from nothing else.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What runs fast computes the same: packed tokens, hidden states from a cache, the last layer for
-first tokens only and a compact word table, against the whole model on padded batches.
+"""What runs fast computes the same.
+
+Packed tokens, hidden states from a cache, the last layer for first tokens only and a compact word
+table, against the complete model on padded batches.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ LAYERS = 3
 def plainly(
     trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch
 ) -> list[EvaluationResult]:
-    """The whole model on whole padded batches."""
+    """Return the whole model on whole padded batches."""
     with monkeypatch.context() as patch:
         patch.setattr(runner, "packed_doubt", lambda *_: "this test wants the plain way")
         patch.setattr(runner.Runner, "parts", lambda self, split, batch, largest: [batch])
@@ -309,7 +311,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
 def varlen_kernel(
     query: Any, key: Any, value: Any, ends: Any, key_ends: Any, *rest: Any, **how: Any
 ) -> tuple[Any, ...]:
-    """What flash attention's kernel computes of [tokens, heads, size], row by row."""
+    """Return what flash attention's kernel computes of [tokens, heads, size], row by row."""
     _longest_query, longest, dropout = rest
     assert ends.dtype == key_ends.dtype == torch.int32 and dropout == 0
     assert longest == int(key_ends.diff().max()) and len(ends) == len(key_ends)
@@ -357,8 +359,9 @@ def test_packed_attention_gives_the_same_in_every_layout(
 def test_rows_under_varlen_attention_train_as_any_others(
     frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU with flash attention: kernels apart, the same steps; and without it where the
-    kernel gives something else, or nothing.
+    """Rows take the same steps under flash attention, as on a GPU, kernels apart.
+
+    And without it where the kernel gives something else, or nothing.
     """
     trial = make_trial(calm("bert", tmp_path / "model"), frozen, precision=Precision.BF16, epochs=3)
     data = data_for("bert")
@@ -381,7 +384,7 @@ def test_rows_under_varlen_attention_train_as_any_others(
 
 
 def shifted(query: Any, *rest: Any, **how: Any) -> tuple[Any, ...]:
-    """A kernel of another version, which takes its arguments for something else."""
+    """Return a kernel of another version, which takes its arguments for something else."""
     context, *others = varlen_kernel(query, *rest, **how)
     return context.roll(1, 0), *others
 

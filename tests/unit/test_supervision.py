@@ -1,5 +1,6 @@
-"""The process before a search's driver: it passes signals on, and has the last word where the
-driver dies without one.
+"""The process before a search's driver: it passes signals on.
+
+And it has the last word where the driver dies without one.
 """
 
 from __future__ import annotations
