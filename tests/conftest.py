@@ -28,6 +28,7 @@ SHARED = ROOT.parent / "shared"
 
 # Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
 ROOMS = {
+    "integration/test_another_method.py": "ray",
     "integration/test_another_store.py": "ray",
     "integration/test_hunt.py": "ray",
     "integration/test_pretended.py": "ray",
