@@ -91,7 +91,7 @@ def question(what: str, *arguments: str) -> dict[str, object]:
 
 
 def write_search(storage: Path, trials: int = 1000, examples: int = 872) -> Path:
-    """A journal of so many measuring trials at 8 depths of 12 layers, with predictions."""
+    """Write a journal of so many measuring trials at 8 depths of 12 layers, with predictions."""
     paths = SearchPaths(storage, "large")
     paths.predictions.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -142,7 +142,7 @@ def write_search(storage: Path, trials: int = 1000, examples: int = 872) -> Path
 
 
 def write_table(folder: Path, rows: int = 100_000) -> Path:
-    """A results table with so many runs of 8 depths."""
+    """Write a results table with so many runs of 8 depths."""
     rng = np.random.default_rng(0)
     file = folder / "large.csv"
     with file.open("w", newline="") as opened:

@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """A row for each number of tasks, size of batch and depth."""
+    """Return a row for each number of tasks, size of batch and depth."""
     split = read_embedded()["evaluation"]
     texts = list(zip(*split.texts, strict=True))[: options.texts]
     tokenizer: Any = load_tokenizer(resolve_model(options.model))
@@ -118,7 +118,7 @@ def members_of(name: str, frozen: int, count: int) -> dict[str, Member]:
 
 
 def own(members: dict[str, Member]) -> list[Member]:
-    """The same models, none of which shares memory with another."""
+    """Return the same models, none of which shares memory with another."""
     return [Member(copy.deepcopy(one.model), one.tokenizer) for one in members.values()]
 
 
@@ -156,7 +156,7 @@ def in_turns(
 
 
 def chart(results: dict[str, Any]) -> Chart:
-    """A panel for each size of batch, a line for each way to run."""
+    """Return a panel for each size of batch, a line for each way to run."""
     panels = []
     for batch in BATCHES:
         rows = [row for row in results["rows"] if row["batch"] == batch]

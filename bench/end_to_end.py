@@ -61,7 +61,10 @@ def command(place: Path, *words: str) -> tuple[int, str, str, float]:
 
 
 def judged(folder: Path, task: str, data_dir: str, place: Path) -> dict[str, Any]:
-    """The exported model's scores on the task's evaluation rows, as an outsider finds them."""
+    """Return the exported model's scores on the task's evaluation rows.
+
+    They are found as an outsider finds them.
+    """
     there = None if task == "stdlib" else data_dir
     split = read_splits(resolve_task(task, data_dir=there), Recipe())["evaluation"]
     rows = [

@@ -81,7 +81,7 @@ class Search:
         self._began = 0.0
 
     def start(self) -> None:
-        """The next session; `search` where there is nothing to resume yet."""
+        """Start the next session; `search` where there is nothing to resume yet."""
         saved = self.bench.journal(self.name).with_name("search.json").exists()
         words = ["resume", self.name] if saved else self.bench.search(self.name, *SETTINGS)
         self._records_before, self._began = len(self.records), time.monotonic()
@@ -238,7 +238,7 @@ def running(search: Search) -> int:
 
 
 def compared(search: Search, wanted: dict[str, float]) -> Found:
-    """What a whole search has too little or too much, by its journal and by MLflow's database."""
+    """Return what a search has too little or too much, by its journal and by MLflow's database."""
     records = search.records
     ends = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
     found = {end["trial"]: end["metrics"]["quality"] for end in ends}

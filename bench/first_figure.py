@@ -26,7 +26,7 @@ TASK, LAYERS = "sst2", 6
 
 
 def measured() -> Iterator[ResultRow]:
-    """The measuring trials of every depth at its best rate of all that were tried."""
+    """Yield the measuring trials of every depth at its best rate of all that were tried."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))["results"]
     task = next(one for one in results if one["task"] == TASK)
     for depth in task["rules"]["fair"]["depths"]:

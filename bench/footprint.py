@@ -1,5 +1,6 @@
-"""What elsa-tune itself costs: start-up, an answer from a store of 200 trials, memory, disk per
-trial.
+"""What elsa-tune itself costs: start-up, an answer, memory and disk per trial.
+
+The answer comes from a store of 200 trials.
 
     python bench/footprint.py
 
@@ -40,8 +41,9 @@ def timed(command: list[str], folder: Path) -> float:
 
 
 def store_of(trials: int, folder: Path) -> None:
-    """A finished search of so many trials in the default SQLite store, written by the recorder's
-    own code.
+    """Record a finished search of so many trials in the default SQLite store.
+
+    The recorder's own code writes it.
     """
     from elsa_tune.searching.record import facts_of
     from elsa_tune.specs.trial import Phase, TrialStatus
@@ -92,8 +94,9 @@ def store_of(trials: int, folder: Path) -> None:
 
 
 def search_memory(folder: Path) -> dict[str, Any]:
-    """A small MiniLM search: the driver's peak, each depth's trial peak (MiB), disk left per trial
-    (MB).
+    """Run a small MiniLM search, and return what it took.
+
+    That is the driver's peak, each depth's trial peak (MiB) and the disk left per trial (MB).
     """
     command = [
         *(*ELSA, "search", "--model", "minilm", "--task", "stdlib", "--name", "small"),

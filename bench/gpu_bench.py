@@ -95,7 +95,7 @@ class Bench:
         return ModelSpec(name="bert_base", source=ModelSource.DIRECTORY, location=str(folder))
 
     def data(self, train: int = RTE[0], evaluation: int = RTE[1]) -> TaskData:
-        """The pickled task, or made-up tokens."""
+        """Return the pickled task, or made-up tokens."""
         if self._data:
             data: TaskData = pickle.loads(self._data.read_bytes())
             return data
@@ -184,8 +184,9 @@ def versions() -> dict[str, Any]:
 def running(
     bench: Bench, frozen: int, way: str = "packed", batch_size: int = 16
 ) -> Iterator[loop._Run]:
-    """A trial before its first step: `packed` as a search would run it, or `padded` from the first
-    layer on.
+    """Yield a trial before its first step.
+
+    way: `packed` as a search would run it, or `padded` from the first layer on.
     """
     cache = PrefixCache.FP32 if way == "packed" else PrefixCache.NONE
     doubt = {"packed": runner.packed_doubt, "padded": lambda *_: "on purpose"}[way]
@@ -200,19 +201,19 @@ def running(
 
 
 def batches_of(run: loop._Run) -> Iterator[np.ndarray]:
-    """The rows of one training step after the other, without end."""
+    """Yield the rows of one training step after the other, without end."""
     return loop.shuffled_batches(run.trial, len(run.data.train))
 
 
 def steps_of(run: loop._Run) -> Callable[[], object]:
-    """A function that takes the next training step."""
+    """Return a function that takes the next training step."""
     batches = batches_of(run)
     return lambda: run.step(next(batches))
 
 
 @contextlib.contextmanager
 def stepping(bench: Bench, frozen: int, way: str = "packed") -> Iterator[Callable[[], object]]:
-    """`running` for who wants steps alone."""
+    """Yield what takes the next step: `running` for who wants steps alone."""
     with running(bench, frozen, way) as run:
         yield steps_of(run)
 
@@ -223,8 +224,9 @@ def not_strict() -> contextlib.AbstractContextManager[object]:
 
 
 def cudnn_on() -> contextlib.AbstractContextManager[object]:
-    """Trials that begin within leave cuDNN's attention as torch has it. A strict one never uses it:
-    that takes `not_strict` too.
+    """Leave cuDNN's attention as torch has it to trials that begin within.
+
+    A strict one never uses it: that takes `not_strict` too.
     """
     return mock.patch.object(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
 
@@ -242,14 +244,14 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
         return {"number": number}
 
     def collate(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        """A padded batch, as Transformers' own collator makes it."""
+        """Return a padded batch, as Transformers' own collator makes it."""
         numbers = [item["number"] for item in items]
         labels = torch.from_numpy(self._rows.labels[numbers])
         return {**pad_batch(self._rows, numbers, self._data).inputs, "labels": labels}
 
 
 def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1) -> Any:
-    """Transformers' Trainer with what a user would write, and nothing saved or reported."""
+    """Return Transformers' Trainer with what a user would write, and nothing saved or reported."""
     from transformers import Trainer, TrainingArguments
 
     data = bench.data()
@@ -301,9 +303,10 @@ def in_steady_state(bench: Bench, step: Callable[[], object]) -> dict[str, float
 
 
 def one_by_one(bench: Bench, step: Callable[[], object]) -> dict[str, float]:
-    """Median milliseconds of a step that begins with an empty queue: host_ms until all of it is
-    queued, all_ms until the GPU is done. Where the two are equal, the host is the limit. (With many
-    steps queued they always are: the host waits for a full queue.)
+    """Return the median milliseconds of a step that begins with an empty queue.
+
+    host_ms: until all of it is queued. all_ms: until the GPU is done. Where the two are equal, the
+    host is the limit. (With many steps queued they always are: the host waits for a full queue.)
     """
     for _ in range(2 if bench.tiny else 10):
         step()
@@ -327,9 +330,11 @@ def clocked(bench: Bench, step: Callable[[], object]) -> dict[str, float]:
 
 
 def by_kernel(bench: Bench, step: Callable[[], object]) -> dict[str, Any]:
-    """What the GPU does in a step: launches, milliseconds in all, the share of the time, and the
-    kernels that take most of it, each with microseconds and launches a step. (On a CPU: torch's
-    operations, each with those that it calls.)
+    """Return what the GPU does in a step, by kernel.
+
+    That is launches, milliseconds in all, the share of the time, and the kernels that take most of
+    it, each with microseconds and launches a step. (On a CPU: torch's operations, each with those
+    that it calls.)
     """
     on_gpu = bench.device == "cuda"
     count = 2 if bench.tiny else 10

@@ -1,5 +1,6 @@
-"""The step `first` of bench/gpu.sh: is the host or the GPU the limit, what does a start cost, what
-would CUDA graphs give?
+"""The step `first` of bench/gpu.sh: is the host or the GPU the limit?
+
+It also asks what a start costs, and what CUDA graphs would give.
 
 What may break the process comes last: a capture that fails can leave CUDA unusable.
 """
@@ -51,8 +52,9 @@ def first(bench: Bench) -> None:
 
 
 def _new_process(bench: Bench) -> dict[str, float]:
-    """Seconds before the first trial of a process can begin: its imports, and CUDA's context. Where
-    Ray ends a worker, the next one pays them anew.
+    """Return the seconds before the first trial of a process can begin.
+
+    That is its imports, and CUDA's context. Where Ray ends a worker, the next one pays them anew.
     """
     started = time.perf_counter()
     torch.zeros(1, device=bench.device)
@@ -62,8 +64,10 @@ def _new_process(bench: Bench) -> dict[str, float]:
 
 
 def _start(bench: Bench, frozen: int) -> dict[str, float]:
-    """Seconds from a trial's start until it is built, and until its first step is done; then to its
-    end. Every trial of a search pays them.
+    """Return the seconds from a trial's start to its end, by part.
+
+    The parts: until it is built, until its first step is done, and to its end. Every trial of a
+    search pays them.
     """
     started = time.perf_counter()
     with gpu_bench.running(bench, frozen) as run:
@@ -80,8 +84,9 @@ def _start(bench: Bench, frozen: int) -> dict[str, float]:
 
 
 def _step(bench: Bench, frozen: int, batch_size: int) -> Iterator[dict[str, Any]]:
-    """A training step at this depth, by the clock and by kernel. pack_ms: the host's part of making
-    the batch.
+    """Yield a training step at this depth, by the clock and by kernel.
+
+    pack_ms: the host's part of making the batch.
     """
     with gpu_bench.running(bench, frozen, batch_size=batch_size) as run:
         step, batches = gpu_bench.steps_of(run), gpu_bench.batches_of(run)
@@ -157,9 +162,10 @@ def _train_and_wait(end: Connection, trial: TrialSpec, data: TaskData, device: s
 
 
 class FixedStep:
-    """A trial's complete step on one batch that lies on the device, as a CUDA graph can hold it:
-    forwards, backwards, clipping and AdamW, with nothing copied from the host. AdamW's rate and
-    count of steps are tensors; a graph would keep any other as it was.
+    """A trial's complete step on one batch on the device, as a CUDA graph can hold it.
+
+    It is forwards, backwards, clipping and AdamW, with nothing copied from the host. AdamW's rate
+    and count of steps are tensors; a graph would keep any other as it was.
 
     state: what a step changes, the trained parameters first.
     """
@@ -197,8 +203,10 @@ class FixedStep:
 
 
 def _graph(bench: Bench, frozen: int) -> Iterator[dict[str, Any]]:
-    """The same step launched kernel by kernel and as one CUDA graph, and whether both give the same
-    parameters: with dropout, whose numbers a graph draws at each replay.
+    """Yield the same step launched kernel by kernel and as one CUDA graph.
+
+    Also whether both give the same parameters: with dropout, whose numbers a graph draws at each
+    replay.
     """
     with gpu_bench.running(bench, frozen) as run:
         chosen = next(gpu_bench.batches_of(run))
@@ -218,7 +226,7 @@ def _graph(bench: Bench, frozen: int) -> Iterator[dict[str, Any]]:
 
 
 def _captured(step: Callable[[], None]) -> Callable[[], None]:
-    """A function that launches the step's kernels as one graph."""
+    """Return a function that launches the step's kernels as one graph."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     # Whatever is made at a first call must be there: nothing may be while capturing.

@@ -38,8 +38,10 @@ SEEDS = 5
 
 
 def facts(bench: Bench) -> None:
-    """What is here, which attention kernel torch chooses, and what a step is made of: launches, the
-    GPU's time by kernel, and whether the host or the GPU is the limit.
+    """Write what is here, which attention kernel torch chooses, and what a step is made of.
+
+    A step's parts: launches, the GPU's time by kernel, and whether the host or the GPU is the
+    limit.
     """
     bench.record("versions", gpu_bench.versions)
     if bench.device == "cuda":
@@ -93,8 +95,10 @@ def _plans() -> list[float]:
 
 
 def speed(bench: Bench) -> None:
-    """Milliseconds a step by way and depth, beside Transformers' Trainer; then what being strict
-    costs, and what cuDNN's attention would give, which strict trials never use.
+    """Measure the milliseconds of a step by way and depth, beside Transformers' Trainer.
+
+    Then what being strict costs, and what cuDNN's attention would give, which strict trials never
+    use.
     """
 
     def timed(way: str, frozen: int) -> dict[str, Any]:
@@ -138,8 +142,9 @@ def _trainers_milliseconds(bench: Bench, frozen: int) -> dict[str, float]:
 
 
 def determinism(bench: Bench) -> None:
-    """Losses of a run, of the same again, and of one after a stopped trial: equal to the bit? In
-    strict mode, and where torch only warns.
+    """Compare the losses of a run, of the same again, and of one after a stopped trial.
+
+    Are they equal to the bit? In strict mode, and where torch only warns.
     """
     data = bench.data(16 * 8, 64)
     notes: list[str] = []
@@ -196,8 +201,9 @@ def memory(bench: Bench) -> None:
 
 
 def grid(bench: Bench) -> None:
-    """40 trials on RTE-shaped data, three epochs each, one after another in this process; then the
-    Trainer, one at each depth.
+    """Train 40 trials on RTE-shaped data, three epochs each, one after another.
+
+    All run in this process; then the Trainer trains one at each depth.
     """
     freeze_gc()  # as a search's worker does: else every trial's end looks through all of torch
     data = bench.data()

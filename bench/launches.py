@@ -1,5 +1,6 @@
-"""Kernels of a training step on a GPU, counted on a stand-in for one, and its seconds on this CPU:
-today's code beside three ways to launch less.
+"""Kernels of a training step on a GPU, counted on a stand-in, and its seconds on this CPU.
+
+Today's code stands beside three ways to launch less.
 
     python bench/launches.py --data-dir ../shared/glue
     python tests/standin/run.py bench/launches.py --only count        # kernels alone, in a minute
@@ -145,7 +146,7 @@ def main() -> None:
 
 
 def wrong_device(only: str | None) -> str | None:
-    """What to do where this process is not on what the part is counted or measured on."""
+    """Return what to do where this process is not on what the part is counted or measured on."""
     on_standin = LIBRARY in os.environ
     if only == "count" and not on_standin:
         why = f" ({os.environ[WHY_NOT]})" if WHY_NOT in os.environ else ""
@@ -205,7 +206,7 @@ def counted() -> dict[str, Any]:
 
 
 def kernels(seen: Seen) -> dict[str, int]:
-    """Launches by operation, without calls over all tensors."""
+    """Return the launches by operation, without calls over all tensors."""
     return {op: count for op, count in launches.kernels(seen).items() if not over_all(op)}
 
 
@@ -215,7 +216,7 @@ def over_all(operation: str) -> bool:
 
 
 def launched(name: str, how: str, model: Any, n: int) -> Seen:
-    """What one step of a way launches on a GPU; torch refuses to let the host wait in it."""
+    """Return what one step of a way launches on a GPU; torch refuses to let the host wait in it."""
     way, change = WAYS[name]
     trial = make_trial(model, n, precision=Precision.BF16)
     with pytest.MonkeyPatch.context() as patch, change():
@@ -225,7 +226,7 @@ def launched(name: str, how: str, model: Any, n: int) -> Seen:
 
 
 def minilm(data_dir: str, precision: Precision, n: int) -> tuple[TrialSpec, Any]:
-    """The trial that is measured, and its data."""
+    """Return the trial that is measured, and its data."""
     task = resolve_task("mrpc", data_dir=data_dir)
     recipe = Recipe(
         train_size=1000, frozen_dropout=False, prefix_cache=PrefixCache.FP32, precision=precision
@@ -307,7 +308,7 @@ def one_round(
 
 
 def memory(data_dir: str, precision: Precision, n: int) -> dict[str, float]:
-    """The highest MiB of a process that trains one way alone, by way."""
+    """Return the highest MiB of a process that trains one way alone, by way."""
     spawn = multiprocessing.get_context("spawn")
     found = {}
     for name in WAYS:

@@ -1,5 +1,6 @@
-"""Seconds per training step against what a length group is taken to cost, on this CPU, on real
-SST-2 rows.
+"""Seconds per training step against what a length group is taken to cost.
+
+On this CPU, on real SST-2 rows.
 
     python bench/length_groups.py --data-dir ../shared/glue
 

@@ -31,7 +31,7 @@ TABLES = ("params", "tags", "metrics", "latest_metrics")
 
 
 def make_store(folder: Path, searches: int, trials: int) -> Path:
-    """The store's file; made where it is not there."""
+    """Return the store's file; make it where it is not there."""
     sys.path.insert(0, str(ROOT))
     from elsa_tune.tracking.mlflow_store import MlflowStore
     from elsa_tune.tracking.paths import SearchPaths
@@ -69,7 +69,7 @@ def _copy(database: sqlite3.Connection, name: str) -> None:
 
 
 def listed(database: Path, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The best of several calls, and what it printed."""
+    """Return the best of several calls, and what it printed."""
     empty = folder / "empty"
     empty.mkdir(exist_ok=True)
     program = "import sys; from elsa_tune.cli.app import main; main()"

@@ -100,7 +100,7 @@ def available() -> list[Package]:
 
 
 def packages_of(listing: str) -> list[Package]:
-    """The packages of a list in Debian's format."""
+    """Return the packages of a list in Debian's format."""
     found = []
     for paragraph in listing.split("\n\n"):
         fields = dict(re.findall(r"^([\w-]+): *(.*)$", paragraph, re.MULTILINE))
@@ -129,7 +129,7 @@ def distinct(packages: Iterable[Package]) -> list[Package]:
 
 
 def split_rows(packages: Iterable[Package], sections: Iterable[str]) -> dict[str, list[Package]]:
-    """`evaluation` and `train`, every section with the same share but for rounding."""
+    """Return `evaluation` and `train`, every section with the same share but for rounding."""
     sections = sorted(sections)
     rows = distinct(package for package in packages if package.section in sections)
     found: dict[str, list[Package]] = {"evaluation": [], "train": []}
@@ -145,7 +145,7 @@ def split_rows(packages: Iterable[Package], sections: Iterable[str]) -> dict[str
 
 
 def write_task(folder: Path, splits: dict[str, list[Package]], sections: Iterable[str]) -> Path:
-    """The CSV files and the YAML file that names them; returns the latter."""
+    """Write the CSV files and the YAML file that names them; return the latter."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, rows in splits.items():
         with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -166,12 +166,12 @@ def write_task(folder: Path, splits: dict[str, list[Package]], sections: Iterabl
 
 
 def elsa_tune(*arguments: str) -> tuple[str, ...]:
-    """The command line of this checkout."""
+    """Return the command line of this checkout."""
     return (sys.executable, "-m", "elsa_tune", *arguments)
 
 
 def printed(command: Iterable[str], folder: Path) -> str:
-    """A command as a user would type it in the folder."""
+    """Return what a command prints, as a user would type it in the folder."""
     typed = ["elsa-tune", *list(command)[3:]]
     return shlex.join(typed).replace(f"{folder}/", "")
 

@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _write_rows(source: Path, target: Path, count: int) -> None:
-    """The folder both sides read: `count` training rows drawn once, and the whole dev split."""
+    """Write the folder both sides read: `count` training rows drawn once, the whole dev split."""
     target.mkdir(parents=True)
     kept: dict[str, Any] = {"sep": "\t", "quoting": csv.QUOTE_NONE}
     for split in ("train", "dev"):
@@ -171,7 +171,7 @@ def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, A
 
 
 def _answer(place: Path, *asked: str) -> dict[str, Any]:
-    """What `operating-point` says of it."""
+    """Return what `operating-point` says of it."""
     command = [sys.executable, "-m", "elsa_tune", "operating-point", *asked, "--format", "json"]
     done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, check=False)
     [answer] = json.loads(done.stdout)
@@ -236,7 +236,10 @@ def _peer(
     *grid: Sequence[float],
     more: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """data: its folder of rows. grid: rates and seeds. more: options of its own."""
+    """Return what the other side finds.
+
+    data: its folder of rows. grid: rates and seeds. more: options of its own.
+    """
     rates, seeds = grid
     model = model_folder(resolve_model("minilm"))
     command = [

@@ -34,7 +34,7 @@ MADE_UP = 100_000
 
 
 def timed(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[tuple[RowFinding, ...], float]:
-    """The findings, and the CPU seconds that they take, on one core."""
+    """Return the findings, and the CPU seconds that they take, on one core."""
     seconds = []
     for _ in range(RUNS):
         begun = time.process_time()
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def table() -> str:
-    """The Markdown table of docs/measured.md."""
+    """Return the Markdown table of docs/measured.md."""
     results = json.loads((machine.RESULTS / "rows.json").read_text())["results"]
     columns = ["task", "training rows", "evaluation rows", "evaluated and trained on"]
     columns += [

@@ -337,8 +337,10 @@ class Run:
         self.known.append(KnownTrial(trial=spec, status=status, qualities=tuple(qualities)))
 
     def value(self, trial: KnownTrial) -> float:
-        """Return the score a study is told; of a stopped trial as far below the best complete one
-        as it was at its last evaluation.
+        """Return the score that a study is told.
+
+        That of a stopped trial lies as far below the best complete one as it was at its last
+        evaluation.
         """
         assert trial.score is not None
         if trial.status is TrialStatus.COMPLETED:
@@ -420,8 +422,9 @@ def may_try(rate: float, here: Sequence[float], side: Border | None) -> bool:
 
 
 class OfDepth(GPSampler):
-    """GPSampler that proposes at one depth, for the best there; Optuna's own would fix the depth
-    by leaving it out of its model (optuna#6620).
+    """A GPSampler that proposes at one depth, for the best there.
+
+    Optuna's own would fix the depth by leaving it out of its model (optuna#6620).
     """
 
     def __init__(self, depth: int, here: Sequence[float], seed: int, way: Way) -> None:

@@ -291,7 +291,10 @@ def _finished(place: Path) -> dict[str, Any]:
 
 
 def _largest_mb() -> int:
-    """The most memory that a process below this one has had, of all that have ended so far."""
+    """Return the most memory that a process below this one has had.
+
+    That is of all that have ended so far.
+    """
     return round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
 
 

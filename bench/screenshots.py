@@ -46,7 +46,7 @@ DRAWN = 12.0  # seconds for a page to ask for its runs and draw them
 
 
 def pages(store: str) -> dict[str, str]:
-    """The fragment of each picture's address."""
+    """Return the fragment of each picture's address."""
     client = MlflowClient(store)
     experiments = [one for one in client.search_experiments() if one.name.startswith("elsa-tune/")]
     ids = [one.experiment_id for one in experiments]
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def save(browser: webdriver.Chrome, file: Path) -> None:
-    """What its window shows, in few colours."""
+    """Save what its window shows, in few colours."""
     shown = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
     shown.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
     print(file, flush=True)

@@ -119,8 +119,10 @@ def measure(trial: TrialSpec, data: Any) -> tuple[dict[str, float], float]:
 
 
 def flops(tokens: float, frozen: int) -> float:
-    """Of a step's matrix products: trained layers forwards and backwards (three times a forward),
-    the last one for first tokens only but for its keys and values, 16 of them.
+    """Return the operations of a step's matrix products.
+
+    Trained layers go forwards and backwards (three times a forward), the last one for first tokens
+    only but for its keys and values, 16 of them.
     """
     whole = 2 * tokens * (4 * HIDDEN**2 + 2 * HIDDEN * INNER)
     last = 2 * tokens * 2 * HIDDEN**2 + 2 * 16 * (2 * HIDDEN**2 + 2 * HIDDEN * INNER)

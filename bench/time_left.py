@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def replayed(folder: Path) -> dict[str, Any]:
-    """What was predicted at each share of a finished search's time, and what was true."""
+    """Return what was predicted at each share of a finished search's time, and what was true."""
     spec = load_specification(SearchPaths(folder.parent, folder.name))
     records = read_journal(folder / "journal.jsonl")
     whole = SearchState.replay(records)

@@ -1,6 +1,7 @@
-"""A second method of adaptation, as another package would bring it: train the biases and the head
-(BitFit; Ben Zaken et al. 2022). Both halves are registered where the candidate is defined, so that
-a worker that is given one has both.
+"""A second method of adaptation, as another package would bring it: biases and head.
+
+It is BitFit (Ben Zaken et al. 2022). Both halves are registered where the candidate is defined, so
+that a worker that is given one has both.
 """
 
 from __future__ import annotations

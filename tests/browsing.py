@@ -26,7 +26,7 @@ needs_chromium = pytest.mark.skipif(
 
 @contextmanager
 def browsing(profile: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in this folder, ended with the block."""
+    """Open a browser with an empty profile in this folder, and end it with the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
     for flag in (*FLAGS, f"--user-data-dir={profile}"):

@@ -1,5 +1,7 @@
-"""What every test may use: the shared data where it lies beside the checkout, a quiet environment,
-one thread, and the command line from the outside.
+"""What every test may use.
+
+That is the shared data where it lies beside the checkout, a quiet environment, one thread, and the
+command line from the outside.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ SHARED = ROOT.parent / "shared"
 
 # Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
 ROOMS = {
+    "integration/test_another_method.py": "ray",
     "integration/test_another_store.py": "ray",
     "integration/test_hunt.py": "ray",
     "integration/test_pretended.py": "ray",
@@ -54,8 +57,10 @@ RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExcep
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collecting imports nearly everything, and nothing of that is garbage: looking for some takes
-    a fifth of the time.
+    """Collect without looking for garbage.
+
+    Collecting imports nearly everything, and nothing of that is garbage: looking for some takes a
+    fifth of the time.
     """
     gc.disable()
     try:
@@ -99,14 +104,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The top of the checkout."""
+    """Return the top of the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data beside the checkout; the test is skipped, with this reason, where it
-    is absent.
+    """Return the folder of real data beside the checkout.
+
+    The test is skipped, with this reason, where it is absent.
     """
     if not SHARED.is_dir():
         pytest.skip("needs ../shared (real GLUE data and published numbers), which is not here")
@@ -115,8 +121,9 @@ def shared() -> Path:
 
 @pytest.fixture(autouse=True)
 def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No network, no user's cache, no colours: tests see neither the machine's state nor leave
-    any.
+    """Set no network, no user's cache and no colours.
+
+    Tests see neither the machine's state nor leave any.
     """
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path / "cache"))
@@ -140,7 +147,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def settled() -> None:
-    """Every trial ends with a look through all objects for memory to give back. Through torch's and
+    """Keep the libraries' objects out of the collector's sight.
+
+    Every trial ends with a look through all objects for memory to give back. Through torch's and
     the other libraries' own it takes longer than a trial of this size.
     """
     _settle(len(sys.modules))

@@ -72,7 +72,7 @@ class DataHub:
         self._server.server_close()
 
     def add(self, name: str, files: dict[str, bytes], **kind: bool) -> str:
-        """A repository, or one more commit of it; returns the commit."""
+        """Add a repository, or one more commit of it; return the commit."""
         return self.repositories.setdefault(name, Repository(**kind)).commit(files)
 
     def reply(self, path: str, sent: str) -> Reply:
@@ -130,7 +130,10 @@ def _below(files: dict[str, bytes], place: str) -> list[dict[str, Any]]:
 def outside(
     home: Path, url: str, *command: str, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A process of its own with this hub and this cache: its client reads both when imported."""
+    """Run a process of its own with this hub and this cache.
+
+    Its client reads both when imported.
+    """
     inherited = {
         name: value
         for name, value in os.environ.items()

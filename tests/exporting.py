@@ -48,7 +48,7 @@ def made_up_search(
     curve: Mapping[int, Sequence[float]] = CURVE,
     **changes: Any,
 ) -> SearchPaths:
-    """A search that is complete, with these qualities by frozen layers, in `folder/searches`."""
+    """Make a complete search with these qualities by frozen layers, in `folder/searches`."""
     depths = tuple(FreezeDepth.of(frozen) for frozen in curve)
     values = {
         "name": "first",
@@ -104,7 +104,7 @@ def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Rec
 
 
 def kept_predictions(paths: SearchPaths, key: str) -> np.ndarray:
-    """What a trial predicted, as the search keeps it."""
+    """Return what a trial predicted, as the search keeps it."""
     with np.load(paths.predictions / f"{key}.npz") as kept:
         return np.asarray(kept["predictions"])
 
@@ -112,7 +112,7 @@ def kept_predictions(paths: SearchPaths, key: str) -> np.ndarray:
 def exported_model(
     folder: Path, base: Path | str, task: TaskSpec, frozen: int | str, **recipe: Any
 ) -> Path:
-    """A folder as `elsa-tune export` writes it, whose trained part is made up."""
+    """Write a folder as `elsa-tune export` does, whose trained part is made up."""
     seed = zlib.crc32(str(folder).encode())
     trial = TrialSpec(
         model=resolve_model(str(base)),

@@ -1,5 +1,6 @@
-"""A method that adds parameters, as another package would bring it: LoRA on query and value (Hu et
-al. 2022). Both halves and their registration; nothing else of elsa-tune knows of it.
+"""A method that adds parameters, as another package would bring it: LoRA on query and value.
+
+Hu et al. 2022. Both halves and their registration; nothing else of elsa-tune knows of it.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class LoraLinear(nn.Linear):
         return super().forward(inputs) + scale * inputs @ self.lora_a.T @ self.lora_b.T
 
     def plain(self) -> nn.Linear:
-        """A linear module that computes the same."""
+        """Return a linear module that computes the same."""
         with torch.device("meta"):
             linear = nn.Linear(self.in_features, self.out_features)
         scale = ALPHA / len(self.lora_a)
@@ -142,7 +143,7 @@ class AddLora(Method[Lora]):
 
 
 def projections(model: PreTrainedModel, candidate: Lora) -> list[tuple[str, nn.Linear]]:
-    """The projections by name. Raises SpaceError where a layer has no two of them."""
+    """Return the projections by name. Raises SpaceError where a layer has no two of them."""
     layers = list(layer_list(model))
     wanted: dict[int, nn.Module] = {}
     for layer in layers[candidate.first :]:

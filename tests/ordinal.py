@@ -1,5 +1,6 @@
-"""A third type of task, as another package would bring it: classes in an order, scored by Cohen's
-kappa with quadratic weights (Cohen 1968), as essays and reviews are.
+"""A third type of task, as another package would bring it: classes in an order.
+
+They are scored by Cohen's kappa with quadratic weights (Cohen 1968), as essays and reviews are.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import pytest
 
 
 def one_of_each(*parameters: Sequence[Any]) -> list[Any]:
-    """Return all combinations for `parametrize`; all but the fewest that have every value of every
-    parameter are thorough tests.
+    """Return all combinations for `parametrize`, most of them thorough tests.
+
+    The others are the fewest that have every value of every parameter.
 
     Neighbours in the list of the longest parameter get different values of the others. A value that
     is a tuple stands for several arguments.

@@ -113,7 +113,7 @@ def whole_trial(key: str, quality: float, search: str = "first") -> Iterator[Rec
 
 
 def answered(name: str, fine_tuned: int, kept: float) -> list[Record]:
-    """A search that ended with an answer."""
+    """Return a search that ended with an answer."""
     point = {"fine_tuned_layers": fine_tuned, "frozen_layers": 6 - fine_tuned}
     curve = {**point, "embeddings_frozen": True, "quality": 0.8, "retention": kept}
     advice = {**point, "action": "fine_tune", "learning_rate": 1e-4, "basis": "raw_certified"}
@@ -132,7 +132,7 @@ def answered(name: str, fine_tuned: int, kept: float) -> list[Record]:
 
 
 def probed(quality: float, search: str = "first") -> Iterator[Record]:
-    """A linear probe, as a search records it."""
+    """Yield the records of a linear probe, as a search records it."""
     key = f"probe-N{LAYERS}"
     start = trial_started(f"{key}-s0", search=search, learning_rate=None, seed=None)
     yield dataclasses.replace(start, trial=key)
@@ -143,7 +143,7 @@ def probed(quality: float, search: str = "first") -> Iterator[Record]:
 
 
 def whole_search(name: str = "first", trials: int = 4) -> Iterator[Record]:
-    """A search that completes: trials measure-N0-s0, measure-N1-s1, ... one after the other."""
+    """Yield a search that completes: trials measure-N0-s0, measure-N1-s1, ..., one by one."""
     yield search_started(name)
     yield Decision(what="sampler", value={"name": "tpe", "seed": 0})
     for index in range(trials):
@@ -178,21 +178,22 @@ def store_runs(uri: str, search: str = "first") -> dict[str, Any]:
 
 
 def journal_rows(journal: Path) -> list[ResultRow]:
-    """What a search's journal says, as rows."""
+    """Return what a search's journal says, as rows."""
     return rows_of(read_state(journal), journal.absolute().parent)
 
 
 def store_rows(
     uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[ResultRow]:
-    """What a store says, as rows."""
+    """Return what a store says, as rows."""
     states = store_at(uri).searches(tasks, search)
     return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
 
 
 def searched(storage: Path, name: str = "first", began: float = 0.0) -> SearchPaths:
-    """A journal with a curve: the full model and three frozen layers, two seeds each. began: when
-    the search did, seconds since the epoch; 0 for now.
+    """Write a journal with a curve: the full model and three frozen layers, two seeds each.
+
+    began: when the search did, seconds since the epoch; 0 for now.
     """
     records: list[Record] = [dataclasses.replace(search_started(name), time=began)]
     for frozen, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
@@ -201,7 +202,7 @@ def searched(storage: Path, name: str = "first", began: float = 0.0) -> SearchPa
 
 
 def journal_of(storage: Path, name: str, records: list[Record]) -> SearchPaths:
-    """A search of which there is only a journal."""
+    """Write a search of which there is only a journal."""
     paths = SearchPaths(storage, name)
     record(paths, records)
     return paths

@@ -1,5 +1,6 @@
-"""What tests of whole searches share: a tiny model, a task of their own, and the command line as a
-process.
+"""What tests of complete searches share.
+
+That is a tiny model, a task of their own, and the command line as a process.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Bench:
             return store.execute(sql).fetchall()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """The command line in a process group of its own."""
+        """Start the command line in a process group of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "elsa_tune", *arguments],
             cwd=self.folder,
@@ -66,7 +67,7 @@ class Bench:
         )
 
     def run(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """The same, to its end."""
+        """Run the same to its end."""
         process = self.start(*arguments)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -76,15 +77,17 @@ class Bench:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def search(self, name: str, *more: str) -> list[str]:
-        """Arguments of a small search under a name; a linear probe, and rates beyond those given,
-        where asked for.
+        """Return the arguments of a small search under a name.
+
+        more: among others a linear probe, and rates beyond those given, which it is otherwise
+        without.
         """
         what = ["search", "--model", "model", "--task", "task.yaml", "--name", name]
         return [*what, "--set", "linear_probe=false", "--set", "extend=false", *more]
 
 
 def make_bench(folder: Path, train: int = 96, evaluation: int = 64, layers: int = 2) -> Bench:
-    """A small BERT with random weights and a sentiment task that a bag of words solves."""
+    """Make a small BERT with random weights and a sentiment task that a bag of words solves."""
     folder.mkdir(parents=True, exist_ok=True)
     make_tiny("bert", folder / "model", layers=layers)
     draw = random.Random(0)
@@ -133,7 +136,7 @@ def interrupted(when: Callable[[], bool]) -> Iterator[None]:
 
 
 def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The records of one kind."""
+    """Return the records of one kind."""
     return [record for record in records if record["kind"] == kind]
 
 

@@ -89,7 +89,7 @@ class SeveralLabels(TaskType):
         return labels.sum(axis=0, dtype=np.int64)
 
     def strata(self, labels: Array) -> NDArray[np.int64]:
-        """The rarest label of each row, from 1; 0 for none."""
+        """Return the rarest label of each row, from 1; 0 for none."""
         counts = labels.sum(axis=0)
         rarity = np.where(labels == 1, counts, len(labels) + 1)
         return np.where(labels.any(axis=1), 1 + rarity.argmin(axis=1), 0).astype(np.int64)
@@ -104,7 +104,7 @@ class SeveralLabels(TaskType):
         return (logits > 0).long()
 
     def answers(self, logits: Tensor, names: Sequence[str]) -> tuple[Sequence[str], Tensor]:
-        """The row's labels, and the least probable choice among them."""
+        """Return the row's labels, and the least probable choice among them."""
         sure = logits.abs().sigmoid().amin(1)
         return [_joined(row, names) for row in logits.numpy()], sure
 
@@ -140,7 +140,7 @@ class MicroF1(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
-        """The best constant answers the k commonest labels, for some k."""
+        """Return the best constant's score: it answers the k commonest labels, for some k."""
         own = labels.astype(precision)
 
         def best(weights: Weights) -> Floats:
@@ -171,7 +171,7 @@ class MacroF1(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
-        """The best constant answers every label."""
+        """Return the best constant's score: it answers every label."""
         own = labels.astype(precision)
 
         def best(weights: Weights) -> Floats:
@@ -191,7 +191,7 @@ class SubsetAccuracy(Kernel):
         return lambda weights: sums(weights, right) / totals(weights)
 
     def chance(self, labels: Array, classes: int, precision: type[np.floating[Any]]) -> Scorer:
-        """The best constant is the commonest set of labels."""
+        """Return the best constant's score: it is the commonest set of labels."""
         sets, which = np.unique(labels, axis=0, return_inverse=True)
         own = (which.reshape(-1, 1) == np.arange(len(sets))).astype(precision)
         return lambda weights: np.asarray((sums(weights, own) / totals(weights)).max(axis=1))

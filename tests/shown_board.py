@@ -1,5 +1,6 @@
-"""A board on a made-up search in mid-run, for tests that look at a terminal: `python -m
-tests.shown_board` runs until the second Ctrl-C.
+"""A board on a made-up search in mid-run, for tests that look at a terminal.
+
+`python -m tests.shown_board` runs until the second Ctrl-C.
 """
 
 from __future__ import annotations

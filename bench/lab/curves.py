@@ -77,8 +77,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """A depth's learning rate. tried: those that the rule could choose from. border: `lower` or
-    `upper` where a rate beyond the tried ones may be better, `only` where there was one.
+    """A depth's learning rate.
+
+    tried: those that the rule could choose from. border: `lower` or `upper` where a rate beyond the
+    tried ones may be better, `only` where there was one.
     """
 
     learning_rate: float
@@ -107,13 +109,14 @@ class Task:
         ]
 
     def predictions(self, trial: Trial) -> Predictions:
-        """What a trial that ended answered."""
+        """Return what a trial that ended answered."""
         answered = unpacked(trial.predictions, len(self.labels))
         return Predictions(predictions=answered, labels=self.labels, classes=self.classes)
 
     def quality(self, trial: Trial) -> float:
-        """A trial's quality as a search counts it: chance where it diverged. Values are kept with
-        few digits, so theirs is computed from what is kept.
+        """Return a trial's quality as a search counts it: chance where it diverged.
+
+        Values are kept with few digits, so theirs is computed from what is kept.
         """
         if trial.quality is None:
             return self.chance
@@ -147,8 +150,9 @@ def trials_of(table: pd.DataFrame) -> tuple[Trial, ...]:
 def choose(
     trials: Iterable[Trial], depth: int, ends: tuple[float, float] | None, by: str = "quality"
 ) -> Choice | None:
-    """The depth's best rate between the ends on the seed that chooses; None where nothing is
-    recorded there.
+    """Return the depth's best rate between the ends on the seed that chooses.
+
+    That is None where nothing is recorded there.
     """
     known: dict[float, float] = {}
     for trial in trials:
@@ -197,12 +201,12 @@ class Kept:
 
 
 def key_of(trial: Trial) -> str:
-    """A trial's name within its task."""
+    """Return a trial's name within its task."""
     return f"N{trial.frozen_layers}-{trial.learning_rate:g}-{trial.seed}"
 
 
 def row_of(task: Task, trial: Trial) -> ResultRow:
-    """A measuring trial as a search's results have it."""
+    """Return a measuring trial as a search's results have it."""
     diverged = trial.quality is None
     return ResultRow(
         model="minilm",
@@ -292,8 +296,9 @@ def task_results(task: Task, by: str) -> dict[str, Any]:
 def differences(
     task: Task, paper: Mapping[int, Choice], fair: Mapping[int, Choice]
 ) -> list[dict[str, Any]]:
-    """How much more of its own full model each depth keeps under the fair rule than under the
-    paper's: value with a 95 % interval, raw and above chance.
+    """Return how much more of its own full model each depth keeps under the fair rule.
+
+    That is more than under the paper's: value with a 95 % interval, raw and above chance.
 
     By the same draws as the tool's own intervals: the mean over S seeds moves by Student's t with
     S - 1 degrees of freedom, all cells together by the evaluation examples. Cells are drawn apart
@@ -357,7 +362,7 @@ def kept_difference(qualities: Sequence[Any]) -> Any:
 
 
 def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
-    """A task's trials with the labels they were judged by.
+    """Return a task's trials with the labels they were judged by.
 
     Raises ValueError where the recorded qualities are not those of the predictions: the data here
     are then not those of the trials.

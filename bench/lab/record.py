@@ -136,7 +136,7 @@ def packed(predictions: np.ndarray) -> bytes:
 
 
 def unpacked(data: bytes, examples: int) -> np.ndarray:
-    """What `packed` packed, of so many examples."""
+    """Return what `packed` packed, of so many examples."""
     if len(data) == 2 * examples:
         return np.frombuffer(data, "<f2").astype(np.float32)
     if len(data) == examples:
@@ -175,7 +175,7 @@ class Tables:
 
 
 def rules(depth: int, done: dict[Job, float]) -> set[float]:
-    """The rates that the first seed chooses for a depth: see the module's beginning."""
+    """Return the rates that the first seed chooses for a depth: see the module's beginning."""
     first: dict[int, dict[float, float]] = defaultdict(dict)
     for job, quality in done.items():
         if job.seed == 0:
@@ -187,7 +187,7 @@ def rules(depth: int, done: dict[Job, float]) -> set[float]:
 
 
 def lowest(found: dict[float, float]) -> float:
-    """The lowest rate of the best one's plateau, as a search sees it."""
+    """Return the lowest rate of the best one's plateau, as a search sees it."""
     from elsa_tune.specs.border import plateau
     from elsa_tune.specs.policy import Policy
 
@@ -195,7 +195,10 @@ def lowest(found: dict[float, float]) -> float:
 
 
 def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:
-    """What this depth still lacks, each with how soon it is wanted (a smaller number first)."""
+    """Return what this depth still lacks, each with how soon it is wanted.
+
+    A smaller number comes first.
+    """
     mean: dict[float, list[float]] = defaultdict(list)
     for job, quality in done.items():
         if job.frozen_layers == depth:
@@ -205,32 +208,38 @@ def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job
     place = RATES.index(best)
     if max(found.values(), default=0) - min(found.values(), default=0) < LEARNT:
         place = max(map(RATES.index, found), default=0)  # nothing has learnt yet: go on upwards
-    thin = THIN.get(depth, RATES)
     chosen = rules(depth, done)
     jobs = []
-    for index, rate in enumerate(RATES):
-        if index > place + 2:
-            break
+    for index, rate in enumerate(RATES[: place + 3]):
         for seed in range(SEEDS_AT_BEST):
             job = Job(task, depth, rate, seed)
-            if job in done:
-                continue
-            near = abs(index - place) <= 1
-            if depth in THIN and rate not in thin:
-                continue
-            # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
-            if rate in chosen and seed in MEASURING and depth != 2:
-                order = 1
-            elif seed == 0:
-                order = 0
-            elif seed < (SEEDS_THIN if depth in THIN else SEEDS):
-                order = 4 if depth in THIN else 2
-            elif depth >= CHEAP and near:
-                order = 3
-            else:
-                continue
-            jobs.append((order + 6 if depth == 2 else order, job))
+            order = order_of(job, rate in chosen, abs(index - place) <= 1)
+            if job not in done and order is not None:
+                jobs.append((order, job))
     return jobs
+
+
+def order_of(job: Job, is_chosen: bool, is_near: bool) -> int | None:
+    """Return how soon a trial is wanted, None where it is not.
+
+    is_chosen: whether the first seed chooses its rate. is_near: whether that is the best or beside.
+    """
+    depth = job.frozen_layers
+    if job.learning_rate not in THIN.get(depth, RATES):
+        return None
+    # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
+    later = 6 if depth == 2 else 0
+    if is_chosen and job.seed in MEASURING and depth != 2:
+        return 1
+    if job.seed == 0:
+        return later
+    if depth in THIN and job.seed < SEEDS_THIN:
+        return 4 + later
+    if depth not in THIN and job.seed < SEEDS:
+        return 2
+    if depth >= CHEAP and is_near:
+        return 3
+    return None
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ class Table:
         return [n for n in depths if set(self._recorded(n)) <= there]
 
     def _recorded(self, depth: int) -> tuple[int, int]:
-        """The recorded depths on both sides of one of `layers`."""
+        """Return the recorded depths on both sides of one of `layers`."""
         place = 6 * depth / self.layers
         return math.floor(place), math.ceil(place)
 
@@ -115,8 +115,9 @@ class Table:
         return np.array([np.interp(at, places, curve) for curve in curves.T])
 
     def lost(self, depth: int, rate: float, seeds: Iterable[int]) -> float:
-        """By how much the mean of these seeds' last evaluations lies below that at the best
-        recorded rate; NaN without any seed.
+        """Return how far these seeds end below the best recorded rate, on average.
+
+        That is at their last evaluations; NaN without any seed.
         """
         there = [seed for seed in seeds if depth in self.depths(seed)]
         if not there:
@@ -131,7 +132,7 @@ class Table:
 
 
 def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
-    """What the plan explores, one trial after another."""
+    """Return what the plan explores, one trial after another."""
     score = spec.recipe.selection.score
     exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
     scheduler = PerCandidateAsha(spec.early_stopping, table.evaluations, score, exempt)
@@ -157,7 +158,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
 def specification(
     table: Table, overrides: tuple[str, ...], seed: int, noise: float | None = None
 ) -> SearchSpec:
-    """The search `joint` over the table's depths."""
+    """Return the search `joint` over the table's depths."""
     depths = table.depths(seed)
     space = load_space("joint", [f"depths={depths}", f"epochs={table.evaluations}", *overrides])
     model = resolve_model("minilm")
@@ -185,7 +186,7 @@ def specification(
 def replays(
     table: Table, overrides: tuple[str, ...], noise: float | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A row for each exploring seed and depth."""
+    """Yield a row for each exploring seed and depth."""
     for seed in sorted({seed for _, seed in table.found}):
         if 0 not in table.depths(seed) or len(table.depths(seed)) < 4:
             continue

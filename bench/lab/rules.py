@@ -37,7 +37,7 @@ ANSWERED = look(INK, marker="*", line="", hollow=True, size=15, width=1.4)
 
 
 def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
-    """A panel a task, a curve a rule."""
+    """Return a panel a task, a curve a rule."""
     panels = []
     for of in results:
         places = {tuned(point) for rule in rules for point in of["rules"][rule]["depths"]}
@@ -76,7 +76,7 @@ def tuned(point: Mapping[str, Any]) -> float:
 
 
 def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series]:
-    """A rule's means with their intervals."""
+    """Return a rule's means with their intervals."""
     points = of["depths"]
     if not points:
         return []
@@ -104,7 +104,7 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
 
 
 def answer_series(of: Mapping[str, Any]) -> list[Series]:
-    """A star where a rule's corrected answer lies."""
+    """Return a star where a rule's corrected answer lies."""
     point = (of["answer"] or {}).get("corrected_operating_point")
     if point is None:
         return []

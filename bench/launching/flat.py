@@ -1,5 +1,6 @@
-"""Everything that trains as views of two flat tensors, one with weight decay and one without: the
-optimiser and the gradient's norm see these two.
+"""Everything that trains as views of two flat tensors, one with weight decay and one without.
+
+The optimiser and the gradient's norm see these two.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from elsa_tune.training import loop, machine
 
 
 def used(run: loop._Run) -> list[Tensor]:
-    """The trained parameters that get a gradient. AdamW leaves the others as they are; within a
-    flat tensor they would decay.
+    """Return the trained parameters that get a gradient.
+
+    AdamW leaves the others as they are; within a flat tensor they would decay.
     """
     run.runner.train(True)
     with machine.preserve_rng(run.device):
@@ -39,8 +41,9 @@ def views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def kept(run: loop._Run, some: Sequence[Tensor], flat: Tensor) -> list[Tensor]:
-    """The flat tensor's parts in the shapes of these parameters, under whose names a trial keeps
-    them.
+    """Return the flat tensor's parts in the shapes of these parameters.
+
+    A trial keeps them under the parameters' names.
     """
     parts = views(flat.detach(), some)
     own = {id(p): part for p, part in zip(some, parts, strict=True)}
@@ -62,7 +65,9 @@ def replace(run: loop._Run, old: Sequence[Tensor], new: Sequence[Tensor]) -> lis
 
 
 class Flat(loop._Run):
-    """Backward passes leave a gradient for each parameter, as today; one call copies them into the
+    """All that trains in one flat tensor, and its gradients in another.
+
+    Backward passes leave a gradient for each parameter, as today; one call copies them into the
     flat gradient. (Autograd can hand over a gradient without a copy only where there is none yet.)
     """
 
@@ -109,7 +114,7 @@ class FlatInPlace(Flat):
 
 
 def take(run: loop._Run) -> None:
-    """An optimiser and its schedule for what trains now."""
+    """Take an optimiser and its schedule for what trains now."""
     run.optimizer = loop.adamw(run.trained, run.trial)
     warmup = int(np.ceil(run.trial.recipe.warmup_ratio * run.points[-1]))
     run.schedule = get_linear_schedule_with_warmup(run.optimizer, warmup, run.points[-1])

@@ -1,5 +1,6 @@
-"""Query, key and value of a trained layer as one matrix product; in the last layer, whose query is
-asked of first tokens only, key and value.
+"""Query, key and value of a trained layer as one matrix product.
+
+In the last layer, whose query is asked of first tokens only, that is key and value.
 """
 
 from __future__ import annotations

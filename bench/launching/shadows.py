@@ -1,5 +1,6 @@
-"""Copies of the linear modules' parameters in bf16, which the optimiser's step writes, in place of
-autocast's, which every pass makes.
+"""Copies of the linear modules' parameters in bf16, which the optimiser's step writes.
+
+They take the place of autocast's copies, which every pass makes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""All three: what runs are views of a flat tensor in fp32 or, for linear modules under autocast, of
-one in bf16; query, key and value lie side by side in both.
+"""All three ways together.
+
+What runs are views of a flat tensor in fp32 or, for linear modules under autocast, of one in bf16;
+query, key and value lie side by side in both.
 
 For measuring only: what a trial keeps or exports has the query, key and value projections that it
 started with.

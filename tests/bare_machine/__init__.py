@@ -1,6 +1,7 @@
-"""A Python process as on a machine that only trains: with torch, transformers, a few packages
-beside them, and what these require. Whatever else is installed here cannot be imported there, and
-who asks for it does not find it.
+"""A Python process as on a machine that only trains.
+
+It has torch, transformers, a few packages beside them, and what these require. Whatever else is
+installed here cannot be imported there, and who asks for it does not find it.
 
 `site/sitecustomize.py` does that in every process that starts in this environment, and in whatever
 processes those start.
@@ -28,8 +29,9 @@ ABSENT = ("pydantic",)
 
 
 def environment(*others: str) -> dict[str, str]:
-    """The environment of a process on a machine with what a trial needs. others: distributions that
-    are there too, with what they require.
+    """Return the environment of a process on a machine with what a trial needs.
+
+    others: distributions that are there too, with what they require.
     """
     there = required([*TRIAL, *others])
     told = {
@@ -47,7 +49,7 @@ def environment(*others: str) -> dict[str, str]:
 
 
 def required(wanted: Iterable[str]) -> set[str]:
-    """These distributions and all that they require here, by their canonical names."""
+    """Return these distributions and all that they require here, by their canonical names."""
     found: set[tuple[str, str]] = set()
     waiting = [(canonicalize_name(name), "") for name in wanted]
     while waiting:

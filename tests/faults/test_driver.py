@@ -1,5 +1,6 @@
-"""The driver is killed, or loses a worker or Ray: nothing that was finished runs again, and
-the plan is completed.
+"""The driver is killed, or loses a worker or Ray.
+
+Nothing that was finished runs again, and the plan is completed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def measured(bench: Bench) -> int:
 
 
 def begun(bench: Bench, *command: str) -> subprocess.Popen[str]:
-    """The next session, by a process of its own."""
+    """Start the next session in a process of its own, and wait for its record."""
     sessions = len(of_kind(bench.records(NAME), "search_started"))
     driver = bench.start(*command)
     wait_for(lambda: len(of_kind(bench.records(NAME), "search_started")) > sessions, 300)
@@ -89,7 +90,7 @@ def history(bench: Bench) -> History:
 
 
 def kill(driver: subprocess.Popen[str], name: str) -> None:
-    """A process that this command has started, by the beginning of its name."""
+    """Kill a process that this command has started, by the beginning of its name."""
     (pid,) = [pid for pid, found in family(driver.pid).items() if found.startswith(name)]
     os.kill(pid, signal.SIGKILL)
 
@@ -106,7 +107,7 @@ def check_died(bench: Bench, status: int, said: str, cause: str) -> None:
 
 @pytest.fixture
 def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in this process, where nothing is killed."""
+    """Return the command line in this process, where nothing is killed."""
     monkeypatch.chdir(bench.folder)
     return run
 
@@ -178,6 +179,8 @@ def nothing_that_was_finished_ran_again(bench: Bench, kept: Ends, before: Histor
     assert set(failed(bench)) <= again
 
 
+# Quickly, with trials that pretend, in tests/integration/test_pretended.py.
+@pytest.mark.thorough
 def test_a_trial_that_was_given_up_is_tried_again_by_resume(bench: Bench, inside: Run) -> None:
     settings = ("--set", "epochs=8", "--set", "depths=[0, 2]", "--set", "asha=null")
     rates = ("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "1")
@@ -217,6 +220,6 @@ def reports(bench: Bench, trial: str, attempt: int) -> bool:
 
 
 def wait_for_records(bench: Bench, kind: str) -> list[dict[str, Any]]:
-    """The journal, once it has a record of this kind."""
+    """Return the journal, once it has a record of this kind."""
     wait_for(lambda: bool(of_kind(bench.records(NAME), kind)), 300)
     return bench.records(NAME)

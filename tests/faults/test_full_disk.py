@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
+    """Mount a disk of one megabyte."""
     place = tmp_path / "small disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]

@@ -22,7 +22,10 @@ from elsa_tune.tracking.places import StorePaths
 
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow database; making its schema takes seconds, so it is made once and copied."""
+    """Return an empty MLflow database.
+
+    Making its schema takes seconds, so it is made once and copied.
+    """
     file = tmp_path_factory.mktemp("template") / "mlflow.db"
     MlflowConnection(f"sqlite:///{file}").initialise()
     return file
@@ -30,7 +33,7 @@ def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def places(tmp_path: Path, database_template: Path) -> StorePaths:
-    """A working directory with an empty default store."""
+    """Return a working directory with an empty default store."""
     places = StorePaths(tmp_path / "work")
     places.root.mkdir(parents=True)
     shutil.copyfile(database_template, places.database)
@@ -39,7 +42,7 @@ def places(tmp_path: Path, database_template: Path) -> StorePaths:
 
 @pytest.fixture
 def store(places: StorePaths) -> MlflowStore:
-    """The writer of that store."""
+    """Return the writer of that store."""
     return MlflowStore(places.tracking_uri())
 
 
@@ -85,7 +88,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, database_template: Path) -> Iterator[Server]:
-    """A server that has not been started yet; one for the tests of a module."""
+    """Yield a server that has not been started yet; one for the tests of a module."""
     folder = tmp_path_factory.mktemp("server")
     database = folder / "mlflow.db"
     shutil.copyfile(database_template, database)

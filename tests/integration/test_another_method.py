@@ -9,9 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from mlflow.tracking import MlflowClient
 from transformers import AutoModelForSequenceClassification
 
 from elsa_tune import testing
+from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -30,8 +28,8 @@ from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.training.bundled import load_bundle
 from tests.registering import registered
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -48,9 +46,16 @@ def quality(candidate: Candidate, learning_rate: float, seed: int, epoch: float)
 
 
 @pytest.fixture(scope="module")
-def place(lora: Candidate, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with a search of pretended trials."""
-    place = tmp_path_factory.mktemp("methods")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return make_bench(tmp_path_factory.mktemp("methods") / "bench")
+
+
+@pytest.fixture
+def place(bench: Bench, lora: Candidate, ray: Capacity) -> Path:
+    """Return a working directory with a search of pretended trials, which runs once."""
+    place = bench.folder
+    if bench.journal("example").exists():
+        return place
     candidates = (*testing.EXAMPLE_DEPTHS, lora)
     spec = testing.example_spec(
         candidates=candidates, explored=candidates, seeds=3, planned_seeds=3
@@ -65,17 +70,18 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Returns what a command prints on stdout in that directory."""
+    """Return what runs a command in that directory and returns what it prints on stdout."""
     from elsa_tune.cli import app
 
     monkeypatch.chdir(place)
 
-    def run(*words: str) -> str:
+    def run(*words: str, status: int = 0) -> str:
         monkeypatch.setattr("sys.argv", ["elsa-tune", *words])
         with pytest.raises(SystemExit) as ended:
             app.main()
-        assert not ended.value.code
-        return capsys.readouterr().out
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == status, printed.err
+        return printed.out
 
     return run
 
@@ -154,31 +160,18 @@ def test_a_table_gives_it_back(run: Run, place: Path, lora: Candidate) -> None:
     assert by_table["operating_point"]["candidate"] == lora.key
 
 
-@pytest.fixture(scope="module")
-def real(place: Path, lora: Candidate) -> Path:
-    """The same directory with a search of real trials: one rate for depths, LoRA's own range."""
-    words = ["--model", "minilm", "--task", "stdlib", "--space", "demo", "--name", "real"]
-    words += ["--train-size", "64", "--seeds", "1"]
-    settings = (
-        "epochs=1",
-        "linear_probe=false",
-        "extend=false",
-        "depths=[0, 6, lora4]",
-        "learning_rate=[5e-5]",
-    )
+@pytest.fixture
+def real(place: Path, bench: Bench, run: Run) -> Path:
+    """Return the same directory with a search of real trials, which runs once.
+
+    They have one rate for depths, and LoRA's own range.
+    """
+    if bench.journal("real").exists():
+        return place
+    settings = ("epochs=1", "depths=[0, 2, lora4]", "learning_rate=[5e-5]")
     options = [word for setting in settings for word in ("--set", setting)]
-    program = "import tests.lora; from elsa_tune.cli import app; app.main()"
-    # In a process of its own: what an earlier search left in this one may still ask its Ray.
-    done = subprocess.run(
-        [sys.executable, "-c", program, "search", *words, *options],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    # So few rows teach the full model nothing, and there is no answer.
-    assert done.returncode == 3, done.stderr
+    # So few steps teach the full model nothing, and there is no answer.
+    run(*bench.search("real", *options, "--seeds", "1", *ONE_AT_A_TIME), status=3)
     return place
 
 
@@ -187,8 +180,8 @@ def test_a_space_names_it_and_real_trials_train_it(real: Path, lora: Candidate) 
     assert state.is_complete
     rows = rows_of(state)
     trained = {row.candidate: row.trainable_parameters or 0 for row in rows}
-    full, head, added = (trained[read_candidate(label)] for label in ("0", "6", lora.label))
-    assert head < added < full / 100
+    full, head, added = (trained[read_candidate(label)] for label in ("0", "2", lora.label))
+    assert head < added < full
     explored = {row.candidate for row in rows if row.phase is Phase.EXPLORE}
     assert explored == {lora}
 
@@ -206,7 +199,7 @@ def test_it_is_exported_predicts_and_is_bundled(real: Path, run: Run, lora: Cand
     assert "LoRA of rank 4" in card and "bit for bit" not in card
     assert "bit for bit" in (real / "frozen" / "README.md").read_text()
     columns = ",".join(model.config.elsa_tune["text_columns"])
-    texts = ["return,the number of bytes", "open,a file"]
+    texts = ["the film was good", "a dull story"]
     (real / "rows.csv").write_text("\n".join([columns, *texts]) + "\n")
     scored = list(csv.DictReader(io.StringIO(run("predict", "adapted", "rows.csv"))))
     assert [line["prediction"] in model.config.label2id for line in scored] == [True, True]

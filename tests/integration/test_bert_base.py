@@ -1,5 +1,6 @@
-"""BERT-base's exact configuration and real vocabulary with random weights, on real RTE rows; and a
-hub id end to end.
+"""BERT-base's exact configuration and real vocabulary with random weights, on real RTE rows.
+
+And a hub id end to end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def rte(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first rows of RTE, in the official layout."""
+    """Return the first rows of RTE, in the official layout."""
     folder = tmp_path_factory.mktemp("glue")
     (folder / "RTE").mkdir()
     for split, rows in (("train", 9), ("dev", 9)):

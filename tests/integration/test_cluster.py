@@ -1,5 +1,6 @@
-"""A running Ray cluster of two nodes (processes on this machine): both train, the driver records
-both, and more than either has is refused.
+"""A running Ray cluster of two nodes (processes on this machine).
+
+Both train, the driver records both, and more than either has is refused.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def where_nothing_answers_is_refused(bench: Bench, run: Run) -> None:
 
 @contextlib.contextmanager
 def ray_start(home: Path) -> Iterator[str]:
-    """A head as `ray start` makes it for the user of this home; yields its address."""
+    """Start a head as `ray start` makes it for the user of this home; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]

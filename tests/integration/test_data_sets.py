@@ -80,7 +80,7 @@ def hub() -> Iterator[DataHub]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of the hub's client and of `datasets`."""
+    """Return the cache of the hub's client and of `datasets`."""
     return tmp_path_factory.mktemp("home") / "hf"
 
 
@@ -113,7 +113,7 @@ def read(home: Path, url: str, *names: str, **environment: str) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def online(home: Path, hub: DataHub) -> dict[str, Any]:
-    """What each is read as, all by one process: starting it takes longer."""
+    """Return what each is read as, all by one process: starting it takes longer."""
     names = ("Moods", "two", "two/plain", "two/no", "table", "scores", *REFUSED)
     return read(home, hub.url, *(f"hub:own/{name}" for name in names))
 

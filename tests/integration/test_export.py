@@ -64,7 +64,7 @@ for _ in sys.stdin:
 def start(
     *arguments: str, cwd: Path, python: Path | str = sys.executable, **environment: str
 ) -> subprocess.Popen[str]:
-    """A Python of its own."""
+    """Start a Python of its own."""
     root = Path(__file__).resolve().parents[2]
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
     kept = {name: value for name, value in os.environ.items() if name.upper() not in proxies}
@@ -81,7 +81,7 @@ def start(
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """The rest of what it prints to stdout."""
+    """Return the rest of what it prints to stdout."""
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return out

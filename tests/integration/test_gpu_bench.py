@@ -1,5 +1,6 @@
-"""`bench/gpu.sh` works before a GPU is available: every step, small, on a CPU, with the packages of
-a machine that only trains, and no more.
+"""`bench/gpu.sh` works before a GPU is available.
+
+Every step runs, small, on a CPU, with the packages of a machine that only trains, and no more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def script(
     root: Path, folder: Path, *words: str, others: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """The script in a folder, on a machine that only trains and has these others."""
+    """Run the script in a folder, on a machine that only trains and has these others."""
     return subprocess.run(
         ["bash", str(root / "bench/gpu.sh"), *words],
         cwd=folder,
@@ -45,7 +46,7 @@ def script(
 
 
 def failures(path: Path) -> dict[str, str]:
-    """What a step says it could not do, and why."""
+    """Return what a step says it could not do, and why."""
     written = json.loads(path.read_text())
     assert written["machine"]["versions"]["torch"] and written["results"]
     assert written["machine"]["versions"]["ray"] is None
@@ -137,7 +138,7 @@ def test_the_guides_first_hour_is_three_calls_of_under_ten_minutes(root: Path) -
 def run_step(
     bench: Any, step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
-    """What a step of the test's own leaves behind."""
+    """Run a step of the test's own, and return what it leaves behind."""
     monkeypatch.setitem(bench.STEPS, "step", step)
     monkeypatch.setattr(sys, "argv", ["gpu_trial", "step", "--tiny", "--out", str(tmp_path)])
     bench.main()

@@ -1,5 +1,6 @@
-"""GLUE through the hub's code path: its client against a loopback stand-in, then offline, then
-nothing.
+"""GLUE through the hub's code path.
+
+Its client asks a loopback stand-in, then works offline, then finds nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def parquet(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
 
 
 def fill(folder: Path) -> Path:
-    """The repository's files, in small: labels are ids, the test split's are -1."""
+    """Write the repository's files, in small: labels are ids, the test split's are -1."""
     (folder / "README.md").parent.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text(CARD)
 
@@ -224,13 +225,13 @@ def read(root: Path, home: Path, *tasks: str, **environment: str) -> Read:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client's cache."""
+    """Return the folder of the client's cache."""
     return tmp_path_factory.mktemp("home") / "hf"
 
 
 @pytest.fixture(scope="module")
 def online(root: Path, home: Path, stand_in: StandIn) -> dict[str, Any]:
-    """What the hub answers, all asked by one process: starting it takes longer."""
+    """Return what the hub answers, all asked by one process: starting it takes longer."""
     return read(root, home, "rte", "mnli", "cola", "wnli", HF_ENDPOINT=stand_in.url).found
 
 

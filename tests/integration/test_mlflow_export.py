@@ -18,7 +18,10 @@ QUALITIES = {0: 0.92, 9: 0.90, 12: 0.70}
 
 
 def log_runs(client: MlflowClient, experiment: str) -> None:
-    """A parent, three depths with three seeds each, and a failed attempt before its repetition."""
+    """Log a parent, three depths with three seeds each, and a failed attempt.
+
+    The failed attempt comes before its repetition.
+    """
     parent = client.create_run(experiment, run_name="sweep").info.run_id
     client.set_terminated(parent)
 

@@ -80,7 +80,7 @@ def runs_in(places: StorePaths, task: str = "rte") -> dict[str, object]:
 
 
 def every_status() -> list[Record]:
-    """A search with a trial for every way to end, one of them restarted."""
+    """Return a search with a trial for every way to end, one of them restarted."""
     return [
         search_started(),
         *whole_trial(A, 0.8),

@@ -90,7 +90,7 @@ class Postgres:
         return f"postgresql+psycopg://{information}@127.0.0.1:{self.port}/{database}"
 
     def new(self, database: str) -> str:
-        """An empty database of this name; its URI."""
+        """Make an empty database of this name; return its URI."""
         import psycopg
 
         address = self.uri().replace("+psycopg", "")
@@ -213,7 +213,7 @@ def test_a_killed_set_up_is_done_again(postgres: Postgres, tmp_path: Path) -> No
 
 
 def finished(postgres: Postgres, folder: Path, database: str) -> SearchPaths:
-    """A complete search whose record is in that database."""
+    """Return a complete search whose record is in that database."""
     store = MlflowStore(postgres.new(database))
     store.initialise()
     paths = SearchPaths(folder / "mlruns" / "searches", "first")

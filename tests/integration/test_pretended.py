@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
+import sqlite3
 import sys
 
 import pytest
@@ -18,6 +20,7 @@ from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Asha, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.conftest import Run
@@ -31,8 +34,10 @@ RECIPE = Recipe(epochs=4, train_size=100)
 
 
 def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """Deeper is always worse, and so is a rate away from 3e-5, or at the deep depth from 1e-4,
-    which lies beyond the given range; there 1e-5 diverges.
+    """Return a quality that falls with depth, and away from the depth's best rate.
+
+    That rate is 3e-5, at the deep depth 1e-4, which lies beyond the given range; there 1e-5
+    diverges.
     """
     if depth == DEEP and learning_rate == 1e-5:
         return math.nan
@@ -87,8 +92,9 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
 
 
 def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """Deeper is worse and wants a higher rate: 4e-5 at the full model, eight times that at N = 3;
-    the higher ones of all diverge.
+    """Return a quality that falls with depth, and whose best rate grows with it.
+
+    That rate is 4e-5 at the full model, eight times that at N = 3; the higher ones of all diverge.
     """
     if learning_rate > 4e-3:
         return math.nan
@@ -201,3 +207,45 @@ def test_a_pretended_search_is_answered_and_gone_on_with_as_any_other(
     shutil.rmtree(places.storage / spec.name / "report")
     answer = run("operating-point", "--search", spec.name, "--format", "json")
     assert answer.status == 0 and '"target"' in answer.out
+
+
+def test_a_trial_whose_worker_is_killed_is_given_up_and_tried_again_later(
+    places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
+) -> None:
+    deadly = places.root / "deadly"
+    deadly.touch()
+
+    def killed(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+        if depth == DEEP and seed == 0 and epoch == 2 and deadly.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return quality(depth, learning_rate, seed, epoch)
+
+    spec = testing.example_spec(
+        candidates=(FULL_MODEL, DEEP),
+        explored=(FULL_MODEL, DEEP),
+        rates=RateList(values=(3e-5, 1e-4)),
+        tries=1,
+        seeds=1,
+        asha=None,
+        recipe=RECIPE,
+        resources=ray.resources(ray.largest_cpus, 0),
+    )
+    state = searched(spec, places, killed)
+    assert state.status is SearchStatus.COMPLETED  # without it
+    assert state.end is not None
+    ends = {key: trial.end for key, trial in state.trials.items()}
+    [given_up] = [key for key, end in ends.items() if end and end.status is TrialStatus.FAILED]
+    assert given_up.startswith("explore-N3") and state.trials[given_up].start.attempt == 2
+    assert given_up in state.end.message and "resume" in state.end.message
+    del ends[given_up]
+
+    deadly.unlink()
+    capfd.readouterr()
+    state = searched(spec, places, killed)
+    assert "exploring: 1 trial that failed, once more" in capfd.readouterr().err
+    again = state.trials[given_up]
+    assert again.status is TrialStatus.COMPLETED and again.start.attempt == 3
+    assert {key: state.trials[key].end for key in ends} == ends
+    with sqlite3.connect(places.database, timeout=30) as store:
+        statuses = store.execute("select distinct status from runs").fetchall()
+    assert statuses == [("FINISHED",)]

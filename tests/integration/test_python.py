@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def code_of(guide: Path) -> list[str]:
-    """The guide's Python, block by block."""
+    """Return the guide's Python, block by block."""
     return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 

@@ -40,13 +40,13 @@ elsa-tune torch transformers
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory whose searches are asked only."""
+    """Return a working directory whose searches are asked only."""
     return recorded_work(tmp_path_factory.mktemp("asked") / "work")
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory that has only MLflow's record of them."""
+    """Return a working directory that has only MLflow's record of them."""
     work = recorded_work(tmp_path_factory.mktemp("stored") / "work")
     shutil.rmtree(work / "mlruns" / "searches")
     return work
@@ -54,7 +54,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A working directory whose searches may go on; tests run in it."""
+    """Return a working directory whose searches may go on; enter it."""
     work = recorded_work(tmp_path / "work")
     monkeypatch.chdir(work)
     return Bench(work)

@@ -37,7 +37,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of two tasks, one with a name that would like to be markup."""
+    """Return a report of two tasks, one with a name that would like to be markup."""
     more = row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")
     every = [*searched(), more, *searched("second", task=NASTY)]
     return write_report(answers_of(every), every, tmp_path_factory.mktemp("report"))[0]
@@ -45,7 +45,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser, report: Path) -> Browser:
-    """The report, opened anew in a light window 1,600 pixels wide."""
+    """Return the report, opened anew in a light window 1,600 pixels wide."""
     narrow(browser, 1600)
     scheme(browser, "light")
     for kind in ("browser", "performance"):
@@ -60,7 +60,7 @@ def scheme(browser: Browser, name: str) -> None:
 
 
 def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
-    """A column's head and the texts below it."""
+    """Return a column's head and the texts below it."""
     heads = table.find_elements(By.CSS_SELECTOR, "thead th")
     number = [head.text for head in heads].index(name)
     rows = table.find_elements(By.CSS_SELECTOR, "tbody tr")
@@ -109,7 +109,7 @@ def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
 
 
 def boxes(browser: Browser, selector: str, side: str) -> list[float]:
-    """A side of each such element, in pixels from the window's upper left corner."""
+    """Return a side of each such element, in pixels from the window's upper left corner."""
     script = (
         "return [...document.querySelectorAll(arguments[0])]"
         ".map((one) => one.getBoundingClientRect()[arguments[1]])"
@@ -119,7 +119,7 @@ def boxes(browser: Browser, selector: str, side: str) -> list[float]:
 
 @pytest.fixture(params=PAGES.values(), ids=PAGES.keys())
 def opened(page: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Browser:
-    """A page with one of several kinds of answers."""
+    """Return a page with one of several kinds of answers."""
     page.get(write_report(answers_of(request.param), request.param, tmp_path)[0].as_uri())
     return page
 

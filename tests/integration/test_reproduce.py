@@ -24,13 +24,13 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in this process, whose imports are behind it."""
+    """Return the command line in this process, whose imports are behind it."""
     monkeypatch.chdir(bench.folder)
     return run
 
 
 def ended(bench: Bench) -> list[str]:
-    """The trials that came to an end, once for each time they did."""
+    """Return the trials that came to an end, once for each time they did."""
     records = of_kind(bench.records(NAME), "trial_ended")
     return [record["trial"] for record in records if record["status"] == "completed"]
 

@@ -1,5 +1,6 @@
-"""A whole search as a user runs it: real Ray, Optuna and MLflow, a tiny model, every record
-checked.
+"""A complete search as a user runs it.
+
+Real Ray, Optuna and MLflow, a tiny model, every record checked.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def once() -> list[Outcome]:
-    """What the search of this module said, as soon as there is one."""
+    """Return what the search of this module said, as soon as there is one."""
     return []
 
 
@@ -329,9 +330,7 @@ def test_bad_input_is_refused_before_any_work_starts(
 def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MiniLM's real weights on the embedded task with shuffled labels: no operating point, exit
-    3.
-    """
+    """MiniLM's real weights on shuffled labels: no operating point, exit 3."""
     bench = Bench(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = run(

@@ -53,13 +53,13 @@ A, B = "measure-N0-s0", "measure-N3-s1"
 
 @pytest.fixture(params=STORES)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The name of a store."""
+    """Return the name of a store."""
     return str(request.param)
 
 
 @pytest.fixture
 def store(kind: str, places: StorePaths) -> RecordStore:
-    """A store that is ready to be written."""
+    """Return a store that is ready to be written."""
     store = store_at(STORES[kind].format(places.root))
     store.initialise(print)
     return store
@@ -77,7 +77,7 @@ def journalled(paths: SearchPaths, records: Sequence[Record]) -> list[Record]:
 
 
 def check_equal(paths: SearchPaths, store: RecordStore) -> None:
-    """The store says of the search what its journal does, to the last digit."""
+    """Check that the store says of the search what its journal does, to the last digit."""
     kept = store_rows(store.uri, search=paths.name)
     assert sorted(kept, key=key) == sorted(journal_rows(paths.journal), key=key) != []
     [state] = store.searches(search=paths.name)

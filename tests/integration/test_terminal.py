@@ -1,9 +1,11 @@
-"""The live table as a terminal shows it: at several widths, second by second, resized, and at
-Ctrl-C.
+"""The live table as a terminal shows it.
+
+At several widths, second by second, resized, and at Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -55,7 +57,7 @@ class Terminal:
         self.run("resize-window", "-x", str(width), "-y", "24")
 
     def settled(self) -> list[str]:
-        """The screen once it was drawn again."""
+        """Return the screen once it was drawn again."""
         before = elapsed(self.text)
         wait_for(lambda: elapsed(self.text) > before)
         return self.lines
@@ -73,12 +75,20 @@ def heard(text: str) -> int:
     return int(found[1])
 
 
-@pytest.fixture
-def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]:
-    shown = Terminal(tmp_path, request.param)
+@contextlib.contextmanager
+def opened(folder: Path, width: int) -> Iterator[Terminal]:
+    """Open a window and wait for the board in it; close it with the block."""
+    shown = Terminal(folder, width)
     wait_for(lambda: elapsed(shown.text) >= 0 and "note" in shown.text)
     yield shown
     shown.run("kill-server")
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """Open one window for the tests of this module, in their order: a board takes seconds."""
+    with opened(tmp_path_factory.mktemp("terminal"), 80) as shown:
+        yield shown
 
 
 def check(lines: list[str], headings: list[str]) -> None:
@@ -97,21 +107,23 @@ def check(lines: list[str], headings: list[str]) -> None:
     assert re.search(f"{told}, {waiting} waiting", " ".join(line.strip() for line in lines))
 
 
-@pytest.mark.parametrize(
-    ("terminal", "headings"), [(140, LONG), (80, LONG), (60, LONG)], indirect=["terminal"]
-)
-def test_nothing_is_cut_and_nothing_is_empty(terminal: Terminal, headings: list[str]) -> None:
-    check([line for line in terminal.lines if "note: a line that stays" not in line], headings)
+def test_nothing_is_cut_and_nothing_is_empty(terminal: Terminal) -> None:
+    check([line for line in terminal.lines if "note: a line that stays" not in line], LONG)
 
 
-@pytest.mark.parametrize("terminal", [140], indirect=True)
+@pytest.mark.thorough
+@pytest.mark.parametrize("width", [60, 140])
+def test_nor_is_it_in_a_window_of_another_width(width: int, tmp_path: Path) -> None:
+    with opened(tmp_path, width) as shown:
+        check([line for line in shown.lines if "note: a line that stays" not in line], LONG)
+
+
 def test_the_clock_moves_while_nothing_happens(terminal: Terminal) -> None:
     before = terminal.text
     after = " ".join(terminal.settled())
     assert elapsed(after) > elapsed(before) and heard(after) > heard(before)
 
 
-@pytest.mark.parametrize("terminal", [140], indirect=True)
 def test_resizing_leaves_nothing_behind(terminal: Terminal) -> None:
     for width, headings in (
         (80, LONG),
@@ -120,13 +132,13 @@ def test_resizing_leaves_nothing_behind(terminal: Terminal) -> None:
         (100, LONG),
         (60, LONG),
         (140, LONG),
+        (80, LONG),
     ):
         terminal.resize(width)
         lines = terminal.settled()
         check([line for line in lines if "note: a line that stays" not in line], headings)
 
 
-@pytest.mark.parametrize("terminal", [80], indirect=True)
 def test_ctrl_c_is_answered_on_the_screen(terminal: Terminal) -> None:
     terminal.run("send-keys", "C-c")
     wait_for(

@@ -50,7 +50,7 @@ def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -
 
 
 def silent(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """The trial of seed 2 is silent for seconds before its last evaluation."""
+    """Report after seconds of silence at the last evaluation of the trial of seed 2."""
     time.sleep(5.0 if seed == 2 and epoch == 4 else 0.1)
     return 0.9
 

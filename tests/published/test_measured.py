@@ -1,5 +1,6 @@
-"""What docs/measured.md says is what the committed measurements and the code give; its tables are
-compared in tests/repo/test_reference.py.
+"""What docs/measured.md says is what the committed measurements and the code give.
+
+Its tables are compared in tests/repo/test_reference.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The numbers in the sentences of docs/concepts/what-90-percent-hides.md; its tables are compared
-in tests/repo/test_reference.py.
+"""The numbers in the sentences of docs/concepts/what-90-percent-hides.md.
+
+Its tables are compared in tests/repo/test_reference.py.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from importlinter.application.contract_utils import AlertLevel, remove_ignored_i
 
 
 class AllowedContract(Contract):
-    """Some modules import the standard library and what is allowed, and nothing else, not even
-    through what is allowed.
+    """A contract: some modules import the standard library and what is allowed, nothing else.
+
+    That holds for what they reach through what is allowed, too.
 
     source_modules: packages, with all that is in them. allowed_modules: the same; other projects'
     by their top-level names. ignore_imports: as in import-linter's own contracts; one that is no
@@ -55,7 +56,7 @@ class AllowedContract(Contract):
 
 
 def _chains(graph: ImportGraph, sources: set[str], allowed: set[str]) -> list[list[str]]:
-    """The shortest chain of imports to everything that is imported and not allowed."""
+    """Return the shortest chain of imports to everything that is imported and not allowed."""
     # By module: what imports it, None for where a chain begins.
     importers: dict[str, str | None] = {
         name: None for name in sorted(graph.modules) if _is_within(name, sources)
@@ -77,7 +78,7 @@ def _chains(graph: ImportGraph, sources: set[str], allowed: set[str]) -> list[li
 
 
 def _imported(graph: ImportGraph, name: str) -> set[str]:
-    """What a module imports, and the packages that it lies in."""
+    """Return what a module imports, and the packages that it lies in."""
     if graph.is_module_squashed(name):
         return set()  # another project's package
     parent = name.rpartition(".")[0]

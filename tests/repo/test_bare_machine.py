@@ -12,7 +12,7 @@ from tests import bare_machine
 
 
 def run_there(folder: Path, program: str, *others: str) -> subprocess.CompletedProcess[str]:
-    """A program in a folder, in a process as on that machine."""
+    """Run a program in a folder, in a process as on that machine."""
     return subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

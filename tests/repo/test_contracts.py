@@ -23,7 +23,7 @@ KEPT = {
 
 
 def chains(imports: dict[str, tuple[str, ...]], *ignored: str) -> list[list[str]]:
-    """What breaks the contract."""
+    """Return what breaks the contract."""
     graph = ImportGraph()
     for importer, imported in imports.items():
         for name in (importer, *imported):

@@ -32,7 +32,10 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def imported(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
-    """The dotted names that a module's source imports anywhere; `from a import b` gives `a.b`."""
+    """Yield the dotted names that a module's source imports anywhere.
+
+    `from a import b` gives `a.b`.
+    """
     if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.dump(tree.test):
         return
     if isinstance(tree, ast.Import):
@@ -62,7 +65,10 @@ def graph(sources: Mapping[str, Path]) -> dict[str, set[str]]:
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that need one another (Tarjan's strongly connected components)."""
+    """Return the groups of modules that need one another.
+
+    They are Tarjan's strongly connected components.
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []

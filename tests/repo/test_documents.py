@@ -75,7 +75,7 @@ def test_the_machine_pattern_itself(text: str, is_found: bool) -> None:
 
 
 def anchors(document: str) -> set[str]:
-    """The anchors GitHub gives the headings of a Markdown text."""
+    """Return the anchors GitHub gives the headings of a Markdown text."""
     found: set[str] = set()
     for heading in re.findall(r"^#{1,6}\s+(.+?)\s*$", without_code(document), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -84,12 +84,15 @@ def anchors(document: str) -> set[str]:
 
 
 def without_code(document: str) -> str:
-    """A Markdown text without its fenced blocks, where brackets and hashes mean other things."""
+    """Return a Markdown text without its fenced blocks.
+
+    Brackets and hashes mean other things there.
+    """
     return re.sub(r"^```.*?^```", "", document, flags=re.MULTILINE | re.DOTALL)
 
 
 def dead_links(page: Path, document: str) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading."""
+    """Return the relative links of a page that lead to no file, or to no heading."""
     dead = []
     links = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", without_code(document))
     # A link that a line's end has cut in two leads nowhere.

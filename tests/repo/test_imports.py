@@ -110,7 +110,7 @@ def test_a_line_is_said_before_anything_heavy_is_imported() -> None:
 
 
 def imported_names(folder: Path) -> set[str]:
-    """The top-level packages that the modules below a folder import anywhere, ours left out."""
+    """Return the top-level packages that the modules below a folder import, without ours."""
     names = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -122,7 +122,7 @@ def imported_names(folder: Path) -> set[str]:
 
 
 def declared_names(root: Path, *extras: str) -> set[str]:
-    """What pyproject.toml declares, by its name on the package index."""
+    """Return what pyproject.toml declares, by its name on the package index."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     lines = list(project["dependencies"])
     for extra in extras:

@@ -115,7 +115,7 @@ FOLDERS = {
 
 @functools.cache
 def members(path: Path) -> dict[str, ast.AST]:
-    """What a module defines, and `Class.member`, by name."""
+    """Return what a module defines, and `Class.member`, by name."""
     found: dict[str, ast.AST] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         found |= {name: node for name in defined(node)}
@@ -126,7 +126,7 @@ def members(path: Path) -> dict[str, ast.AST]:
 
 
 def defined(node: ast.AST) -> Iterator[str]:
-    """The names that a statement gives, those of attributes of `self` too."""
+    """Yield the names that a statement gives, those of attributes of `self` too."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield node.name
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -230,7 +230,7 @@ def is_attribute(parts: list[str]) -> bool:
 
 @functools.cache
 def persisted_names() -> set[str]:
-    """The texts under which MLflow keeps what we record, such as a tag's name."""
+    """Return the texts under which MLflow keeps what we record, such as a tag's name."""
     values = [*vars(mlflow_names).values(), *vars(record_names).values()]
     return {value for value in values if isinstance(value, str)}
 
@@ -253,7 +253,7 @@ def leads_nowhere(name: str) -> bool:
 
 
 def broken(text: str) -> list[str]:
-    """The names in a text that lead nowhere."""
+    """Return the names in a text that lead nowhere."""
     quoted = [" ".join(name.split()) for name in QUOTED.findall(FENCED.sub("", text))]
     found = [name for name in quoted if leads_nowhere(name)]
     for names, files in BOLD.findall(text):

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pins() -> dict[str, str]:
-    """The pinned version of every package in constraints.txt, by canonical name."""
+    """Return the pinned version of every package in constraints.txt, by canonical name."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     found = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in found}
@@ -83,7 +83,10 @@ echo "$(basename "$0") $*" $MLFLOW_TRACKING_URI >> calls.txt
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what the Makefile reads, in a folder whose name has a space and a quote in it."""
+    """Return a copy of what the Makefile reads.
+
+    The name of its folder has a space and a quote in it.
+    """
     if shutil.which("make") is None:
         pytest.skip("needs make, which is not installed here")
     folder = tmp_path / "it's a checkout"
@@ -121,7 +124,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def calls(folder: Path) -> list[str]:
-    """What was asked of the interpreter and of `elsa-tune` since the last look."""
+    """Return what was asked of the interpreter and of `elsa-tune` since the last look."""
     path = folder / "calls.txt"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def default_generator() -> torch.Generator:
-    """The device's own random numbers."""
+    """Return the device's own random numbers."""
     generator: torch.Generator = torch.cuda.default_generators[0]
     return generator
 
@@ -31,8 +31,9 @@ def _kept(shape: tuple[int, ...], seed: Tensor, row: int, dropout: float) -> Ten
 
 
 def _in_any_order(*gradients: Tensor) -> tuple[Tensor, ...]:
-    """Unless torch is strict a GPU adds these up in whatever order its blocks end: here a rounding
-    that no seed decides.
+    """Return the sums as a GPU gives them that is not strict: in no fixed order.
+
+    It adds up in whatever order its blocks end: here that is a rounding that no seed decides.
     """
     is_strict = (
         torch.are_deterministic_algorithms_enabled()
@@ -166,8 +167,9 @@ def efficient_forward(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """`_scaled_dot_product_efficient_attention` of [B, h, n, d], [B, h, w, d] and a bias that is
-    broadcast to [B, h, n, w].
+    """Compute `_scaled_dot_product_efficient_attention`.
+
+    Of [B, h, n, d], [B, h, w, d] and a bias that is broadcast to [B, h, n, w].
     """
     assert q.dtype == k.dtype == v.dtype and not is_causal
     assert bias is None or bias.dtype == q.dtype

@@ -44,7 +44,7 @@ FACTORS = {
 
 
 def kernels(seen: Seen) -> dict[str, int]:
-    """Launches by operation."""
+    """Return the launches by operation."""
     return {
         name: count * FACTORS.get(name, 1)
         for name, count in sorted(seen.operations.items())
@@ -62,14 +62,14 @@ def force(way: str, patch: pytest.MonkeyPatch, *, goes_on: bool = True) -> None:
 
 @contextlib.contextmanager
 def training(trial: TrialSpec, data: TaskData) -> Iterator[Callable[[], None]]:
-    """A function that takes the next step of a trial."""
+    """Yield a function that takes the next step of a trial."""
     steps = loop.steps(trial, data, device="cuda")
     with contextlib.closing(steps):
         yield lambda: np.asarray(next(steps)).sum()
 
 
 def step(trial: TrialSpec, data: TaskData, *, may_wait: bool = False) -> Seen:
-    """A step in the middle of a trial, in which torch refuses to let the host wait."""
+    """Take a step in the middle of a trial, in which torch refuses to let the host wait."""
     with training(trial, data) as go_on:
         go_on()  # what a trial does once
         torch.cuda.set_sync_debug_mode("default" if may_wait else "error")

@@ -29,7 +29,7 @@ def nvmlDeviceGetCount() -> int:
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> int:
-    """What stands for a GPU in other calls."""
+    """Return what stands for a GPU in other calls."""
     return index
 
 

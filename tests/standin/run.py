@@ -26,7 +26,7 @@ class CannotBuildError(Exception):
 
 
 def library() -> Path:
-    """The path of the library, built if need be."""
+    """Return the path of the library, built if need be."""
     version = importlib.metadata.version("torch")
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None

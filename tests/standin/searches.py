@@ -1,5 +1,6 @@
-"""Whole searches whose processes are on the stand-in, by the command line: Ray is told of one GPU,
-and believes it.
+"""Complete searches whose processes are on the stand-in, by the command line.
+
+Ray is told of one GPU, and believes it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TRIALS = 8
 
 
 def calm_bench(folder: Path) -> Bench:
-    """A model without dropout, and its task."""
+    """Return a model without dropout, and its task."""
     bench = make_bench(folder)
     path = bench.folder / "model" / "config.json"
     config = json.loads(path.read_text())
@@ -48,7 +49,10 @@ def search(name: str, *more: str) -> tuple[str, ...]:
 
 
 def start(bench: Bench, *arguments: str, **told: str | None) -> subprocess.Popen[str]:
-    """The command line in a process group of its own. told: of its environment."""
+    """Start the command line in a process group of its own.
+
+    told: what its environment has, too.
+    """
     environment: dict[str, Any] = {
         **os.environ,
         "ELSA_TUNE_STANDIN_NVML": "1",

@@ -1,5 +1,6 @@
-"""A CUDA device without one: tensors say `cuda:0`, the CPU computes their numbers, and the host may
-not look at them unseen.
+"""A CUDA device without one.
+
+Tensors say `cuda:0`, the CPU computes their numbers, and the host may not look at them unseen.
 
 What is replaced lies below torch's own Python (`torch._C._cuda_*`) and below its dispatcher, so
 torch's argument checks, autograd, CUDA's autocast and the choice of an attention kernel run as they
@@ -35,8 +36,10 @@ CONTEXT = 600 * 2**20  # what each process takes of the device beside its tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """The device. gib: all its memory. others_gib: what other processes have taken of it.
-    flash: whether torch was built with flash attention.
+    """The device.
+
+    gib: all its memory. others_gib: what other processes have taken of it. flash: whether torch was
+    built with flash attention.
     """
 
     name: str = "Stand-in H100"
@@ -209,7 +212,7 @@ class Seen:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Seen]:
-    """What happens within."""
+    """Yield what happens within."""
     before = Counter(state.operations), Counter(state.waits)
     seen = Seen()
     yield seen

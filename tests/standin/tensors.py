@@ -65,8 +65,9 @@ class CudaTensor(torch.Tensor):
 
 
 def install() -> None:
-    """From now on whatever the dispatcher finds for CUDA, also without a tensor (`torch.empty(...,
-    device="cuda")`), comes here, in every thread.
+    """Have whatever the dispatcher finds for CUDA come here, from now on, in every thread.
+
+    Also what has no tensor: `torch.empty(..., device="cuda")`.
     """
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(run, "CUDA")
@@ -171,7 +172,7 @@ def run(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
-    """What an operation was given, of lists too."""
+    """Yield what an operation was given, of lists too."""
     for one in tree:
         if isinstance(one, list | tuple):
             yield from _leaves(one)

@@ -57,7 +57,7 @@ def test_one_trial_trains_there(bench: Bench, run: Run, monkeypatch: pytest.Monk
 
 
 def refused(bench: Bench, *more: str, **told: str | None) -> str:
-    """The one sentence with which a search ends before its first trial."""
+    """Return the one sentence with which a search ends before its first trial."""
     status, out, err = ran(bench, *search("refused", *more), **told)
     assert status == 2 and out == "" and "Traceback" not in err, err
     assert not bench.journal("refused").exists()

@@ -1,5 +1,7 @@
-"""A CUDA graph can hold the step of bench/gpu_first.py: nothing in it looks at numbers, and when it
-is launched again on the same memory it trains as plain steps do, dropout included.
+"""A CUDA graph can hold the step of bench/gpu_first.py.
+
+Nothing in it looks at numbers, and when it is launched again on the same memory it trains as plain
+steps do, dropout included.
 """
 
 from __future__ import annotations

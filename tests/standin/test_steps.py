@@ -1,5 +1,7 @@
-"""A training step on a GPU: nothing looks at numbers, nothing mixes devices, one copy goes to the
-device, and no more kernels are launched than are written down here.
+"""A training step on a GPU.
+
+Nothing looks at numbers, nothing mixes devices, one copy goes to the device, and no more kernels
+are launched than are written down here.
 """
 
 from __future__ import annotations
@@ -142,7 +144,7 @@ def test_the_means_gradient_is_the_one_sum_in_any_order(models: dict[str, ModelS
 
 
 def launches_of_a_layer(model: ModelSpec) -> dict[str, int]:
-    """What a trial with one more layer to train launches more in a step."""
+    """Return what a trial with one more layer to train launches more in a step."""
     more, less = (
         kernels(step(make_trial(model, n, precision=BF16), data_for("bert"))) for n in (1, 2)
     )

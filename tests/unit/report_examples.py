@@ -17,7 +17,10 @@ NASTY = '</script><b onclick="x">&amp; $a_1$'
 
 
 def searched(search: str = "first", **changes: str) -> list[ResultRow]:
-    """A measured curve with its exploring trials: of two rates, one was stopped at each depth."""
+    """Return a measured curve with its exploring trials.
+
+    Of two rates, one was stopped at each depth.
+    """
     rows = falling_curve(
         learning_rate=3e-5,
         search=search,
@@ -44,7 +47,7 @@ def searched(search: str = "first", **changes: str) -> list[ResultRow]:
 
 
 def named(rows: list[ResultRow]) -> dict[str, Answer]:
-    """The answers on these rows by their names."""
+    """Return the answers on these rows by their names."""
     return by_name(answer_rows(rows))
 
 
@@ -56,6 +59,6 @@ def answers_of(rows: list[ResultRow]) -> list[Answer]:
 def page_of(
     rows: list[ResultRow], command: str = "", origins: Mapping[str, Origin] | None = None
 ) -> str:
-    """The page of these rows."""
+    """Return the page of these rows."""
     answers = answers_of(rows)
     return page_html(answers, rows, all_charts(by_name(answers)), command, origins)

@@ -52,7 +52,10 @@ def seeds(frozen: int | Candidate, qualities: Sequence[float], **changes: Any) -
 
 
 def falling_curve(**changes: Any) -> list[ResultRow]:
-    """A whole curve, three seeds a depth: N = 4 keeps 90 % raw, N = 3 corrected for chance."""
+    """Return a complete curve, three seeds a depth.
+
+    N = 4 keeps 90 % raw, N = 3 corrected for chance.
+    """
     means = {0: 0.90, 3: 0.88, 4: 0.83, 5: 0.76, 6: 0.60}
     return [
         one
@@ -93,11 +96,11 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
 
 
 def codes(found: Answer | FreezeCurve) -> list[WarningCode]:
-    """The codes of its warnings, in order."""
+    """Return the codes of its warnings, in order."""
     return [warning.code for warning in found.warnings]
 
 
 def warned(found: Answer | FreezeCurve, code: WarningCode) -> str:
-    """The text of the one warning of this code."""
+    """Return the text of the one warning of this code."""
     (text,) = [warning.text for warning in found.warnings if warning.code is code]
     return text

@@ -19,8 +19,9 @@ __all__ = ["DEPTHS", "asked_for", "make_spec", "planned_request"]
 def asked_for(
     folder: Path, space: Space, space_name: str, **changes: Any
 ) -> tuple[SearchOptions, Inputs]:
-    """Return the options and inputs of a search in a folder, of MiniLM unless `changes` says
-    otherwise: fields of Inputs or of SearchOptions.
+    """Return the options and inputs of a search in a folder, of MiniLM.
+
+    changes: fields of Inputs or of SearchOptions that differ.
     """
     inputs = {
         "model": resolve_model("minilm"),

@@ -93,7 +93,10 @@ def by_a_plain_loop(trial: TrialSpec, data: TaskData, trained: set[str]) -> list
 
 
 def names(model: ModelSpec, *, biases: bool) -> set[str]:
-    """What should train, found without the package's own division: by the names of tiny models."""
+    """Return what should train, by the names of tiny models.
+
+    It is found without the package's own division.
+    """
     every = [name for name, _ in load_classifier(model, 2, 0).named_parameters()]
     head = {n for n in every if any(w in n for w in ("classifier", "pooler", "head", "final_norm"))}
     if biases:

@@ -42,7 +42,7 @@ def biases() -> Iterator[Candidate]:
 
 
 def curve_with(biases: Candidate, quality: float) -> list[ResultRow]:
-    """A curve whose depths keep 90 % up to N = 4, and the biases beside it."""
+    """Return a curve whose depths keep 90 % up to N = 4, and the biases beside it."""
     runs = [
         row(biases, quality + step, seed=seed, learning_rate=1e-3)
         for seed, step in enumerate((-0.01, 0.0, 0.01), 1)
@@ -51,7 +51,7 @@ def curve_with(biases: Candidate, quality: float) -> list[ResultRow]:
 
 
 def few(biases: Candidate) -> list[ResultRow]:
-    """A curve of which everything keeps 90 %, the biases too, so that they are certified."""
+    """Return a curve of which everything keeps 90 %, the biases too, so that they are certified."""
     return [
         row for row in curve_with(biases, 0.88) if row.candidate.label in ("0", "3", biases.label)
     ]

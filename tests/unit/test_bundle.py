@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def models(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with copies of them that may be changed."""
+    """Return the working directory, with copies of them that may be changed."""
     for name in ("base", "intent", "spam", "heat"):
         shutil.copytree(made / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def task_of(folder: Path) -> TaskSpec:
 
 
 def regression_of(folder: Path) -> TaskSpec:
-    """The same texts, good and bad as degrees around a hundred."""
+    """Return the same texts, good and bad as degrees around a hundred."""
     task = task_of(folder / "degrees")
     for file in (folder / "degrees" / "task").glob("*.csv"):
         text = file.read_text().replace(",good", ",105.0").replace(",bad", ",95.0")

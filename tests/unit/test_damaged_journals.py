@@ -89,7 +89,7 @@ def test_150_damaged_journals_give_a_state_or_one_reason(tmp_path: Path) -> None
 
 
 def encode_all(state: SearchState) -> None:
-    """What is shown of a search can be written."""
+    """Check that what is shown of a search can be written."""
     text = json.dumps(
         [state.search.name, state.search.model, state.decisions, list(state.trials)], default=str
     )

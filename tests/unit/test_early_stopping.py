@@ -1,5 +1,6 @@
-"""ASHA per depth: no trial is judged against another depth's, and rungs survive a restart by
-replay.
+"""ASHA per depth: no trial is judged against another depth's.
+
+And rungs survive a restart by replay.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ from tests.unit.tiny_models import make_tiny
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
-    """The search, whose MLflow is a dummy that takes everything."""
+    """Return the search, whose MLflow is a dummy that takes everything."""
     writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere/mlflow.db")
     monkeypatch.setattr(MlflowStore, "sink", lambda store, journal: MlflowSink(journal, writer))
     monkeypatch.setattr(MlflowStore, "keep_model", lambda *arguments: "models:/m-1")

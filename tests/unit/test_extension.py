@@ -310,7 +310,7 @@ def searching(
     rates: Mapping[FreezeDepth, float],
     limit: TimeLimit | None = None,
 ) -> PlanSearcher:
-    """A searcher that measures every depth alike."""
+    """Return a searcher that measures every depth alike."""
     return PlanSearcher(
         strategy_of(spec),
         known,
@@ -326,7 +326,7 @@ def exploring(
     known: Callable[[], list[KnownTrial]],
     rates: Mapping[FreezeDepth, float] | None = None,
 ) -> PlanSearcher:
-    """A searcher that measures nothing."""
+    """Return a searcher that measures nothing."""
     return PlanSearcher(
         strategy_of(spec), known, rates or {}, lambda decided: None, lambda rates, known: ()
     )

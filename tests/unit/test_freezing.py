@@ -26,7 +26,7 @@ def model(tmp_path: Path) -> PreTrainedModel:
 
 
 def hidden(model: PreTrainedModel, layer: int) -> torch.Tensor:
-    """What a layer gives, in training mode as a trainer sets it before each step."""
+    """Return what a layer gives, in training mode as a trainer sets it before each step."""
     model.train()
     ids = torch.arange(5, 15).reshape(2, 5)
     states: Any = model(input_ids=ids, output_hidden_states=True).hidden_states

@@ -1,5 +1,7 @@
-"""What a GPU must do: on one (`pytest -m gpu`, the first thing that `bench/gpu.sh` runs), and on
-the stand-in for one (`make standin`); skipped where neither is.
+"""What a GPU must do.
+
+On one (`pytest -m gpu`, the first thing that `bench/gpu.sh` runs), and on the stand-in for one
+(`make standin`); skipped where neither is.
 
 It needs torch, transformers and pytest alone. ELSA_TUNE_GPU_TESTS=cpu rehearses the tests
 themselves.

@@ -89,7 +89,6 @@ def test_records_come_back_in_order_over_several_writers(path: Path) -> None:
     assert read_journal(path) == written
     times = [record.time for record in written]
     assert all(later - earlier > 0.0009 for earlier, later in itertools.pairwise(times))
-    assert abs(times[-1] - time.time()) < 60
 
 
 def test_times_grow_also_when_the_clock_goes_back(
@@ -206,7 +205,7 @@ def test_a_full_disk_is_an_error_and_the_records_follow_when_there_is_room(path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory for what the journal has no room for."""
+    """Return a working directory for what the journal has no room for."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)

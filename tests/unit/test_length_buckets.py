@@ -1,5 +1,6 @@
-"""Length groups: every example once, never more padding than one group, and the best division there
-is.
+"""Length groups: every example once, never more padding than one group.
+
+And the best division there is.
 """
 
 from __future__ import annotations

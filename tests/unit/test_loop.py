@@ -1,5 +1,6 @@
-"""One trial: it learns, follows its seed and nothing else, freezes what it should, and survives
-little memory.
+"""One trial: it learns, follows its seed, and freezes what it should.
+
+It follows nothing but its seed, and survives little memory.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def test_a_consumer_that_draws_random_numbers_changes_nothing(model: ModelSpec) 
 
 
 def settings() -> tuple[Any, ...]:
-    """What a trial changes of the process."""
+    """Return what a trial changes of the process."""
     return (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -211,8 +212,10 @@ for r in train(trial, make_data(), device="cpu"):
 def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
     model: ModelSpec, root: Path
 ) -> None:
-    """After a whole trial, and one that was stopped in the middle as ASHA does it. The fresh one
-    has torch and transformers, and nothing else of what the package needs.
+    """A trial is the same after others.
+
+    Those are a whole trial, and one that was stopped in the middle as ASHA does it. The fresh
+    process has torch and transformers, and nothing else of what the package needs.
     """
     run(make_trial(model, 0, seed=3))
     stopped = train(make_trial(model, 1, seed=4, epochs=5), make_data(), device="cpu")

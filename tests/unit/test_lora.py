@@ -46,7 +46,7 @@ def trial_of(model: ModelSpec, candidate: Any, **changes: Any) -> TrialSpec:
 
 
 def state_of(model: ModelSpec) -> dict[str, torch.Tensor]:
-    """The checkpoint as the process has it in memory."""
+    """Return the checkpoint as the process has it in memory."""
     return {n: p.clone() for n, p in load_classifier(model, 2, 1).state_dict().items()}
 
 

@@ -1,5 +1,6 @@
-"""Search spaces and task files as hands and scripts spoil them: hundreds of them, each answered by
-a plan or by one sentence, soon, and never by a traceback.
+"""Search spaces and task files as hands and scripts spoil them.
+
+Hundreds of them, each answered by a plan or by one sentence, soon, and never by a traceback.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ VALUES = (
 
 
 def mutated(text: str, draw: random.Random) -> str:
-    """The text with one to three things changed."""
+    """Return the text with one to three things changed."""
     for _ in range(draw.randint(1, 3)):
         text = draw.choice(MUTATIONS)(text, draw)
     return text
@@ -125,7 +126,7 @@ MUTATIONS = (new_value, new_value, new_value, new_name, new_line, new_character,
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a model, a task and a space."""
+    """Return a working directory with a model, a task and a space."""
     make_bench(tmp_path, train=24, evaluation=8)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.yaml").write_text(SPACE)
@@ -133,7 +134,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(outcome: Outcome, text: str) -> None:
-    """A command ended by a result or by one bearable sentence."""
+    """Check that a command ended by a result or by one bearable sentence."""
     assert outcome.status in (0, 2), (text, outcome)
     if outcome.status == 2:
         refusals = [line for line in outcome.err.splitlines() if line.startswith("elsa-tune: ")]

@@ -18,7 +18,7 @@ COMMANDS = (("export", "--out", "folder"), ("resume",))
 
 @pytest.fixture
 def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the searches that were taken; nothing is done with them."""
+    """Return the names of the searches that were taken; nothing is done with them."""
     monkeypatch.chdir(tmp_path)
     names: list[str] = []
 

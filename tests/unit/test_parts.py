@@ -116,7 +116,7 @@ def detached(output: Any) -> Any:
 
 
 def check_flow(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> None:
-    """The division agrees with what the model computes, seen from its gradients."""
+    """Check that the division agrees with what the model computes, seen from its gradients."""
     parts = divide(model)
     everything = [name for name, _ in model.named_parameters()]
     divided = [*parts.embedding, *(name for layer in parts.layers for name in layer), *parts.head]

@@ -1,5 +1,6 @@
-"""The plan: what is left to do follows from the specification and the trials so far, and from
-nothing else.
+"""The plan: what is left to do follows from the specification and the trials so far.
+
+It follows from nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
+from tests.recorded_search import searched
 from tests.unit.search_examples import DEPTHS, make_spec, planned_request
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
@@ -68,6 +72,22 @@ def test_a_depth_that_is_measured_lacks_no_exploring_trial(
     for so_far, left in ((explored, "5 exploring trials to go"), (explored + measured, "")):
         monkeypatch.setattr(Plan, "known", tuple(so_far))
         assert plan.missing(rates, explores=True).partition(" and ")[0] == left
+
+
+def test_whoever_asks_a_plan_writes_nothing(tmp_path: Path) -> None:
+    """The journal that it follows, and all else in the search's folder, stay as they are."""
+    spec = make_spec()
+    paths = SearchPaths(tmp_path, spec.name)
+    journal = searched(paths.storage, spec.name).journal
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert journal in before
+    state = SearchState.replay(read_journal(journal))
+    plan = Plan.of(spec, paths, state)
+    assert len(plan.known) == len(state.planned_trials) > 0
+    assert plan.left.total() > 0 and not plan.is_complete
+    assert plan.missing(dict.fromkeys(DEPTHS, 3e-5), explores=True)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
 
 
 def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_rest() -> None:

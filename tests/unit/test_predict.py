@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of_pairs(task: TaskSpec, place: Path) -> TaskSpec:
-    """The same task with its text beside itself."""
+    """Return the same task with its text beside itself."""
     for name in ("train", "dev"):
         frame = pd.read_csv(place / f"{name}.csv").assign(other=lambda one: one["text"])
         frame.to_csv(place / f"{name}.csv", index=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from elsa_tune.training.forward.prefix_store import (
     Shape,
     budget_bytes,
 )
+from tests.forked import Nursery, nursery
 
 SHAPE = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype=torch.float32)
 
@@ -114,6 +113,12 @@ def test_an_unfinished_entry_is_held_and_goes_with_its_error(store: PrefixStore)
     assert held[1] is not None and torch.equal(held[1].hidden["train"], held[0]["train"])
 
 
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Nursery]:
+    with nursery("elsa_tune.training.forward.prefix_store") as parent:
+        yield parent
+
+
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -129,10 +134,11 @@ with store.writing("a", "made up", shape) as append:
 """
 
 
-def test_what_a_killed_writer_leaves_is_never_read_and_goes(store: PrefixStore, root: Path) -> None:
+def test_what_a_killed_writer_leaves_is_never_read_and_goes(
+    store: PrefixStore, fork: Nursery
+) -> None:
     for follow in (lambda: store.evict("a"), lambda: write(store, "a")):
-        command = [sys.executable, "-c", KILLED, str(store.folder)]
-        assert subprocess.run(command, cwd=root, check=False).returncode == -9
+        assert fork.run(KILLED, str(store.folder)).returncode == -9
         assert store.open("a", SHAPE) is None
         [entry] = store.entries()
         assert (entry.what, entry.in_use) == ("damaged", False)
@@ -229,12 +235,9 @@ with store.building("all"):
 """
 
 
-def test_two_processes_build_once(store: PrefixStore, root: Path) -> None:
-    command = [sys.executable, "-c", BUILDER, str(store.folder)]
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)
-    ]
-    said = [process.communicate(timeout=60)[0] for process in both]
+def test_two_processes_build_once(store: PrefixStore, fork: Nursery) -> None:
+    both = [fork.start(BUILDER, str(store.folder)) for _ in range(2)]
+    said = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sorted(said) == ["", "built\n"]
     assert store.open("a", SHAPE) is not None

@@ -26,7 +26,7 @@ LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), 
 
 
 def probe(quality: float, **changes: Any) -> ResultRow:
-    """The probe's row of the searches in `result_rows`."""
+    """Return the probe's row of the searches in `result_rows`."""
     values = {"phase": Phase.PROBE, "learning_rate": None, "seed": None, "trial": "probe-N6"}
     return row(6, quality, **{**values, "probe_examples": 400, "examples": 277, **changes})
 

@@ -35,8 +35,10 @@ RESULT = ProbeResult(
 
 
 class Cluster:
-    """Ray, as far as a probe asks it: `answer` gives what the worker left, None while it is not
-    there. shares: of the tasks that were begun.
+    """Ray, as far as a probe asks it.
+
+    answer: gives what the worker left, None while it is not there. shares: of the tasks that were
+    begun.
     """
 
     def __init__(self, answer: Callable[[], Any]) -> None:

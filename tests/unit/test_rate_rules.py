@@ -26,7 +26,7 @@ def own_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def _script(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A script as a module, with what lies beside it, until the test ends."""
+    """Return a script as a module, with what lies beside it, until the test ends."""
     monkeypatch.syspath_prepend(file.parent)
     for beside in file.parent.glob("*.py"):
         # Set first, so that what the import puts there is taken away again.

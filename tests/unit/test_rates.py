@@ -20,7 +20,7 @@ GIVEN = {"given_rates": (1e-5, 5e-5)}
 
 
 def tried(frozen: int, scores: dict[float, float | None], **changes: Any) -> list[ResultRow]:
-    """An exploring run at each rate; None was stopped early."""
+    """Return an exploring run at each rate; None was stopped early."""
     return [
         row(
             frozen,
@@ -36,7 +36,10 @@ def tried(frozen: int, scores: dict[float, float | None], **changes: Any) -> lis
 
 
 def searched() -> list[ResultRow]:
-    """The full model's best rate lies inside, N = 5's beyond the given rates, N = 6's nowhere."""
+    """Return a search whose best rates lie inside and outside what was tried.
+
+    The full model's lies inside, N = 5's beyond the given rates, N = 6's nowhere.
+    """
     return [
         *tried(0, {1e-5: 0.7, 2e-5: 0.9, 5e-5: None}),
         *tried(4, {1e-5: 0.6, 2e-5: 0.7, 5e-5: 0.82}),
@@ -56,7 +59,7 @@ def answered(rows: list[ResultRow]) -> dict[str, Any]:
 
 
 def texts(found: dict[str, Any], code: WarningCode) -> list[str]:
-    """The warnings of this code."""
+    """Return the warnings of this code."""
     return [one["text"] for one in found["warnings"] if one["code"] == code]
 
 

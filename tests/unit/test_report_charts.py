@@ -37,7 +37,7 @@ def only(chart: Chart) -> Panel:
 
 
 def svg_of(chart: Chart) -> ElementTree.Element:
-    """The chart's first panel as the page has it."""
+    """Return the chart's first panel as the page has it."""
     return ElementTree.fromstring(figures.page_svgs(chart)[0])
 
 

@@ -109,7 +109,7 @@ SEARCHED = "elsa-tune search --model minilm --task rte --seeds 2"
 
 
 def journal(storage: Path) -> Path:
-    """A search with a measured curve and one exploring trial that was stopped."""
+    """Record a search with a measured curve and one exploring trial that was stopped."""
     begun = search_started()
     begun.params["command"] = SEARCHED
     records: list[Record] = [begun]

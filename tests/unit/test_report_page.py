@@ -1,5 +1,6 @@
-"""The page itself: what it says, that nothing in it can be taken for markup, and that it needs no
-network.
+"""The page itself: what it says.
+
+Nothing in it can be taken for markup, and it needs no network.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def kept_in(folder: Path) -> SearchOptions:
 
 
 def spec_of(search: Request) -> SearchSpec:
-    """What a search's specification is once it has started."""
+    """Return what a search's specification is once it has started."""
     spec = search.spec
     settled = dataclasses.replace(spec.recipe, precision=Precision.FP32)
     return dataclasses.replace(spec, recipe=settled)
@@ -93,7 +93,7 @@ def record(search: Request, records: list[Record]) -> None:
 
 
 def trials(search: Request, keep: int | None = None, **metrics: float) -> list[Record]:
-    """The records of the whole plan's trials, or of its first few."""
+    """Return the records of the whole plan's trials, or of its first few."""
     spec = spec_of(search)
     planned = [
         *(spec.trial(Phase.EXPLORE, FULL_MODEL, rate, 0) for rate in spec.rates.values or ()),
@@ -131,7 +131,7 @@ def began(search: Request) -> SearchStarted:
 
 
 def finished(search: Request) -> Request:
-    """The search, recorded with all its trials."""
+    """Record the search with all its trials, and return it."""
     record(search, [began(search), *trials(search), SearchEnded(status=SearchStatus.COMPLETED)])
     return search
 

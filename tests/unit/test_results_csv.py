@@ -238,6 +238,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert import_results(path).rows == rows
 
 
+@pytest.mark.thorough  # quickly, of another tool's table, in test_bad_tables.py
 def test_a_hundred_thousand_rows_are_answered_in_seconds(tmp_path: Path) -> None:
     lines = [
         f"m{model},t,12,{frozen},{0.9 - frozen / 100 + seed / 1e6:.6f},{seed}"

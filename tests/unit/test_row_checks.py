@@ -47,7 +47,7 @@ def _write(path: Path, rows: Rows, columns: Sequence[str]) -> None:
 
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
-    """A task of these training and evaluation rows, the texts first, the label last."""
+    """Return a task of these training and evaluation rows, the texts first, the label last."""
 
     def _task(train: Rows, dev: Rows | None = None, **fields: object) -> TaskSpec:
         columns = [f"text{n}" for n in range(len(train[0]) - 1)]

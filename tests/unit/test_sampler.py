@@ -1,5 +1,6 @@
-"""The rates within the given range: from an Optuna study per depth, no rate twice while others are
-left.
+"""The rates within the given range, from an Optuna study per depth.
+
+No rate comes twice while others are left.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def proposals(
     seed: int = 0,
     depth: FreezeDepth = FULL_MODEL,
 ) -> list[float]:
-    """What one depth is given, one trial after another."""
+    """Return what one depth is given, one trial after another."""
     spec = make_spec(rates=rates, sampler=name, seed=seed)
     tried: list[KnownTrial] = []
     for _ in range(tries):

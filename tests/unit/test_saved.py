@@ -54,7 +54,7 @@ def task_of(folder: Path, **changes: Any) -> TaskSpec:
 
 
 def exported(trial: TrialSpec, folder: Path) -> tuple[np.ndarray, dict[str, Any]]:
-    """The trial's own predictions, and the facts of the folder in which it is saved."""
+    """Return the trial's own predictions, and the facts of the folder in which it is saved."""
     data = prepare(trial.model, trial.task, trial.recipe)
     kept: dict[str, torch.Tensor] = {}
 

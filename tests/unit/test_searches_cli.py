@@ -39,7 +39,7 @@ from tests.unit.search_examples import make_spec
 
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The default storage of a fresh working directory."""
+    """Return the default storage of a fresh working directory."""
     monkeypatch.chdir(tmp_path)
     return StorePaths(tmp_path).storage
 

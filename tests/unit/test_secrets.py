@@ -90,7 +90,7 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def _finished(folder: Path, uri: str) -> SearchPaths:
-    """A complete search that was recorded at this store."""
+    """Return a complete search that was recorded at this store."""
     paths = SearchPaths(folder / "mlruns" / "searches", "mine")
     paths.report.mkdir(parents=True)
     with Journal(paths.journal) as journal:

@@ -21,7 +21,7 @@ TRIAL = "measure-N0-s0"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A search's folder, beside a file that nobody wants to see in MLflow."""
+    """Return a search's folder, beside a file that nobody wants to see in MLflow."""
     folder = tmp_path / "searches" / "first"
     (folder / "predictions").mkdir(parents=True)
     (folder / "predictions" / "a.npz").write_text("predictions")
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def sent(folder: Path, artifact: str) -> list[str]:
-    """The files and folders that reach the store."""
+    """Return the files and folders that reach the store."""
     store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
     sender = MlflowSink(folder / "journal.jsonl", store)
     ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)

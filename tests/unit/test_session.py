@@ -82,7 +82,7 @@ Said = list[tuple[str, str]]
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Said:
-    """What a session's board was told; nothing is trained, sent, answered or drawn."""
+    """Return what a session's board was told; nothing is trained, sent, answered or drawn."""
     told: Said = []
     nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda: 0, uri="", trouble="")
     monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))

@@ -248,7 +248,10 @@ class Searched:
 
 @pytest.fixture(scope="module")
 def searched(trial: TrialSpec, tmp_path_factory: pytest.TempPathFactory) -> Searched:
-    """A search over two depths and three seeds, each trial trained here and recorded; exported."""
+    """Return a search over two depths and three seeds, exported.
+
+    Each trial is trained here and recorded.
+    """
     folder = tmp_path_factory.mktemp("search")
     depths = (FreezeDepth.of(0), FreezeDepth.of(1))
     data = prepare(trial.model, trial.task, trial.recipe)
@@ -471,8 +474,9 @@ print(spec.task.kind.home, metric_text(spec.task.metric))
 def test_as_one_that_ships_it_is_its_file_and_a_name_in_the_registry(
     searched: Searched, folder: Path, tmp_path: Path
 ) -> None:
-    """In a copy of the package: `tasks FILE` and a recorded search know it, and nothing else is
-    edited.
+    """In a copy of the package, `tasks FILE` and a recorded search know it.
+
+    Nothing else is edited.
     """
     copy = tmp_path / "elsa_tune"
     shutil.copytree(ROOT / "elsa_tune", copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -45,8 +45,9 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(storage: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Its MLflow store, which knows `elsewhere`, minilm on rte and on cola; the URIs that were
-    asked.
+    """Have it record in an MLflow store, and return the URIs that were asked.
+
+    The store knows `elsewhere`, minilm on rte and on cola.
     """
     places = StorePaths(storage.parents[1])
     places.database.write_bytes(b"there")

@@ -1,5 +1,6 @@
-"""Search spaces: shipped ones parse, fields are checked, and an error says file, field, value and
-what is allowed.
+"""Search spaces: shipped ones parse, and fields are checked.
+
+An error says file, field, value and what is allowed.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ A, B = "measure-N0-s0", "measure-N3-s1"
 
 
 def timed(records: Iterable[Record]) -> list[Record]:
-    """Records a second apart, from 1."""
+    """Return records a second apart, from 1."""
     return [
         dataclasses.replace(record, time=float(second))
         for second, record in enumerate(records, start=1)
@@ -155,7 +155,7 @@ def test_an_empty_journal_is_a_search_without_trials() -> None:
 
 
 def interleaved(seed: int) -> list[Record]:
-    """Records of three trials and two sessions in any order, those that make no sense too."""
+    """Return records of three trials and two sessions in any order, also such as make no sense."""
     draw = random.Random(seed)
     keys = [A, B, "explore-N6-s0", "probe-N6"]
     stop = SearchEnded(status=SearchStatus.INTERRUPTED)

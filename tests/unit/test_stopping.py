@@ -20,8 +20,10 @@ from tests.conftest import Run
 
 @pytest.fixture
 def usual_signals() -> Iterator[None]:
-    """Signals as a terminal's commands have them: what runs in the background, or under nohup, has
-    some ignored, and a Ray that another test started leaves its own handler of SIGTERM.
+    """Set signals as a terminal's commands have them.
+
+    What runs in the background, or under nohup, has some ignored, and a Ray that another test
+    started leaves its own handler of SIGTERM.
     """
     usual = {
         signal.SIGHUP: signal.SIG_DFL,

@@ -1,5 +1,6 @@
-"""The process before a search's driver: it passes signals on, and has the last word where the
-driver dies without one.
+"""The process before a search's driver: it passes signals on.
+
+And it has the last word where the driver dies without one.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from tests.conftest import ROOT
+from tests.forked import Forked, Nursery, nursery
 from tests.recorded_search import search_started, trial_started
 from tests.searching import wait_for
 
@@ -64,9 +65,18 @@ supervision.supervise(%s)
 """
 
 
-def program(end: str, early: str | None = None) -> list[str]:
+UNDER_NOHUP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+
+
+def program(end: str, early: str | None = None) -> str:
     run = "driver" if early is None else "early"
-    return [sys.executable, "-c", PROGRAM % (end, early or "pass", run)]
+    return PROGRAM % (end, early or "pass", run)
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Nursery]:
+    with nursery("elsa_tune.searching.supervision", "tests.recorded_search") as parent:
+        yield parent
 
 
 @pytest.fixture
@@ -85,22 +95,25 @@ def heard() -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
+Start = Callable[[str], Forked]
+
+
 @pytest.fixture
-def started(place: SearchPaths) -> Iterator[list[subprocess.Popen[str]]]:
-    """Programs in sessions of their own, ended with the test."""
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
+def start(place: SearchPaths, fork: Nursery) -> Iterator[Start]:
+    """Return what starts a program and waits until it listens; all are ended with the test."""
+    processes: list[Forked] = []
+
+    def command(text: str) -> Forked:
+        process = fork.start(text)
+        processes.append(process)
+        wait_for(lambda: len(heard()) == 1)
+        return process
+
+    yield command
     for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def start(command: list[str], started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    started.append(process)
-    wait_for(lambda: len(heard()) == 1)
-    return process
+        process.kill()
+        process.wait()
+        process.close()
 
 
 @pytest.mark.parametrize(
@@ -112,9 +125,9 @@ def start(command: list[str], started: list[subprocess.Popen[str]]) -> subproces
     ],
 )
 def test_a_driver_that_dies_without_a_word(
-    end: str, status: SearchStatus, cause: str, place: SearchPaths
+    end: str, status: SearchStatus, cause: str, place: SearchPaths, fork: Nursery
 ) -> None:
-    done = subprocess.run(program(end), capture_output=True, text=True, timeout=60)
+    done = fork.run(program(end))
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert said.endswith("everything so far is saved: `elsa-tune resume mine` goes on")
@@ -125,10 +138,10 @@ def test_a_driver_that_dies_without_a_word(
     assert not is_held(place.lock)
 
 
-def test_a_driver_that_ends_itself_where_ray_hangs_leaves_the_last_word(place: SearchPaths) -> None:
-    done = subprocess.run(
-        program("supervision.give_up()"), capture_output=True, text=True, timeout=60
-    )
+def test_a_driver_that_ends_itself_where_ray_hangs_leaves_the_last_word(
+    place: SearchPaths, fork: Nursery
+) -> None:
+    done = fork.run(program("supervision.give_up()"))
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert said == (
@@ -138,24 +151,26 @@ def test_a_driver_that_ends_itself_where_ray_hangs_leaves_the_last_word(place: S
     assert state(place).status is SearchStatus.FAILED
 
 
-def test_a_record_that_has_not_begun_stays_empty(place: SearchPaths) -> None:
+def test_a_record_that_has_not_begun_stays_empty(place: SearchPaths, fork: Nursery) -> None:
     early = 'Journal(paths.journal); supervision.recording(paths, "sqlite:///x"); os._exit(1)'
-    done = subprocess.run(program("pass", early), capture_output=True, text=True, timeout=60)
+    done = fork.run(program("pass", early))
     assert done.returncode == 1 and "`elsa-tune resume mine` goes on" in done.stderr
     assert read_journal(place.journal) == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 130])
-def test_a_driver_that_ends_in_words_has_had_the_last_one(status: int, place: SearchPaths) -> None:
+def test_a_driver_that_ends_in_words_has_had_the_last_one(
+    status: int, place: SearchPaths, fork: Nursery
+) -> None:
     end = f"journal.append(SearchEnded(status=SearchStatus.TIME_UP)); sys.exit({status})"
-    done = subprocess.run(program(end), capture_output=True, text=True, timeout=60)
+    done = fork.run(program(end))
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
     assert state(place).status is SearchStatus.TIME_UP and len(read_journal(place.journal)) == 3
 
 
-def test_before_anything_is_recorded_nothing_is_closed(place: SearchPaths) -> None:
+def test_before_anything_is_recorded_nothing_is_closed(place: SearchPaths, fork: Nursery) -> None:
     command = program("pass", early="os._exit(1)")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = fork.run(command)
     assert done.returncode == 1 and not place.folder.exists()
     assert (
         done.stderr.endswith("while nothing was being recorded\n") and done.stderr.count("\n") == 1
@@ -163,10 +178,10 @@ def test_before_anything_is_recorded_nothing_is_closed(place: SearchPaths) -> No
 
 
 def test_a_record_that_another_driver_has_taken_up_is_left_alone(
-    place: SearchPaths, started: list[subprocess.Popen[str]]
+    place: SearchPaths, start: Start
 ) -> None:
     command = program("pass; listen(); journal.close(); listen(2); os._exit(1)")
-    process = start(command, started)
+    process = start(command)
     process.send_signal(signal.SIGTERM)
     wait_for(lambda: not is_held(place.lock))
     with Journal(place.journal) as journal:
@@ -184,18 +199,18 @@ def test_a_record_that_another_driver_has_taken_up_is_left_alone(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_reaches_the_driver_once(
-    number: signal.Signals, started: list[subprocess.Popen[str]]
+    number: signal.Signals, start: Start
 ) -> None:
-    process = start(program("listen(); time.sleep(0.3); sys.exit(130)"), started)
+    process = start(program("listen(); time.sleep(0.3); sys.exit(130)"))
     os.killpg(process.pid, number)
     assert process.wait(60) == 130
     assert heard()[1:] == [number.name]
 
 
 def test_a_second_ctrl_c_is_passed_on_and_a_second_sigterm_is_not(
-    started: list[subprocess.Popen[str]],
+    start: Start,
 ) -> None:
-    process = start(program("listen(4); sys.exit(130)"), started)
+    process = start(program("listen(4); sys.exit(130)"))
     for number in (signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
         wait_for(lambda number=number: number.name in heard())
@@ -208,30 +223,25 @@ def test_a_second_ctrl_c_is_passed_on_and_a_second_sigterm_is_not(
 
 
 def test_what_was_interrupted_and_died_of_it_reads_as_interrupted(
-    place: SearchPaths, started: list[subprocess.Popen[str]]
+    place: SearchPaths, start: Start
 ) -> None:
-    process = start(program("listen(); os._exit(1)"), started)
+    process = start(program("listen(); os._exit(1)"))
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
-    assert process.stderr is not None
     assert process.stderr.read().startswith("elsa-tune: interrupted; everything so far")
     assert state(place).status is SearchStatus.INTERRUPTED
 
 
-def test_a_driver_whose_parent_is_killed_is_told_to_end(
-    place: SearchPaths, started: list[subprocess.Popen[str]]
-) -> None:
-    process = start(program("listen()"), started)
+def test_a_driver_whose_parent_is_killed_is_told_to_end(place: SearchPaths, start: Start) -> None:
+    process = start(program("listen()"))
     process.kill()
     wait_for(lambda: "SIGTERM" in heard())
     wait_for(lambda: not is_held(place.lock))
 
 
-def test_under_nohup_a_closed_terminal_is_no_reason(
-    place: SearchPaths, started: list[subprocess.Popen[str]]
-) -> None:
+def test_under_nohup_a_closed_terminal_is_no_reason(place: SearchPaths, start: Start) -> None:
     words = "listen(2); os.kill(os.getpid(), signal.SIGKILL)"
-    process = start(["nohup", *program(words)], started)
+    process = start(UNDER_NOHUP + program(words))
     process.send_signal(signal.SIGHUP)
     Path("heard").write_text("the driver may die now\n" * 3)
     assert process.wait(60) == 1
@@ -239,9 +249,9 @@ def test_under_nohup_a_closed_terminal_is_no_reason(
 
 
 def test_ctrl_z_stops_the_driver_and_fg_lets_it_go_on(
-    started: list[subprocess.Popen[str]],
+    start: Start,
 ) -> None:
-    process = start(program("listen(); sys.exit(130)"), started)
+    process = start(program("listen(); sys.exit(130)"))
     driver = int(heard()[0])
 
     def both(letter: str) -> bool:
@@ -261,7 +271,7 @@ def test_at_a_terminal_ctrl_c_reaches_the_driver_and_its_words_the_terminal(
 ) -> None:
     # `tostop`: whoever writes from another group than the one in front would be stopped.
     words = 'listen(); print("ended in words"); sys.exit(130)'
-    command = ["sh", "-c", 'stty tostop; exec "$@"', "sh", *program(words)]
+    command = ["sh", "-c", 'stty tostop; exec "$@"', "sh", sys.executable, "-c", program(words)]
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)

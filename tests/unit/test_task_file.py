@@ -1,5 +1,6 @@
-"""The user's own task: every field of the YAML file, every format, and what is said when one is
-wrong.
+"""The user's own task: every field of the YAML file, every format.
+
+And what is said when one is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a task file beside `rows.csv` and gives its path; None removes a field."""
+    """Return what writes a task file beside `rows.csv` and gives its path; None removes a field."""
 
     def _write(**fields: object) -> Path:
         (tmp_path / "rows.csv").write_text(CSV, encoding="utf-8")

@@ -1,5 +1,6 @@
-"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local
-ones.
+"""What --task may name, and what `elsa-tune tasks` prints.
+
+No data set is read except small local ones.
 """
 
 from __future__ import annotations

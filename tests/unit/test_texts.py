@@ -1,5 +1,6 @@
-"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad
-input.
+"""Reading: GLUE's official files with all their quirks, and the user's files.
+
+And every kind of bad input.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ GLUE_FILES = {
 
 @pytest.fixture
 def glue(tmp_path: Path) -> Path:
-    """The official layout in small, every quirk in it."""
+    """Return the official layout in small, every quirk in it."""
     for name, text in GLUE_FILES.items():
         path = tmp_path / "glue" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,8 +190,9 @@ def test_the_real_files_whole_and_their_chance(shared: Path, name: str) -> None:
 def test_the_real_files_as_datasets_reads_them(
     shared: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader against `datasets`' own, told of the same quirks: the same texts, to the
-    character.
+    """The reader gives the same texts as `datasets`' own, to the character.
+
+    That one is told of the same quirks.
     """
     from datasets import disable_progress_bars, load_dataset
 

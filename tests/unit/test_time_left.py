@@ -34,8 +34,9 @@ def ran(
     status: TrialStatus = COMPLETED,
     seed: int = 1,
 ) -> KnownTrial:
-    """A measuring trial of two evaluations, reported so many seconds after its start; the last
-    number is its end.
+    """Return a measuring trial of two evaluations, reported so many seconds after its start.
+
+    The last number is its end.
     """
     trial = spec.trial(Phase.MEASURE, depth, 2e-5, seed)
     times = [start + seconds for seconds in after]

@@ -143,7 +143,7 @@ def spelled(draw: random.Random, secret: str) -> str:
 
 
 def drawn_uri(draw: random.Random) -> str:
-    """A URI with a secret somewhere."""
+    """Return a URI with a secret somewhere."""
     scheme, secret = draw.choice(SCHEMES), spelled(draw, drawn_secret(draw))
     forms = [f"{draw.choice(USERS)}:{secret}@", ""]
     if scheme.lower().startswith("http"):

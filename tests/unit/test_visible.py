@@ -1,5 +1,6 @@
-"""Names, labels and errors of somebody else's making reach a terminal, a page and a drawing without
-the characters that command them; our own styles, and what JSON means, stay.
+"""Others' names, labels and errors reach a terminal, a page and a drawing as plain text.
+
+The characters that command these are left out; our own styles, and what JSON means, stay.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def test_a_librarys_colours_and_progress_stay_and_nothing_else_does() -> None:
 
 
 def seen(outcome: Outcome) -> str:
-    """What a command printed, in which nothing is unseen."""
+    """Return what a command printed, in which nothing is unseen."""
     printed = outcome.out + outcome.err
     assert not UNSEEN.search(printed), ascii(UNSEEN.findall(printed))
     return printed

@@ -64,7 +64,7 @@ XLNET_TOKENS: Tokens = {
 
 
 def _ids(tokens: Tokens) -> dict[str, int]:
-    """Special tokens take the first ids, in the order given."""
+    """Return each token's id; special tokens take the first ids, in the order given."""
     return {token: number for number, token in enumerate(dict.fromkeys(tokens.values()))}
 
 
@@ -212,7 +212,7 @@ ARCHITECTURES = tuple(name for name in _RECIPES if name != "albert")
 
 
 def make_tokenizer(architecture: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of the architecture's kind that reads any ASCII text."""
+    """Return a tokenizer of the architecture's kind that reads any ASCII text."""
     tokens, build, (single, pair), has_types, _ = _RECIPES[architecture]
     tokenizer = build(tokens)
     tokenizer.post_processor = processors.TemplateProcessing(

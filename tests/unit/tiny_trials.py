@@ -1,5 +1,6 @@
-"""Tiny trials on made-up tokens: real models with random weights, seconds to train, something to
-learn.
+"""Tiny trials on made-up tokens: real models with random weights.
+
+They take seconds to train, and have something to learn.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ DROPOUTS = {
 
 
 def make_rows(count: int, seed: int, regression: bool = False) -> TokenRows:
-    """Rows of 4..12 tokens whose first word alone gives the label: one of two, or one of five
-    values.
+    """Return rows of 4..12 tokens whose first word alone gives the label.
+
+    It is one of two, or one of five values.
     """
     draw = np.random.default_rng(seed)
     lengths = draw.integers(4, 13, count)
@@ -74,12 +76,12 @@ def make_data(train: int = 40, evaluation: int = 30, regression: bool = False) -
 
 
 def tiny_bert(folder: Path, layers: int = 4) -> ModelSpec:
-    """A BERT of four layers with random weights, in a folder."""
+    """Return a BERT of four layers with random weights, in a folder."""
     return resolve_model(str(make_tiny("bert", folder, layers)))
 
 
 def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -> TrialSpec:
-    """A short fp32 trial; fields of the trial or of its recipe can be replaced."""
+    """Return a short fp32 trial; fields of the trial or of its recipe can be replaced."""
     recipe_names = {field.name for field in dataclasses.fields(Recipe)}
     recipe = {name: value for name, value in changes.items() if name in recipe_names}
     rest = {name: value for name, value in changes.items() if name not in recipe_names}
@@ -111,7 +113,7 @@ def break_head(patch: pytest.MonkeyPatch, seed: int) -> None:
 
 
 def calm(architecture: str, folder: Path, layers: int = 3) -> ModelSpec:
-    """A tiny model without any dropout."""
+    """Return a tiny model without any dropout."""
     make_tiny(architecture, folder, layers)
     path = folder / "config.json"
     config = json.loads(path.read_text())
@@ -135,7 +137,7 @@ def data_for(architecture: str, train: int = 80) -> TaskData:
 
 
 def with_long_rows(rows: TokenRows) -> TokenRows:
-    """The same rows, every third one three times as long."""
+    """Return the same rows, every third one three times as long."""
     parts, lengths = [], []
     for number, (start, stop) in enumerate(zip(rows.offsets, rows.offsets[1:], strict=False)):
         part = np.tile(rows.input_ids[start:stop], 3 if number % 3 == 0 else 1)

@@ -1,5 +1,7 @@
-"""Hides what a machine that only trains does not have, from import, from who looks whether it could
-be imported, and from importlib.metadata. See tests/bare_machine/__init__.py.
+"""Hides what a machine that only trains does not have.
+
+It hides it from import, from who looks whether it could be imported, and from importlib.metadata.
+See tests/bare_machine/__init__.py.
 """
 
 import json

@@ -1,5 +1,7 @@
-"""Puts the stand-in under every Python process that finds this folder on its path: the moment such
-a process imports torch, it has a GPU, and where it imports Ray, that is told of one.
+"""Puts the stand-in under every Python process that finds this folder on its path.
+
+The moment such a process imports torch, it has a GPU, and where it imports Ray, that is told of
+one.
 """
 
 import importlib.abc
