@@ -20,6 +20,8 @@ DECIMALS = 6
 
 # Fields of an object as JSON has them; `_fields` takes `candidate`, `tried` and `saves` apart.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
+# Behind it: how many rows were evaluated, and how many independent units these are.
+_EVALUATED = ("evaluation_examples", "evaluation_units")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
 _BEST = ("candidate", "quality")
 _POINT = (
@@ -56,6 +58,7 @@ CURVE_COLUMNS = (
     "embeddings_frozen",
     *(name for name in _POINT if name != "tried"),
     "rate_at_border",
+    *_EVALUATED,
 )
 _OPERATING_POINT_COLUMNS = (
     "frozen_layers",
@@ -102,6 +105,7 @@ ANSWER_COLUMNS = (
     "warnings",
     *_prefixed("operating_point_within_given_rates", _WITHIN_COLUMNS),
     *_prefixed("recommendation", _RECOMMENDATION_COLUMNS),
+    *_EVALUATED,
 )
 
 # Columns that a table has only where a line has something there: of candidates that are no depths.
@@ -114,7 +118,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     """Return one answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     values: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        **_fields(answer, _HEADING),
+        **_heading(answer),
         "target": answer.target,
         "full": _fields(answer.full, _FULL),
         "best": _fields(answer.best, _BEST),
@@ -146,7 +150,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     """Return a curve as `elsa-tune curve --format json` prints it."""
     return {
         "schema_version": SCHEMA_VERSION,
-        **_fields(curve, _HEADING),
+        **_heading(curve),
         "linear_probe": _probe(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": [asdict(warning) for warning in curve.warnings],
@@ -168,10 +172,19 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """Return one line per depth with the columns CURVE_COLUMNS."""
     lines = []
     for curve in curves:
-        heading = _fields(curve, _HEADING)
+        heading = _heading(curve)
         for point in curve.points:
             lines.append({**heading, **curve_object(point)})
     return _table(CURVE_COLUMNS, lines)
+
+
+def _heading(curve: FreezeCurve) -> dict[str, Any]:
+    """Return what a curve is of."""
+    return {
+        **_fields(curve, _HEADING),
+        "evaluation_examples": curve.examples,
+        "evaluation_units": curve.units,
+    }
 
 
 def _fields(value: Any, names: Sequence[str] = ()) -> Any:

@@ -104,6 +104,9 @@ class FreezeCurve:
     # What names its one recorded search in a command, as `demo --storage-path runs`; None where its
     # name alone does.
     search_arguments: str | None = None
+    # How many independent units the evaluation examples are; None where that was not found out,
+    # and each counts as its own.
+    units: int | None = None
     # What is odd about the rows that were trained on and evaluated, the gravest first.
     findings: tuple[RowFinding, ...] = ()
 
@@ -170,6 +173,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
+        units=group.units,
         points=tuple(_completed(point, full, group, uncertainty) for point in points),
         warnings=tuple(warnings),
         uncertainty=uncertainty,

@@ -301,7 +301,8 @@ def train_final(
             quality = f"{trial.task.metric.value} {points(result.quality)}"
             say(f"epoch {result.epoch:g} of {epochs}: {quality}")
         predictions = np.asarray(result.predictions)
-        artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
+        labels = data.evaluation.labels
+        artifact = record.keep_predictions(trial.key, predictions, labels, data.units)
         status = TrialStatus.COMPLETED
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
         is_diverged = isinstance(error, DivergedError)

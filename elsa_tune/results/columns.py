@@ -29,6 +29,7 @@ COLUMNS = (
     "train_seconds",
     "peak_memory_mb",
     "trainable_parameters",
+    "evaluation_units",
 )
 # The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
 CANDIDATE = "candidate"

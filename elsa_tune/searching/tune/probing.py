@@ -140,7 +140,8 @@ class Probing:
         artifact = None
         if examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels
-            artifact = record.keep_predictions(self._key, result.predictions, labels)
+            units = self._data.units
+            artifact = record.keep_predictions(self._key, result.predictions, labels, units)
         metrics = dict(result.metrics)
         metrics[QUALITY] = result.quality
         metrics[PROBE_EXAMPLES] = float(result.train_examples)

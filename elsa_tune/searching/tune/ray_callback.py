@@ -138,7 +138,8 @@ class Recorder(NeverRestored, Callback):
             return None
         if predictions is None:
             return None
-        return self._record.keep_predictions(key, predictions, self._work.data.evaluation.labels)
+        data = self._work.data
+        return self._record.keep_predictions(key, predictions, data.evaluation.labels, data.units)
 
 
 def _error_of(trial: Trial) -> BaseException:
