@@ -156,7 +156,7 @@ def cell(kind: str, size: int, count: int, studies: int) -> dict[str, Any]:
     shares: dict[str, Any] = {"kind": kind, "size": size, "rows": count}
     for judged in found[0]:
         for claim in ("raw_certified_false", "raw_claims", "raw_near"):
-            values = [one[judged][claim] for one in found]
+            values = [one[judged][claim] for one in found if one[judged][claim] is not None]
             shares[f"{judged}_{claim}"] = float(np.mean(values))
     return shares
 
@@ -215,7 +215,8 @@ def main() -> None:
             print(json.dumps(flipped[-1]), flush=True)
     note = (
         f"{options.studies} synthetic studies a cell, of the family `boundary`, {SEEDS} seeds; "
-        f"shares of studies, false claims over all of them; target {TARGET}; documents share {SHARED} of the variance"
+        f"shares of studies, false claims over all of them; target {TARGET}; "
+        f"documents share {SHARED} of the variance"
     )
     print(machine.write(options.name, {"claims": claims, "flips": flipped}, note))
 

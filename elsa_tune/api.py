@@ -164,8 +164,8 @@ def search(
     `task_name` ("own"); `text` names one or two of their columns ("text"), `label` one ("label"),
     as they do for a task that is a table or a data set, which may tell them itself; rows without a
     label are skipped, and counted. group: a column whose equal cells (one document, one user) make
-    rows one unit, which counts once in every certificate. drop_leaked, drop_duplicates, drop_contradictions, merge_labels,
-    missing_labels: of given rows, as in a task file.
+    rows one unit, which counts once in every certificate. drop_leaked, drop_duplicates,
+    drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
     trials: exploring trials in all. seeds: measuring trials per depth. train_size: a subset of the
@@ -204,7 +204,8 @@ def search(
     cleaning = _given(of_rows)
     if not isinstance(task, str | Path):
         place = StorePaths(Path.cwd()).storage_at(options.get("storage_path")).parent / "tasks"
-        task = write_task(task, place, task_name or "own", text, label, cleaning, group)
+        further = _given({"group": group, **cleaning})
+        task = write_task(task, place, task_name or "own", text, label, further)
     elif cleaning or task_name is not None:
         first = next(iter(cleaning), "task_name")
         raise UsageError(f"`{first}` is for rows that are given here; task '{task}' has its own")

@@ -21,8 +21,7 @@ def write_task(
     name: str,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
-    cleaning: Mapping[str, Any] | None = None,
-    group: str | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the rows under the folder, in one named by their content, and return the task file.
 
@@ -30,10 +29,11 @@ def write_task(
     `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
     columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
     one of the hub does. Numbers with fractions make the task a regression. Missing labels stay
-    missing: as in any file, the rows are skipped and counted where they are read. cleaning: fields
-    of the task file that drop rows or merge labels. group: a column whose equal cells make rows one
-    unit. Raises DataError.
+    missing: as in any file, the rows are skipped and counted where they are read. further: other
+    fields of the task file: `group`, and those that drop rows or merge labels. Raises DataError.
     """
+    further = further or {}
+    group = further.get("group")
     texts = [text] if isinstance(text, str) else list(text or ())
     splits = _data_set(rows)
     if splits is not None:
@@ -41,9 +41,7 @@ def write_task(
         fields, frames = _of_data_set(splits, wanted)
     else:
         fields, frames = _of_frames(rows, name, texts or ["text"], label or "label", group)
-    if group is not None:
-        fields["group"] = group
-    return _written(folder, fields, frames, cleaning or {})
+    return _written(folder, fields, frames, further)
 
 
 def _of_frames(
@@ -87,7 +85,7 @@ def _written(
     folder: Path,
     fields: Mapping[str, Any],
     frames: Mapping[str, pd.DataFrame],
-    cleaning: Mapping[str, Any],
+    further: Mapping[str, Any],
 ) -> Path:
     """Write a task file and its rows in a folder named by their content; return the task file."""
     contents: dict[str, bytes] = {}  # by file name
@@ -98,11 +96,9 @@ def _written(
         files[part] = file_name
         contents[file_name] = frame.to_parquet(index=False)
         digest.update(contents[file_name])
-    if cleaning:
-        digest.update(yaml.safe_dump(dict(cleaning)).encode())
-    if "group" in fields:
-        digest.update(f"group {fields['group']}".encode())
-    task = {**fields, "files": files, **cleaning}
+    if further:
+        digest.update(yaml.safe_dump(dict(further)).encode())
+    task = {**fields, "files": files, **further}
     text = yaml.safe_dump(task, sort_keys=False, allow_unicode=True)
     task_folder = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
     task_folder.mkdir(parents=True, exist_ok=True)

@@ -235,7 +235,9 @@ def resolve_task(
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]
     elif is_data_set(text):
-        task = named_data_set(text, Wanted(text=columns.texts, label=columns.label, group=columns.group))
+        task = named_data_set(
+            text, Wanted(text=columns.texts, label=columns.label, group=columns.group)
+        )
     elif text.lower().endswith(YAML_SUFFIXES):
         task = read_task_file(Path(text))
     elif is_table(text):

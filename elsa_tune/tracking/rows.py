@@ -187,7 +187,7 @@ def _read(file: Path) -> Predictions | None:
             predictions = kept["predictions"]
             labels = kept["labels"]
             classes = int(kept["classes"])
-            units = kept["units"] if "units" in kept else None
+            units = kept.get("units")
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
     if not predictions.ndim or predictions.shape != labels.shape or not len(labels):

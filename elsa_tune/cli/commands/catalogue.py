@@ -128,7 +128,9 @@ def tasks(
 
 def _list_tasks(columns: Columns, format: str) -> None:
     if columns != GUESSED:
-        raise UsageError("--label, --text and --group are about a table; name it: elsa-tune tasks MY.csv")
+        raise UsageError(
+            "--label, --text and --group are about a table; name it: elsa-tune tasks MY.csv"
+        )
     rows = [described(spec) for spec in KNOWN_TASKS.values()]
     for name, task in HUB_TASKS.items():
         rows.append(on_the_hub(name, task))

@@ -300,9 +300,9 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
             digest.update(np.fromiter(map(len, column), dtype="<i8").tobytes())
             digest.update("".join(column).encode("utf-8", "surrogatepass"))
         digest.update(np.ascontiguousarray(split.labels).tobytes())
-    units = units_of(splits["evaluation"])
-    if task.group_column is not None and units is not None:
-        digest.update(units.tobytes())
+    if task.group_column is not None:
+        units = units_of(splits["evaluation"])
+        digest.update(b"" if units is None else units.tobytes())
     return digest.hexdigest()
 
 

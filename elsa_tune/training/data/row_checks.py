@@ -44,13 +44,16 @@ def text_keys(split: Split) -> Keys:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def units_of(split: Split) -> NDArray[np.int32] | None:
+def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None:
     """Return the unit of each row [E], numbered in the rows' order; None where each is its own.
 
     Rows of one group are one unit. Without groups, rows with the same text are, whatever their
-    labels: they are one thing to be right or wrong about.
+    labels: they are one thing to be right or wrong about. keys: of its texts, where they were made.
     """
-    keys = text_keys(split) if split.groups is None else split.groups
+    if split.groups is not None:
+        keys = split.groups
+    elif keys is None:
+        keys = text_keys(split)
     _, first, unit_by_key = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) == len(keys):
         return None
@@ -71,7 +74,7 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
     findings = [*_leaked(task, by_name, keys), *_groups_torn(training, evaluation)]
-    findings += _few_units(evaluation)
+    findings += _few_units(evaluation, keys["evaluation"])
     if type_of(task.kind).names_classes:
         findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
@@ -200,9 +203,9 @@ def _groups_torn(training: Split, evaluation: Split) -> Iterator[RowFinding]:
         )
 
 
-def _few_units(evaluation: Split) -> Iterator[RowFinding]:
+def _few_units(evaluation: Split, keys: Keys) -> Iterator[RowFinding]:
     """Find evaluation rows that are less than half as many units."""
-    units = units_of(evaluation)
+    units = units_of(evaluation, keys)
     if units is None:
         return
     count = int(units.max()) + 1
