@@ -4,8 +4,9 @@
 
 The studies of calibration.py's family `boundary` (one depth misses the target by nothing, shallower
 ones keep nearly all), whose evaluation rows are `repeated` (each text as often as `size` says, and
-each run answers all of its copies alike) or come in `documents` of that size, whose sentences share
-a part of their difficulty, of how depths see them, and of a seed's luck. Each study is judged by
+each run answers all of its copies alike), come in `documents` of that size, whose sentences share a
+part of their difficulty, of how depths see them, and of a seed's luck, or in `topics`, which share
+all of the former two and nothing of a seed's luck. Each study is judged by
 rows, as if each were independent; by units; and, where these are few, by units as the bootstrap has
 them, without what few of them are widened for (`plain`). Shares of false and of any claims.
 
@@ -48,6 +49,9 @@ CELLS = (
     ("documents", 5, 5463),
     ("documents", 50, 1000),
     ("documents", 100, 1000),
+    ("topics", 5, 1000),
+    ("topics", 50, 1000),
+    ("topics", 100, 1000),
 )
 SEEDS = 5
 # Units from so many rows on are few here: they are judged without widening, too.
@@ -67,12 +71,18 @@ class Rows:
     def normal(self, scale: float) -> Floats:
         """Draw a value for each row: the same for copies, in part for those of a document."""
         by_unit = self.rng.normal(0, scale, int(self.units.max()) + 1)[self.units]
-        if self.kind == "repeated":
+        if self.kind in ("repeated", "topics"):
             return by_unit
         own = self.rng.normal(0, scale, len(self.units))
         if self.kind == "independent":
             return own
         return np.sqrt(SHARED) * by_unit + np.sqrt(1 - SHARED) * own
+
+    def luck(self, scale: float) -> Floats:
+        """Draw what a seed's noise adds to each row."""
+        if self.kind == "topics":
+            return self.rng.normal(0, scale, len(self.units))
+        return self.normal(scale)
 
     def labels(self, prevalence: float) -> NDArray[np.int8]:
         """Draw a label for each row, the same for copies."""
@@ -119,7 +129,7 @@ def _right(truth: Truth, depth: int, rate: int, rows: Rows, seen: Floats) -> NDA
     of_seed = truth.of_seed[depth]
     total = np.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + of_seed**2)
     level = ndtri(truth.accuracies[depth, rate]) * total + rows.rng.normal(0, of_seed)
-    return np.asarray(level + seen + rows.normal(np.sqrt(OWN)) > 0)
+    return np.asarray(level + seen + rows.luck(np.sqrt(OWN)) > 0)
 
 
 def _row(name: str, frozen: int, seed: int, quality: float, chance: float) -> ResultRow:
