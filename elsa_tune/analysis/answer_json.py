@@ -20,7 +20,7 @@ DECIMALS = 6
 
 # Fields of an object as JSON has them; `_fields` takes `candidate`, `tried` and `saves` apart.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
-# Behind it: how many rows were evaluated, and how many independent units these are.
+# Behind it, where it is known: how many rows were evaluated, and how many units these are.
 _EVALUATED = ("evaluation_examples", "evaluation_units")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
 _BEST = ("candidate", "quality")
@@ -58,7 +58,6 @@ CURVE_COLUMNS = (
     "embeddings_frozen",
     *(name for name in _POINT if name != "tried"),
     "rate_at_border",
-    *_EVALUATED,
 )
 _OPERATING_POINT_COLUMNS = (
     "frozen_layers",
@@ -105,10 +104,10 @@ ANSWER_COLUMNS = (
     "warnings",
     *_prefixed("operating_point_within_given_rates", _WITHIN_COLUMNS),
     *_prefixed("recommendation", _RECOMMENDATION_COLUMNS),
-    *_EVALUATED,
 )
 
-# Columns that a table has only where a line has something there: of candidates that are no depths.
+# Columns that a table has only where a line has something there: how many units were evaluated, and
+# those of candidates that are no depths.
 _DEPTH_COLUMN = "frozen_layers"
 _NAMING_COLUMNS = ("candidate", "label")
 _PLAUSIBLE_CANDIDATES = "plausible_candidates"
@@ -179,12 +178,12 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
 
 
 def _heading(curve: FreezeCurve) -> dict[str, Any]:
-    """Return what a curve is of."""
-    return {
-        **_fields(curve, _HEADING),
-        "evaluation_examples": curve.examples,
-        "evaluation_units": curve.units,
-    }
+    """Return what a curve is of; the units are known of searches, but not of earlier ones."""
+    heading: dict[str, Any] = _fields(curve, _HEADING)
+    if curve.units is not None:
+        heading["evaluation_examples"] = curve.examples
+        heading["evaluation_units"] = curve.units
+    return heading
 
 
 def _fields(value: Any, names: Sequence[str] = ()) -> Any:
@@ -303,8 +302,8 @@ def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns that name candidates which are no depths, where lines have such."""
-    possible = []
+    """Return the columns that only some tables have, where lines have them."""
+    possible = [*_EVALUATED]
     for column in columns:
         if column.endswith(_DEPTH_COLUMN):
             prefix = column.removesuffix(_DEPTH_COLUMN)

@@ -370,7 +370,7 @@ ANSWER_KEYS = {
     *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
     *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
     *("reason", "curve", "warnings", "next_step", "operating_point_within_given_rates"),
-    *("linear_probe", "recommendation", "evaluation_examples", "evaluation_units"),
+    *("linear_probe", "recommendation"),
 }
 POINT_KEYS = {
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),

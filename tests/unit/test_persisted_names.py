@@ -191,14 +191,13 @@ curve.corrected_contrast.lower_bound curve.corrected_contrast.look warnings warn
 warnings.text next_step recommendation recommendation.action recommendation.frozen_layers
 recommendation.fine_tuned_layers recommendation.quality recommendation.learning_rate
 recommendation.basis recommendation.doubts recommendation.headline recommendation.lines decided_by
-evaluation_examples evaluation_units
 """
 CURVE_JSON = """
 schema_version model task train_size search metric selection layers chance linear_probe curve
 curve.frozen_layers curve.embeddings_frozen curve.fine_tuned_layers curve.quality curve.std
 curve.ci_low curve.ci_high curve.seeds curve.failed_seeds curve.learning_rate curve.rate_at_border
 curve.retention curve.corrected_retention curve.explored curve.stopped_early warnings warnings.code
-warnings.text evaluation_examples evaluation_units
+warnings.text
 """
 # CSV columns in their order: whoever reads them by number finds them where they were.
 COLUMNS_OF_ANSWERS = """
@@ -222,17 +221,17 @@ operating_point_within_given_rates_fine_tuned_layers operating_point_within_give
 operating_point_within_given_rates_lowest_rate operating_point_within_given_rates_highest_rate
 recommendation_action recommendation_frozen_layers recommendation_fine_tuned_layers
 recommendation_quality recommendation_learning_rate recommendation_basis recommendation_doubts
-recommendation_headline evaluation_examples evaluation_units
+recommendation_headline
 """
 COLUMNS_OF_CURVES = """
 model task train_size search metric selection layers chance frozen_layers embeddings_frozen
 fine_tuned_layers quality std ci_low ci_high seeds failed_seeds learning_rate retention
-corrected_retention explored stopped_early rate_at_border evaluation_examples evaluation_units
+corrected_retention explored stopped_early rate_at_border
 """
 COLUMNS_OF_RESULTS = """
 model task layers frozen_layers quality seed runs learning_rate train_size status phase
 embeddings_frozen chance metric std epochs selection search comparison examples train_seconds
-peak_memory_mb trainable_parameters evaluation_units
+peak_memory_mb trainable_parameters
 """
 # Of values that are written as text.
 VALUES: dict[type[enum.StrEnum], str] = {
