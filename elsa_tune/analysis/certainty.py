@@ -128,8 +128,8 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     """
     if answer.looks is not None and not answer.looks.are_planned:
         return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
-    if answer.units == 1:
-        return replace(answer, reason=Reason.ONE_UNIT)
+    if answer.has_too_few_units:
+        return replace(answer, reason=Reason.TOO_FEW_UNITS)
     points = _points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.by_candidate

@@ -120,6 +120,13 @@ class FreezeCurve:
         return self.uncertainty.policy
 
     @property
+    def has_too_few_units(self) -> bool:
+        """Whether the evaluation examples share so few units that nothing can be certified."""
+        if self.units is None or self.examples is None:
+            return False
+        return self.units < min(self.examples, self.policy.fewest_units)
+
+    @property
     def full(self) -> CurvePoint | None:
         """The full-model reference, None where it was not measured."""
         return next((point for point in self.measured if point.candidate.is_reference), None)

@@ -178,7 +178,7 @@ def _sure(
             return _Sure()
         if task.looks is not None and not task.looks.are_planned:
             return _Sure()
-        if task.units == 1:
+        if task.has_too_few_units:
             return _Sure()
     least_contrasts: dict[Candidate, Interval] = {}
     for point in common:

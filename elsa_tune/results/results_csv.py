@@ -13,8 +13,8 @@ from elsa_tune.results.cells import read_row
 from elsa_tune.results.columns import (
     CANDIDATE,
     COLUMNS,
-    UNITS,
     REQUIRED,
+    UNITS,
     Layout,
     lay_out,
     read_mapping,

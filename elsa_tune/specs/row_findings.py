@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune.errors import shortened
+from elsa_tune.specs.policy import Policy
 
 # Classes, columns or reasons that a sentence names; of more it says how many.
 MOST_NAMED = 3
@@ -110,7 +111,7 @@ class RowFinding:
     @property
     def text(self) -> str:
         """The fact and what it does to an answer, a clause without a full stop."""
-        if self.code is FindingCode.FEW_UNITS and self.count == 1:
+        if self.code is FindingCode.FEW_UNITS and self.count < Policy().fewest_units:
             return f"{self.fact}: nothing can be certified"
         is_harmless = self.code is FindingCode.LEAKED_ROWS and self.same_label == 0
         if is_harmless or self.code not in _EFFECTS:

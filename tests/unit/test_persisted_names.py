@@ -138,7 +138,8 @@ policy.cheap_cost policy.cheap_patience policy.first_points policy.ask_limit pol
 policy.exploring_share policy.deep_share policy.ladder_depths policy.looks policy.ladder_looks
 policy.thorough_seeds policy.above_chance policy.clear policy.likely policy.free_cost
 policy.promising policy.no_promise policy.error policy.ladder_error policy.first_look_share
-policy.fewest_seeds policy.fewest_freedom policy.prior_freedom policy.least_example_share
+policy.fewest_seeds policy.fewest_freedom policy.fewest_units
+policy.prior_freedom policy.least_example_share
 policy.learning_share policy.at_chance policy.exact_decimals policy.same_score policy.rounding
 policy.extension.low policy.extension.high policy.extension.tries
 """
@@ -253,7 +254,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        not_planned_to_certify no_common_depth one_unit""",
+        not_planned_to_certify no_common_depth too_few_units""",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts
         leaked_groups few_units""",

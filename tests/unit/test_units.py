@@ -228,12 +228,15 @@ def test_groups_in_both_splits_are_found(grouped: GroupedTask) -> None:
 
 
 def test_far_fewer_units_than_rows_are_said(grouped: GroupedTask) -> None:
-    few = frame([number // 3 for number in range(12)], "other")
+    few = frame([number // 3 for number in range(120)], "other")
     finding = codes(grouped(frame(["x", "y", "z"]), few, group="document"))[FindingCode.FEW_UNITS]
-    assert (finding.count, finding.of) == (4, 12)
-    assert finding.text.startswith("the 12 evaluation rows count as 4 units (the same group")
+    assert (finding.count, finding.of) == (40, 120)
+    assert finding.text == (
+        "the 120 evaluation rows count as 40 units (the same group: one unit): an answer is only "
+        "as sure as so many units make it"
+    )
     assert "more groups" in finding.remedy
-    half = frame([number // 2 for number in range(12)], "other")
+    half = frame([number // 2 for number in range(120)], "other")
     task = grouped(frame(["x", "y", "z"]), half, group="document")
     assert FindingCode.FEW_UNITS not in codes(task)
 
@@ -242,7 +245,9 @@ def test_repeated_texts_are_said_where_they_are_most(grouped: GroupedTask) -> No
     dev = frame(range(9), "other")
     dev["text"] = [f"text {number // 3} again" for number in range(9)]
     finding = codes(grouped(frame(["x", "y", "z"]), dev))[FindingCode.FEW_UNITS]
-    assert "9 evaluation rows count as 3 units (the same text: one unit)" in finding.text
+    assert "9 evaluation rows count as 3 units (the same text: one unit): nothing can" in (
+        finding.text
+    )
     assert finding.remedy == "evaluate on more different texts"
 
 
@@ -456,17 +461,25 @@ def test_an_answer_says_how_many_units_there_are() -> None:
     assert set(pd.read_csv(io.StringIO(curves_csv(curves)))["evaluation_units"]) == {100}
 
 
-def test_one_unit_certifies_nothing() -> None:
-    answer = answered(1)
-    assert answer.reason is Reason.ONE_UNIT
+@pytest.mark.parametrize("count", [1, 29])
+def test_too_few_units_certify_nothing(count: int) -> None:
+    answer = answered(count)
+    assert answer.reason is Reason.TOO_FEW_UNITS
     assert answer.certified is None and answer.corrected_certified is None
-    assert "Nothing is certified: all evaluation rows are one unit" in answer.certainty
+    assert (
+        "Nothing is certified: that takes evaluation rows of 30 groups or different texts, and "
+        f"there are {count}"
+    ) in answer.certainty
+    assert answered(30).reason is not Reason.TOO_FEW_UNITS
     assert answered(EXAMPLES).certified is not None
+    # A few rows that share none are as before.
+    [few] = answer_rows(falling_curve(examples=20, evaluation_units=20))
+    assert few.reason is None
     # Together with a task that would certify something, nothing is certified either.
     rows = falling_curve(examples=EXAMPLES, evaluation_units=1)
     rows += falling_curve(examples=EXAMPLES, evaluation_units=EXAMPLES, task="cola")
     *_, joint = answer_rows(rows)
-    assert joint.certified is None and joint.reason is Reason.ONE_UNIT
+    assert joint.certified is None and joint.reason is Reason.TOO_FEW_UNITS
 
 
 def test_accuracies_alone_are_as_sure_as_their_units() -> None:

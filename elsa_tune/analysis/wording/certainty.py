@@ -66,8 +66,12 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
             "depths were measured at several learning rates, and the best was taken on the same "
             "runs"
         )
-    if reason is Reason.ONE_UNIT:
-        return "all evaluation rows are one unit (one group, or one text)"
+    if reason is Reason.TOO_FEW_UNITS:
+        fewest = curve.policy.fewest_units
+        return (
+            f"that takes evaluation rows of {fewest} groups or different texts, and there are "
+            f"{curve.units}"
+        )
     if reason is Reason.LOOKS_NOT_PLANNED:
         return "seeds of several searches, planned separately, were pooled"
     if reason is Reason.NOT_PLANNED_TO_CERTIFY:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
 from elsa_tune.specs.task import TaskSpec, folded
 from elsa_tune.tasks.types.registry import type_of
@@ -204,12 +205,12 @@ def _groups_torn(training: Split, evaluation: Split) -> Iterator[RowFinding]:
 
 
 def _few_units(evaluation: Split, keys: Keys) -> Iterator[RowFinding]:
-    """Find evaluation rows that are less than half as many units."""
+    """Find evaluation rows that are less than half as many units, or too few to certify a depth."""
     units = units_of(evaluation, keys)
     if units is None:
         return
     count = int(units.max()) + 1
-    if count < FEW_UNITS * len(units):
+    if count < FEW_UNITS * len(units) or count < Policy().fewest_units:
         yield RowFinding(
             code=FindingCode.FEW_UNITS,
             count=count,
