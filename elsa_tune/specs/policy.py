@@ -134,8 +134,9 @@ class Policy:
     # seeds over all depths that learn. With two seeds alone one unlucky pair would decide.
     fewest_seeds: _Number = 2
     fewest_freedom: _Number = 3
-    # Where evaluation rows share units, so many units: with 20, certificates were false in 9 % of
-    # simulated studies, with 30 and more in 6 % or fewer (bench/units.py).
+    # Where evaluation rows share units, so many units: in the worst simulated kind of rows
+    # certificates were false in 8 % of studies with 20 units, 6 to 7 with 30 to 50, 4 with 100
+    # (bench/units.py).
     fewest_units: _Number = 30
     # The most that the spread of other depths counts for, in degrees of freedom: as if the true
     # spreads differed by a factor of e^.6 (one standard deviation of their logarithm).
