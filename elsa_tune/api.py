@@ -152,6 +152,7 @@ def search(
     space: str | Path | None = None,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
+    group: str | None = None,
     task_name: str | None = None,
     drop_leaked: bool | None = None,
     drop_duplicates: bool | None = None,
@@ -180,8 +181,9 @@ def search(
     (training, evaluation), or a Dataset or DatasetDict. Rows are kept beside the searches, under
     `task_name` ("own"); `text` names one or two of their columns ("text"), `label` one ("label"),
     as they do for a task that is a table or a data set, which may tell them itself; rows without a
-    label are skipped, and counted. drop_leaked, drop_duplicates, drop_contradictions, merge_labels,
-    missing_labels: of given rows, as in a task file.
+    label are skipped, and counted. group: a column whose equal cells (one document, one user) make
+    rows one unit, which counts once in every certificate. drop_leaked, drop_duplicates,
+    drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
     trials: exploring trials in all. seeds: measuring trials per depth. train_size: a subset of the
@@ -221,12 +223,14 @@ def search(
     if not isinstance(task, str | Path):
         storage = _storage_at(storage_path)
         place = storage.parent / "tasks"
-        task = write_task(task, place, task_name or "own", text, label, cleaning)
+        further = _given({"group": group, **cleaning})
+        task = write_task(task, place, task_name or "own", text, label, further)
     elif cleaning or task_name is not None:
         first = next(iter(cleaning), "task_name")
         raise UsageError(f"`{first}` is for rows that are given here; task '{task}' has its own")
     else:
         options["label"] = label
+        options["group"] = group
         options["text"] = [text] if isinstance(text, str) else text
     settings = []
     for field, value in fields.items():

@@ -30,6 +30,7 @@ class Reason(enum.StrEnum):
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
     LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
     NOT_PLANNED_TO_CERTIFY = "not_planned_to_certify"  # the search's strategy planned no tests
+    TOO_FEW_UNITS = "too_few_units"  # evaluation examples of too few groups, or different texts
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 

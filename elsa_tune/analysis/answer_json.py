@@ -20,6 +20,8 @@ DECIMALS = 6
 
 # Fields of an object as JSON has them; `_fields` takes `candidate`, `tried` and `saves` apart.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
+# Behind it, where it is known: how many rows were evaluated, and how many units these are.
+_EVALUATED = ("evaluation_examples", "evaluation_units")
 _FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
 _BEST = ("candidate", "quality")
 _POINT = (
@@ -104,7 +106,8 @@ ANSWER_COLUMNS = (
     *_prefixed("recommendation", _RECOMMENDATION_COLUMNS),
 )
 
-# Columns that a table has only where a line has something there: of candidates that are no depths.
+# Columns that a table has only where a line has something there: how many units were evaluated, and
+# those of candidates that are no depths.
 _DEPTH_COLUMN = "frozen_layers"
 _NAMING_COLUMNS = ("candidate", "label")
 _PLAUSIBLE_CANDIDATES = "plausible_candidates"
@@ -114,7 +117,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     """Return one answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     values: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        **_fields(answer, _HEADING),
+        **_heading(answer),
         "target": answer.target,
         "full": _fields(answer.full, _FULL),
         "best": _fields(answer.best, _BEST),
@@ -146,7 +149,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     """Return a curve as `elsa-tune curve --format json` prints it."""
     return {
         "schema_version": SCHEMA_VERSION,
-        **_fields(curve, _HEADING),
+        **_heading(curve),
         "linear_probe": _probe(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": [asdict(warning) for warning in curve.warnings],
@@ -168,10 +171,19 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """Return one line per depth with the columns CURVE_COLUMNS."""
     lines = []
     for curve in curves:
-        heading = _fields(curve, _HEADING)
+        heading = _heading(curve)
         for point in curve.points:
             lines.append({**heading, **curve_object(point)})
     return _table(CURVE_COLUMNS, lines)
+
+
+def _heading(curve: FreezeCurve) -> dict[str, Any]:
+    """Return what a curve is of; the units are known of searches, but not of earlier ones."""
+    heading: dict[str, Any] = _fields(curve, _HEADING)
+    if curve.units is not None:
+        heading["evaluation_examples"] = curve.examples
+        heading["evaluation_units"] = curve.units
+    return heading
 
 
 def _fields(value: Any, names: Sequence[str] = ()) -> Any:
@@ -290,8 +302,8 @@ def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns that name candidates which are no depths, where lines have such."""
-    possible = []
+    """Return the columns that only some tables have, where lines have them."""
+    possible = [*_EVALUATED]
     for column in columns:
         if column.endswith(_DEPTH_COLUMN):
             prefix = column.removesuffix(_DEPTH_COLUMN)

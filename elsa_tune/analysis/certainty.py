@@ -110,7 +110,7 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
     is_share = metric is not None and metric.is_share
     if variance is None and curve.examples is not None and is_share:
         # Of a share of the examples their number tells how far it can be trusted.
-        variance = full.quality * (1 - full.quality) / curve.examples
+        variance = full.quality * (1 - full.quality) / (curve.units or curve.examples)
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
         full.quality,
@@ -128,6 +128,8 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     """
     if answer.looks is not None and not answer.looks.are_planned:
         return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
+    if answer.has_too_few_units:
+        return replace(answer, reason=Reason.TOO_FEW_UNITS)
     points = _points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.by_candidate

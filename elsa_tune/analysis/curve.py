@@ -105,6 +105,9 @@ class FreezeCurve:
     # What names its one recorded search in a command, as `demo --storage-path runs`; None where its
     # name alone does.
     search_arguments: str | None = None
+    # How many independent units the evaluation examples are; None where that was not found out,
+    # and each counts as its own.
+    units: int | None = None
     # What is odd about the rows that were trained on and evaluated, the gravest first.
     findings: tuple[RowFinding, ...] = ()
 
@@ -116,6 +119,13 @@ class FreezeCurve:
     def policy(self) -> Policy:
         """What its search was planned by, or this version's."""
         return self.uncertainty.policy
+
+    @property
+    def has_too_few_units(self) -> bool:
+        """Whether the evaluation examples share so few units that nothing can be certified."""
+        if self.units is None or self.examples is None:
+            return False
+        return self.units < min(self.examples, self.policy.fewest_units)
 
     @property
     def full(self) -> CurvePoint | None:
@@ -171,6 +181,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
+        units=group.units,
         points=tuple(_completed(point, full, group, uncertainty) for point in points),
         warnings=tuple(warnings),
         uncertainty=uncertainty,

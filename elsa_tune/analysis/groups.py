@@ -23,6 +23,7 @@ class ResultGroup:
     searches: tuple[str, ...]  # whose rows these are; () for imported tables that name none
     chance: float | None  # None where no row knows it and the metric does not imply it
     examples: int | None  # evaluation examples E; None where not known
+    units: int | None  # how many independent units those are; None where that was not found out
     rows: tuple[ResultRow, ...]  # of trials
     probe: ResultRow | None = None  # that of a linear probe on the frozen model
 
@@ -150,12 +151,14 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
     # Like searches probe alike: the first stands for all.
     probes = [row for row in members if row.phase is Phase.PROBE and row.quality is not None]
     examples = [row.examples for row in rows if row.examples is not None]
+    units = [row.evaluation_units for row in rows if row.evaluation_units is not None]
     searches = [row.search for row in rows if row.search is not None]
     _check_layers(rows)
     return ResultGroup(
         searches=tuple(dict.fromkeys(searches)),
         chance=_chance(rows),
         examples=min(examples, default=None),
+        units=min(units, default=None),
         rows=tuple(rows),
         probe=probes[0] if probes else None,
     )

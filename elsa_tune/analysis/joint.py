@@ -178,6 +178,8 @@ def _sure(
             return _Sure()
         if task.looks is not None and not task.looks.are_planned:
             return _Sure()
+        if task.has_too_few_units:
+            return _Sure()
     least_contrasts: dict[Candidate, Interval] = {}
     for point in common:
         contrasts: list[Interval] = []

@@ -25,6 +25,8 @@ class WarningCode(enum.StrEnum):
     TRIES_DIFFER = "depths_differ_in_tries"
     # Of the rows, by the codes of their findings (`specs/row_findings.py`).
     LEAKED_ROWS = "leaked_rows"
+    LEAKED_GROUPS = "leaked_groups"
+    FEW_UNITS = "few_units"
     CONTRADICTING_LABELS = "contradicting_labels"
     CLASSES_NOT_EVALUATED = "classes_not_evaluated"
     CLASSES_NOT_TRAINED = "classes_not_trained"

@@ -46,6 +46,12 @@ SEARCH_OPTIONS = {
         metavar="COLUMN",
         help="Of a table or a data set: the column with the texts; twice for pairs of texts.",
     ),
+    "group": typer.Option(
+        rich_help_panel=WHAT,
+        metavar="COLUMN",
+        help="Of a table or a data set: rows with the same cell in this column (a document, a "
+        "user) are one unit, which counts once in every certificate.",
+    ),
     "data_dir": typer.Option(
         rich_help_panel=WHAT,
         metavar="DIR",
@@ -117,6 +123,7 @@ SEARCH_OPTIONS = {
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
 DataDir = Annotated[str | None, SEARCH_OPTIONS["data_dir"]]
 Label = Annotated[str | None, SEARCH_OPTIONS["label"]]
+Group = Annotated[str | None, SEARCH_OPTIONS["group"]]
 Text = Annotated[list[str] | None, SEARCH_OPTIONS["text"]]
 TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
 StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]

@@ -363,7 +363,8 @@ def train_final(
             quality = points(result.quality)
             say(f"epoch {result.epoch:g} of {epochs}: {metric} {quality}")
         predictions = np.asarray(result.predictions)
-        artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
+        labels = data.evaluation.labels
+        artifact = record.keep_predictions(trial.key, predictions, labels, data.units)
         status = TrialStatus.COMPLETED
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
         status = TrialStatus.FAILED

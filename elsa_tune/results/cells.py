@@ -30,6 +30,7 @@ _NUMBERS = (
     "train_seconds",
     "peak_memory_mb",
     "trainable_parameters",
+    "evaluation_units",
 )
 _ROW = TypeAdapter(ResultRow)
 

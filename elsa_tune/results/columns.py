@@ -32,7 +32,9 @@ COLUMNS = (
 )
 # The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
 CANDIDATE = "candidate"
-READ_COLUMNS = (*COLUMNS, CANDIDATE)
+# How many independent units the evaluation examples are, in a table of searches that know it.
+UNITS = "evaluation_units"
+READ_COLUMNS = (*COLUMNS, CANDIDATE, UNITS)
 
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.

@@ -13,8 +13,8 @@ from elsa_tune.results.cells import read_row
 from elsa_tune.results.columns import (
     CANDIDATE,
     COLUMNS,
-    READ_COLUMNS,
     REQUIRED,
+    UNITS,
     Layout,
     lay_out,
     read_mapping,
@@ -212,16 +212,19 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 def write_results(rows: Iterable[ResultRow]) -> str:
     """Return the rows as a table that `import_results` reads back; qualities are fractions.
 
-    It has the column `candidate` only where a row's is no depth.
+    It has the column `candidate` only where a row's is no depth, and that of units only where a row
+    has them.
     """
     rows = list(rows)
     columns: tuple[str, ...] = COLUMNS
     if not all(is_depth(row.candidate) for row in rows):
-        columns = READ_COLUMNS
+        columns = (*columns, CANDIDATE)
+    if any(row.evaluation_units is not None for row in rows):
+        columns = (*columns, UNITS)
     lines = []
     for row in rows:
         values: dict[str, object] = {}
-        for name in COLUMNS:
+        for name in (*COLUMNS, UNITS):
             values[name] = getattr(row, name, None)
         values["comparison"] = str(row.comparison)
         values.update(candidate_fields(row.candidate))

@@ -123,6 +123,7 @@ class SearchOptions(Places):
     task: list[str]  # of several, each is a search of its own
     label: str | None = None  # the column with the labels, where the task is a table
     text: list[str] | None = None  # likewise the columns with the texts
+    group: str | None = None  # likewise the column whose equal cells make rows one unit
     space: str = DEFAULT_SPACE
     name: str | None = None  # of the search; None makes one
     trials: int | None = None  # most exploring trials
@@ -171,7 +172,7 @@ def asked_inputs(options: SearchOptions, task: str) -> Inputs:
         space=options.space,
         overrides=overrides,
         data_dir=options.data_dir,
-        columns=Columns(options.label, tuple(options.text or ())),
+        columns=Columns(options.label, tuple(options.text or ()), options.group),
     )
 
 

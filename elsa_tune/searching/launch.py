@@ -161,6 +161,7 @@ def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
         train_examples=len(data.train),
         holdout_examples=len(data.holdout) if data.holdout else 0,
         evaluation_examples=len(data.evaluation),
+        evaluation_units=data.evaluation_units,
         fingerprints=fingerprints,
         versions=versions_here(),
         findings=data.findings,

@@ -207,14 +207,21 @@ class SearchRecord:
         self.write(end)
         return self._state.trials[key]
 
-    def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
+    def keep_predictions(
+        self,
+        key: str,
+        predictions: np.ndarray,
+        labels: np.ndarray,
+        units: np.ndarray | None = None,
+    ) -> str | None:
         """Write a trial's predictions [E, ...], and the labels that judge them, beside the journal.
 
         Returns the path relative to the search.
 
         Both are kept as int8 where they are whole numbers below C classes and fit, else int16;
         as float32 where they are values. Beside them `classes`, C or 0 without classes, and
-        `metric`, its name. They give the trial's quality again.
+        `metric`, its name. They give the trial's quality again. units: of each row [E], kept as
+        int32 where the search was begun by a version that knows them; else each row is its own.
         """
         task = self.spec.task
         classes = len(task.classes)
@@ -227,6 +234,8 @@ class SearchRecord:
             "classes": np.int64(classes),
             "metric": np.str_(task.metric.value),
         }
+        if units is not None and self.spec.evaluation_units:
+            arrays["units"] = units.astype(np.int32)
         file = self.paths.predictions / f"{key}.npz"
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
@@ -265,6 +274,7 @@ def facts_of(
         metric=trial.task.metric.value,
         chance=spec.chance,
         evaluation_examples=spec.evaluation_examples,
+        evaluation_units=spec.evaluation_units or None,
         given_rates=spec.given_rates(trial.candidate),
         looks=looks,
         search=spec.name,

@@ -154,6 +154,10 @@ class Policy:
     # seeds over all depths that learn.
     fewest_seeds: _Number = 2
     fewest_freedom: _Number = 2
+    # Where evaluation rows share units, so many units: in the worst simulated kind of rows
+    # certificates were false in 8 % of studies with 20 units, 6 to 7 with 30 to 50, 4 with 100
+    # (bench/units.py).
+    fewest_units: _Number = 100
     # The most that the spread of other depths counts for, in degrees of freedom. Any such loan is
     # false more often than 5 % where one depth's seeds spread more than the others'
     # (bench/certificate.py).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
@@ -47,6 +47,7 @@ class ResultRow:
     peak_memory_mb: float | None = None
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
     examples: Count | None = None  # E of the evaluation split
+    evaluation_units: Count | None = None  # how many independent units those are
     predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in a store
     given_rates: tuple[float, float] | None = None  # of the search, which may have gone beyond them
     looks: Looks | None = None  # when its candidate is tested
@@ -66,6 +67,9 @@ class Predictions:
     predictions: NDArray[np.generic] = field(repr=False)
     labels: NDArray[np.generic] = field(repr=False)  # likewise
     classes: int  # 0 for values
+    # [E], the unit that each example belongs to, 0..U-1; None where each is its own or none is
+    # known, as in what earlier versions kept.
+    units: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune.errors import shortened
+from elsa_tune.specs.policy import Policy
 
 # Classes, columns or reasons that a sentence names; of more it says how many.
 MOST_NAMED = 3
@@ -17,6 +18,8 @@ class FindingCode(enum.StrEnum):
     """Kinds of findings, the gravest for an answer first."""
 
     LEAKED_ROWS = "leaked_rows"  # evaluation rows whose text is also trained on
+    LEAKED_GROUPS = "leaked_groups"  # evaluation rows of a group that is also trained on
+    FEW_UNITS = "few_units"  # evaluation rows that are far fewer independent units
     CONTRADICTING_LABELS = "contradicting_labels"  # one text with two labels
     CLASSES_NOT_EVALUATED = "classes_not_evaluated"  # no evaluation row has them
     CLASSES_NOT_TRAINED = "classes_not_trained"  # no training row has them
@@ -32,13 +35,14 @@ class RowFinding:
     """Something that is odd about a number of rows."""
 
     code: FindingCode
-    count: int  # of rows; for CLASSES_* of classes
+    count: int  # of rows; for CLASSES_* of classes, for FEW_UNITS of units
     of: int  # how many were looked at
     where: str = "training"  # their split; for rows that were lost their files
     exact: int | None = None  # leaked rows that are in training letter for letter
     # Leaked rows that are in training with their label, and so too easy; None for numbers.
     same_label: int | None = None
     texts: int | None = None  # different texts among contradicting rows
+    groups: int | None = None  # how many groups the rows are of; None where none were named
     names: tuple[str, ...] = ()  # some of the classes, columns or reasons concerned
     named: int = 0  # how many of these there are in all
 
@@ -65,6 +69,13 @@ class RowFinding:
         match self.code:
             case FindingCode.LEAKED_ROWS:
                 return f"{counted} are also in training{self._alike}"
+            case FindingCode.LEAKED_GROUPS:
+                groups = "1 group" if self.groups == 1 else f"{self.groups or 0:,} groups"
+                return f"{counted}, of {groups}, have rows of their group in training"
+            case FindingCode.FEW_UNITS:
+                units = "1 unit" if self.count == 1 else f"{self.count:,} units"
+                alike = "the same text" if self.groups is None else "the same group"
+                return f"the {self.of:,} {self.where} rows count as {units} ({alike}: one unit)"
             case FindingCode.CONTRADICTING_LABELS:
                 return f"{self._texts} more than one label, in {counted}"
             case FindingCode.CLASSES_NOT_EVALUATED | FindingCode.CLASSES_NOT_TRAINED:
@@ -100,6 +111,8 @@ class RowFinding:
     @property
     def text(self) -> str:
         """The fact and what it does to an answer, a clause without a full stop."""
+        if self.code is FindingCode.FEW_UNITS and self.count < Policy().fewest_units:
+            return f"{self.fact}: nothing can be certified"
         is_harmless = self.code is FindingCode.LEAKED_ROWS and self.same_label == 0
         if is_harmless or self.code not in _EFFECTS:
             return self.fact
@@ -112,6 +125,8 @@ class RowFinding:
             return "drop them there; `drop_duplicates: true` does where these rows are held out"
         if self.code is FindingCode.LABEL_LOOKS_MISSING:
             return f"`missing_labels: [{', '.join(self.names)}]` leaves its rows out"
+        if self.code is FindingCode.FEW_UNITS and self.groups is None:
+            return "evaluate on more different texts"
         return _REMEDIES[self.code]
 
     @property
@@ -143,6 +158,8 @@ class RowFinding:
 # What a finding does to an answer.
 _EFFECTS = {
     FindingCode.LEAKED_ROWS: "every depth's quality may be too high",
+    FindingCode.LEAKED_GROUPS: "every depth's quality may be too high for new groups",
+    FindingCode.FEW_UNITS: "an answer is only as sure as so many units make it",
     FindingCode.CONTRADICTING_LABELS: "no model can be right about all of them",
     FindingCode.CLASSES_NOT_EVALUATED: "the quality says nothing about them",
     FindingCode.CLASSES_NOT_TRAINED: "no model can learn them",
@@ -152,6 +169,11 @@ _EFFECTS = {
 # What to do about it, in the words of a task file.
 _REMEDIES = {
     FindingCode.LEAKED_ROWS: "`drop_leaked: true` drops these rows from training",
+    FindingCode.LEAKED_GROUPS: (
+        "keep a group's rows in one split, or leave `files.evaluation` (of a data set "
+        "`evaluation`) out and set `evaluation_share`"
+    ),
+    FindingCode.FEW_UNITS: "evaluate on more groups, not on more rows of the same ones",
     FindingCode.CONTRADICTING_LABELS: (
         "correct them, or `drop_contradictions: true` drops such rows from training"
     ),

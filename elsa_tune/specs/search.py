@@ -120,6 +120,9 @@ class SearchSpec:
     train_examples: int = 0  # those that are trained on
     holdout_examples: int = 0  # those held out beside them
     evaluation_examples: int = 0
+    # How many units these are, which are what is independent; 0 in searches that were recorded
+    # before there were any: there each row is taken for its own.
+    evaluation_units: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)  # compared before results are pooled
     versions: dict[str, str] = field(default_factory=dict)
     linear_probe: bool = False  # whether the frozen model is probed, too

@@ -190,7 +190,8 @@ class TaskSpec:
     () where labels name none, as a regression's. companions: metrics logged beside the headline
     one. published_chance: chance on the official evaluation split, where it is known in advance: by
     metric, and for a second evaluation split (`mnli_mismatched`) by its name, in the headline
-    metric.
+    metric. group_column: rows with the same cell there are one unit of the certificate; None where
+    only repeated texts are.
     """
 
     name: str
@@ -203,6 +204,15 @@ class TaskSpec:
     companions: tuple[Metric, ...] = ()
     published_chance: dict[str, float] = field(default_factory=dict)
     cleaning: Cleaning = Cleaning()
+    group_column: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, each once: texts, label, and the group's if there is one."""
+        columns = (*self.text_columns, self.label_column)
+        if self.group_column is None or self.group_column in columns:
+            return columns
+        return (*columns, self.group_column)
 
     @property
     def outputs(self) -> int:

@@ -30,6 +30,7 @@ class TrialFacts:
     metric: str | None = None  # the headline metric's name
     chance: float | None = None  # the quality of the best constant answer
     evaluation_examples: Count | None = None
+    evaluation_units: Count | None = None  # how many independent units those are
     given_rates: tuple[float, float] | None = None  # the lowest and highest the search was given
     looks: Looks | None = None  # when its candidate is tested
     search: str | None = None  # the name that its search had when it began

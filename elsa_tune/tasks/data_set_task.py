@@ -90,6 +90,7 @@ class Wanted:
     kind: TaskKind | None = None  # None: a regression for values, else a classification
     regression: bool = False
     metric: Metric | None = None  # None: the usual one of such a task
+    group: str | None = None  # a column: rows with the same cell are one unit
 
 
 def is_data_set(text: str) -> bool:
@@ -182,6 +183,7 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
         metric=metric,
         companions=tuple(companions),
         source=source,
+        group_column=_group(data_set, wanted, label),
     )
     if wanted.metric is None:
         return task
@@ -298,6 +300,22 @@ def _check_there(data_set: DataSet, column: str, setting: str) -> None:
             f"`{setting}` {column}: data set '{data_set.where}' has no such column; it has "
             f"{data_sets.listed_columns(data_set.features)}"
         )
+
+
+def _group(data_set: DataSet, wanted: Wanted, label: str) -> str | None:
+    """Return the column whose equal cells make rows one unit; None where none is named."""
+    group = wanted.group
+    if group is None:
+        return None
+    _check_there(data_set, group, "group")
+    if group == label:
+        raise DataError(f"`group` and `label` both name the column '{group}'; give two columns")
+    if is_list(data_set.features[group]):
+        raise DataError(
+            f"`group` {group}: the column holds lists in data set '{data_set.where}'; name one "
+            "with one value a row"
+        )
+    return group
 
 
 def _source(data_set: DataSet, wanted: Wanted, label: str) -> DataSetSource:

@@ -38,6 +38,7 @@ class Columns:
 
     label: str | None = None
     texts: tuple[str, ...] = ()  # up to two
+    group: str | None = None  # what rows of one unit share; never guessed
 
 
 # Nothing is named.
@@ -141,7 +142,7 @@ class Guess:
             yield "files: a fifth is held out; or {train: ..., evaluation: ...}"
         else:
             yield "files: evaluation rows by the file's name; without them a fifth is held out"
-        used = (self.label.name, *self.fields["text"])
+        used = (self.label.name, *self.fields["text"], self.fields.get("group"))
         unused = [name for name in self.columns if name not in used]
         yield f"text: one or two columns, not used: {', '.join(unused) or 'none'}"
         others = [column for column in self.candidates if column is not self.label]
@@ -170,11 +171,12 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     nothing looks like a text or a label, UnknownNameError for a column that is not there.
     """
     columns = _columns(path)
-    for name in (given.label, *given.texts):
+    for name in (given.label, *given.texts, given.group):
         if name is not None and name not in columns:
             raise UnknownNameError.among(f"column of {path}", name, columns)
     in_order = list(columns.values())
-    candidates = _label_candidates(in_order, given.texts)
+    no_label = given.texts if given.group is None else (*given.texts, given.group)
+    candidates = _label_candidates(in_order, no_label)
     label = candidates[0] if candidates else None
     if given.label is not None:
         label = columns[given.label]
@@ -186,13 +188,17 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         raise DataError(
             f"column '{label.name}' of {path} is empty in every row; name another one by `label`"
         )
-    texts = list(given.texts) or _texts(in_order, label)
+    others = [column for column in in_order if column.name != given.group]
+    texts = list(given.texts) or _texts(others, label)
     if not texts:
         raise _nothing_looks_like("text", path, columns)
     label_fields, uneven = _of_label(label)
+    fields = {**_named(path), "text": texts, "label": label.name, **label_fields}
+    if given.group is not None:
+        fields["group"] = given.group
     return Guess(
         path=path,
-        fields={**_named(path), "text": texts, "label": label.name, **label_fields},
+        fields=fields,
         label=label,
         candidates=tuple(candidates),
         is_given=given.label is not None,
@@ -255,8 +261,8 @@ def _of_label(label: Column) -> tuple[dict[str, Any], str]:
     return fields, why
 
 
-def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[Column]:
-    """Return the columns that may be the label, the likeliest first.
+def _label_candidates(columns: Sequence[Column], others: Sequence[str]) -> list[Column]:
+    """Return the columns that may be the label, the likeliest first. others: those that are not.
 
     That is one named so, with few cells missing and few values, else the last of the table.
     """
@@ -267,7 +273,7 @@ def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[C
 
     candidates: list[Column] = []
     for column in reversed(columns):
-        if column.may_be_label and column.name not in texts:
+        if column.may_be_label and column.name not in others:
             candidates.append(column)
     return sorted(candidates, key=unlikeliness)
 

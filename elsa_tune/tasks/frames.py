@@ -21,7 +21,7 @@ def write_task(
     name: str,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
-    cleaning: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the rows under the folder, in one named by their content, and return the task file.
 
@@ -29,29 +29,39 @@ def write_task(
     `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
     columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
     one of the hub does. Numbers with fractions make the task a regression. Missing labels stay
-    missing: as in any file, the rows are skipped and counted where they are read. cleaning: fields
-    of the task file that drop rows or merge labels. Raises DataError.
+    missing: as in any file, the rows are skipped and counted where they are read. further: other
+    fields of the task file: `group`, and those that drop rows or merge labels. Raises DataError.
     """
+    further = further or {}
+    group = further.get("group")
     texts = [text] if isinstance(text, str) else list(text or ())
     splits = _data_set(rows)
     if splits is not None:
-        wanted = Wanted(name=name, text=tuple(texts), label=label)
+        wanted = Wanted(name=name, text=tuple(texts), label=label, group=group)
         fields, frames = _of_data_set(splits, wanted)
     else:
-        fields, frames = _of_frames(rows, name, texts or ["text"], label or "label")
-    return _written(folder, fields, frames, cleaning or {})
+        fields, frames = _of_frames(rows, name, texts or ["text"], label or "label", group)
+    return _written(folder, fields, frames, further)
 
 
 def _of_frames(
-    rows: Any, name: str, texts: list[str], label: str
+    rows: Any, name: str, texts: list[str], label: str, group: str | None
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Return the fields of a task file and the rows of its files."""
     frames = {}
     with_floats = []  # frames
     is_regression = False
+    if group == label:
+        raise DataError(f"`group` and `label` both name the column '{label}'; give two columns")
+    columns = [*texts, label]
+    if group is not None and group not in columns:
+        columns.append(group)
     for part, rows_of_part in _parts(rows).items():
-        frame = _checked(rows_of_part, part, [*texts, label])
+        frame = _checked(rows_of_part, part, columns)
         frames[part] = frame
+        if group is not None and _are_whole(frame[group]):
+            # A number that lacks in some rows of one part is the same in the other.
+            frame[group] = frame[group].astype("Int64")
         if pd.api.types.is_float_dtype(frame[label]):
             with_floats.append(frame)
             fractions = frame[label].dropna() % 1
@@ -64,11 +74,18 @@ def _of_frames(
     return fields, frames
 
 
+def _are_whole(column: pd.Series) -> bool:
+    """Whether a column holds whole numbers as floats, as pandas does where some are missing."""
+    if not pd.api.types.is_float_dtype(column):
+        return False
+    return bool((column.dropna() % 1 == 0).all())
+
+
 def _written(
     folder: Path,
     fields: Mapping[str, Any],
     frames: Mapping[str, pd.DataFrame],
-    cleaning: Mapping[str, Any],
+    further: Mapping[str, Any],
 ) -> Path:
     """Write a task file and its rows in a folder named by their content; return the task file."""
     contents: dict[str, bytes] = {}  # by file name
@@ -79,9 +96,9 @@ def _written(
         files[part] = file_name
         contents[file_name] = frame.to_parquet(index=False)
         digest.update(contents[file_name])
-    if cleaning:
-        digest.update(yaml.safe_dump(dict(cleaning)).encode())
-    task = {**fields, "files": files, **cleaning}
+    if further:
+        digest.update(yaml.safe_dump(dict(further)).encode())
+    task = {**fields, "files": files, **further}
     text = yaml.safe_dump(task, sort_keys=False, allow_unicode=True)
     task_folder = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
     task_folder.mkdir(parents=True, exist_ok=True)
@@ -113,10 +130,9 @@ def _of_data_set(
     parts = {"train": source.train}
     if source.evaluation:
         parts["evaluation"] = source.evaluation
-    columns = [*task.text_columns, task.label_column]
     frames = {}
     for part, split in parts.items():
-        table = split_table(data_set, split, columns)
+        table = split_table(data_set, split, task.columns)
         frames[part] = pd.DataFrame(table.columns, dtype="string")
     fields: dict[str, Any] = {
         "name": task.name,
@@ -161,6 +177,6 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame
         if name not in frame.columns:
             raise DataError(
                 f"the {part} rows have no column '{name}'; they have "
-                f"{shortlist(frame.columns)}: name yours with `text` and `label`"
+                f"{shortlist(frame.columns)}: name yours with `text`, `label` and `group`"
             )
     return frame[columns].reset_index(drop=True)

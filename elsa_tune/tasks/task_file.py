@@ -107,6 +107,7 @@ class _Described(BaseModel):
     drop_contradictions: bool = False
     merge_labels: bool = False
     missing_labels: Texts = []
+    group: Text | None = None
 
     @property
     def task_kind(self) -> TaskKind:
@@ -114,6 +115,14 @@ class _Described(BaseModel):
         if self.kind is not None:
             return self.kind
         return TaskKind.REGRESSION if self.regression else TaskKind.CLASSIFICATION
+
+    def check_group(self, label: str | None) -> None:
+        """Raise ValueError where the label is to tell which rows are one unit."""
+        if self.group is not None and self.group == label:
+            raise ValueError(
+                f"group and label both name the column '{label}'; `group` names what rows share, "
+                "as their document or user"
+            )
 
     def check_regression(self) -> None:
         """Raise ValueError where a task without classes has fields that are about them."""
@@ -153,6 +162,7 @@ class TaskFile(_Described):
                 "another column"
             )
         self.check_regression()
+        self.check_group(self.label)
         if self.files.evaluation and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but files.evaluation names the "
@@ -183,6 +193,7 @@ class DataSetFile(_Described):
         if self.files is not None and self.revision is not None:
             raise ValueError(f"revision is {self.revision}, but a folder has none; drop it")
         self.check_regression()
+        self.check_group(self.label)
         if self.evaluation is not None and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but evaluation names the "
@@ -201,7 +212,7 @@ def is_table(task: str) -> bool:
 
 
 def has_columns(task: str) -> bool:
-    """Whether `label` and `text` may name columns of it: of a table, or of a data set."""
+    """Whether `label`, `text` and `group` may name columns of it: of a table, or of a data set."""
     return is_table(task) or is_data_set(task)
 
 
@@ -218,13 +229,15 @@ def resolve_task(
     """
     if columns != GUESSED and not has_columns(text):
         raise DataError(
-            f"`label` and `text` name columns of a table or a data set, and task '{text}' is "
-            "neither: a task file names its own"
+            "`label`, `text` and `group` name columns of a table or a data set, and task "
+            f"'{text}' is neither: a task file names its own"
         )
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]
     elif is_data_set(text):
-        task = named_data_set(text, Wanted(text=columns.texts, label=columns.label))
+        task = named_data_set(
+            text, Wanted(text=columns.texts, label=columns.label, group=columns.group)
+        )
     elif text.lower().endswith(YAML_SUFFIXES):
         task = read_task_file(Path(text))
     elif is_table(text):
@@ -325,6 +338,7 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
         kind=described.kind,
         regression=described.task_kind is TaskKind.REGRESSION,
         metric=described.metric,
+        group=described.group,
     )
     cleaning = _cleaning(described)
     task = data_set_task(
@@ -381,6 +395,7 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
         companions=task_type.usual[1:],
         source=source,
         cleaning=cleaning,
+        group_column=described.group,
     )
     return task if described.metric is None else with_metric(task, described.metric)
 

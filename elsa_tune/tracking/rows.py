@@ -123,6 +123,7 @@ def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
             peak_memory_mb=metrics.get("peak_memory_mb"),
             trainable_parameters=_count(metrics, "trainable_parameters"),
             examples=params.evaluation_examples,
+            evaluation_units=params.evaluation_units,
             predictions=predictions_place(artifact, folder, trial.run_id),
             given_rates=params.given_rates,
             looks=params.looks,
@@ -206,8 +207,18 @@ def _read(file: Path) -> Predictions | None:
             predictions = archive["predictions"]
             labels = archive["labels"]
             classes = int(archive["classes"])
+            units = archive.get("units")
     except Exception:  # broken or half-written, which NumPy says in many ways: as good as none
         return None
     if not predictions.ndim or predictions.shape != labels.shape or not len(labels):
         return None
-    return Predictions(predictions=predictions, labels=labels, classes=classes)
+    if units is not None and not _are_units(units, len(labels)):
+        return None
+    return Predictions(predictions=predictions, labels=labels, classes=classes, units=units)
+
+
+def _are_units(units: np.ndarray, examples: int) -> bool:
+    """Whether an array may number the units of so many examples, from 0 without a gap."""
+    if units.shape != (examples,) or units.dtype.kind not in "iu" or units.min() < 0:
+        return False
+    return len(np.unique(units)) == int(units.max()) + 1

@@ -93,7 +93,8 @@ RECORDS: dict[str, tuple[Record, str]] = {
 # Of a trial: in the journal, and as MLflow's params.
 TRIAL_PARAMS = """
 model task phase learning_rate frozen_layers embeddings_frozen fine_tuned_layers layers seed metric
-chance evaluation_examples given_rates looks search epochs batch_size max_length train_size
+chance evaluation_examples evaluation_units given_rates looks search epochs batch_size max_length
+train_size
 subset_seed warmup_ratio weight_decay max_grad_norm evaluations_per_epoch frozen_dropout precision
 prefix_cache selection holdout pooling standardize_targets eval_batch_size comparison
 """
@@ -117,7 +118,8 @@ SPECIFICATION = """
 name search_id model model.name model.source model.location model.revision layers task task.name
 task.kind task.text_columns task.label_column task.classes task.metric task.source task.companions
 task.published_chance task.cleaning task.cleaning.drop_leaked task.cleaning.drop_duplicates
-task.cleaning.drop_contradictions task.cleaning.merge_labels task.cleaning.missing_labels recipe
+task.cleaning.drop_contradictions task.cleaning.merge_labels task.cleaning.missing_labels
+task.group_column recipe
 recipe.epochs recipe.batch_size recipe.max_length recipe.train_size recipe.subset_seed
 recipe.warmup_ratio recipe.weight_decay recipe.max_grad_norm recipe.evaluations_per_epoch
 recipe.frozen_dropout recipe.precision recipe.prefix_cache recipe.selection recipe.holdout
@@ -126,16 +128,19 @@ depths.embeddings_frozen explored explored.frozen_layers explored.embeddings_fro
 sampler asha asha.grace asha.reduction_factor asha.margin seeds seed resources resources.cpus
 resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough
 ladder_error extend extend.low extend.high extend.tries exploring_limit max_time chance
-train_examples holdout_examples evaluation_examples fingerprints fingerprints.weights
+train_examples holdout_examples evaluation_examples evaluation_units
+fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of
-findings.where findings.exact findings.same_label findings.texts findings.names findings.named
+findings.where findings.exact findings.same_label findings.texts findings.groups
+findings.names findings.named
 command policy
 policy.tries policy.extension policy.noise policy.rate_factor policy.widest_gap policy.least_step
 policy.cheap_cost policy.cheap_patience policy.first_points policy.ask_limit policy.grace
 policy.exploring_share policy.deep_share policy.ladder_depths policy.looks policy.ladder_looks
 policy.thorough_seeds policy.above_chance policy.clear policy.likely policy.free_cost
 policy.promising policy.no_promise policy.error policy.ladder_error policy.first_look_share
-policy.fewest_seeds policy.fewest_freedom policy.prior_freedom policy.least_example_share
+policy.fewest_seeds policy.fewest_freedom policy.fewest_units
+policy.prior_freedom policy.least_example_share
 policy.learning_share policy.at_chance policy.exact_decimals policy.same_score policy.rounding
 policy.extension.low policy.extension.high policy.extension.tries
 """
@@ -250,14 +255,16 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        not_planned_to_certify no_common_depth""",
+        not_planned_to_certify no_common_depth too_few_units""",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
-        labels_alike label_looks_missing rows_lost duplicate_rows empty_texts""",
+        labels_alike label_looks_missing rows_lost duplicate_rows empty_texts
+        leaked_groups few_units""",
     WarningCode: """constant_answer_reaches_target corrected_answer_disagrees chance_unknown
         learning_untested depths_below_probe probe_reaches_target larger_k_misses_target
         best_is_not_full_model not_monotone embeddings_only_is_best depths_not_measured
         rate_at_border one_rate_for_all_depths depths_differ_in_seeds depths_differ_in_tries
         leaked_rows contradicting_labels classes_not_evaluated classes_not_trained labels_alike
+        leaked_groups few_units
         label_looks_missing rows_lost duplicate_rows search_incomplete several_rates_measured
         seeds_failed trials_not_counted repeated_rows predictions_not_used searches_pooled
         no_corrected_joint_answer tasks_excluded depths_not_measured_for_every_task

@@ -67,6 +67,7 @@ BEFORE_POLICIES: dict[str, Any] = {
     "first_look_share": 0.6,
     "fewest_seeds": 2,
     "fewest_freedom": 3,
+    "fewest_units": 30,
     "prior_freedom": 2,
     "least_example_share": 0.25,
     "learning_share": 0.5,

@@ -153,7 +153,8 @@ def test_a_journal_of_texts_says_what_one_of_objects_says() -> None:
     assert row_of(decode(encode(before)), [0.5]) == row_of(before, [0.5])  # type: ignore[arg-type]
     # MLflow is told the same by either.
     texts = {name: "none" if value is None else str(value) for name, value in TEXTS.items()}
-    assert param_texts(facts) == {**texts, "embeddings_frozen": "true"}
+    of_later_versions = {"embeddings_frozen": "true", "evaluation_units": "none"}
+    assert param_texts(facts) == {**texts, **of_later_versions}
 
 
 def test_a_number_of_layers_that_was_not_recorded_follows() -> None:

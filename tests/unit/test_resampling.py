@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 from scipy import stats
 
 from elsa_tune.analysis.statistics import resampling
-from elsa_tune.analysis.statistics.resampling import resample, score
+from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types.scores import chance as trainers_chance
@@ -179,3 +181,105 @@ def test_runs_judged_by_other_examples_are_refused() -> None:
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ResultsError, match="'bleu'"):
         resample([answered("accuracy", 50)], "bleu")
+
+
+def in_units(run: Predictions, units: list[int] | np.ndarray) -> Predictions:
+    return dataclasses.replace(run, units=np.asarray(units, dtype=np.int32))
+
+
+def test_with_each_row_its_own_unit_the_draws_are_the_same() -> None:
+    run = answered("accuracy", 200)
+    own = resample([in_units(run, np.arange(200))], "accuracy", 100)
+    assert (own.runs == resample([run], "accuracy", 100).runs).all()
+
+
+def test_the_rows_of_a_unit_count_alike() -> None:
+    """Copies of each row, wherever they stand, are drawn as the rows alone are."""
+    run = answered("f1", 60)
+    alone = resample([run], "f1", 100)
+    places = np.random.default_rng(0).permutation(np.repeat(np.arange(60), 3))
+    numbers = {row: number for number, row in enumerate(dict.fromkeys(places.tolist()))}
+    copied = Predictions(
+        predictions=run.predictions[places],
+        labels=run.labels[places],
+        classes=2,
+        units=np.array([numbers[row] for row in places.tolist()], dtype=np.int32),
+    )
+    in_order = list(numbers)
+    sorted_alone = Predictions(
+        predictions=run.predictions[in_order], labels=run.labels[in_order], classes=2
+    )
+    expected = resample([sorted_alone], "f1", 100)
+    found = resample([copied], "f1", 100)
+    assert (found.units, found.examples, found.equal_units) == (60, 180, pytest.approx(60))
+    np.testing.assert_allclose(found.runs, expected.runs, atol=1e-6)
+    assert alone.units is None and alone.examples == 60
+
+
+def test_a_large_unit_leaves_fewer_that_tell_as_much() -> None:
+    run = in_units(answered("accuracy", 100), [0] * 50 + list(range(1, 51)))
+    assert resample([run], "accuracy", 20).equal_units == pytest.approx(100**2 / (50**2 + 50))
+
+
+def test_units_are_those_that_any_run_knows_and_different_ones_are_refused() -> None:
+    run = answered("accuracy", 60)
+    by_threes = in_units(run, np.arange(60) // 3)
+    known_once = resample([run, by_threes], "accuracy", 50)
+    assert known_once.units == 20
+    with pytest.raises(ResultsError, match="put into different units"):
+        resample([by_threes, in_units(run, np.arange(60) // 2)], "accuracy", 50)
+
+
+def test_few_units_are_trusted_as_students_t_has_it() -> None:
+    """Of 10 documents whose rows are all right or all wrong; 90 % within t's ends."""
+    right = np.repeat(np.arange(10) % 2, 20)
+    labels = np.ones(200, dtype=np.int8)
+    run = Predictions(
+        predictions=right.astype(np.int8),
+        labels=labels,
+        classes=2,
+        units=np.repeat(np.arange(10), 20).astype(np.int32),
+    )
+    draws = ExampleDraws.of(resample([run], "accuracy"), {FreezeDepth.of(0): [0]})
+    moves = draws.candidates[FreezeDepth.of(0)]
+    standard_error = np.std(right[::20], ddof=1) / math.sqrt(10)
+    expected = stats.t(9).ppf([0.05, 0.95]) * standard_error
+    # A bootstrap of a share of few documents is a little wider than normal draws.
+    assert np.quantile(moves, [0.05, 0.95]) == pytest.approx(expected, rel=0.1)
+    by_normal = stats.norm.ppf(0.95) * np.std(right[::20]) / math.sqrt(10)
+    assert np.quantile(moves, 0.95) > 1.1 * by_normal
+
+
+def test_what_seeds_flip_is_what_they_flip_of_units() -> None:
+    """Seeds that answer all rows of a text alike spread as far as its rows count."""
+    rng = np.random.default_rng(5)
+    count, copies = 300, 4
+    labels = np.ones(count * copies, dtype=np.int8)
+    units = np.repeat(np.arange(count), copies).astype(np.int32)
+
+    def seed() -> np.ndarray:
+        return np.repeat(rng.random(count) < 0.8, copies).astype(np.int8)
+
+    spread = np.var([seed().mean() for _ in range(2000)])
+    runs = [Predictions(predictions=seed(), labels=labels, classes=2) for _ in range(10)]
+    frozen = FreezeDepth.of(0)
+    columns = {frozen: list(range(10))}
+    by_rows = ExampleDraws.of(resample(runs, "accuracy"), columns).flips[frozen]
+    by_units = ExampleDraws.of(
+        resample([in_units(run, units) for run in runs], "accuracy"), columns
+    ).flips[frozen]
+    assert by_units == pytest.approx(spread, rel=0.15)
+    assert by_rows == pytest.approx(spread / copies, rel=0.15)
+
+
+def test_a_flawless_run_may_fail_on_fresh_units() -> None:
+    labels = np.arange(300, dtype=np.int8) % 2
+    run = Predictions(
+        predictions=labels,
+        labels=labels,
+        classes=2,
+        units=np.repeat(np.arange(100), 3).astype(np.int32),
+    )
+    draws = ExampleDraws.of(resample([run], "accuracy"), {FreezeDepth.of(0): [0]})
+    lowest = np.quantile(draws.candidates[FreezeDepth.of(0)], 0.05)
+    assert lowest == pytest.approx(-3 / 100, rel=0.05)  # the rule of three

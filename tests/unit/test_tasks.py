@@ -355,7 +355,7 @@ def test_columns_are_named_by_options(tmp_path: Path) -> None:
         run.invoke(app, [arguments[0], "--label", "chanel"], catch_exceptions=False)
     with pytest.raises(UsageError, match="are about a table"):
         run.invoke(app, ["--label", "channel"], catch_exceptions=False)
-    with pytest.raises(DataError, match="`label` and `text` name columns of a table"):
+    with pytest.raises(DataError, match="`label`, `text` and `group` name columns of a table"):
         run.invoke(app, ["stdlib", "--text", "channel"], catch_exceptions=False)
 
 

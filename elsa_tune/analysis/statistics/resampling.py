@@ -2,14 +2,16 @@
 
 Poisson bootstrap (Hanley and MacGibbon 2006, "Creating non-parametric bootstrap samples using
 Poisson frequencies"; Chamandy et al. 2012): each example counts Poisson(1) times, the same in every
-run, so that depths are compared on the same examples. Letters in shape comments: R resamples,
-E examples, M runs, C classes.
+run, so that depths are compared on the same examples. Examples of one unit (repeated texts, the
+rows of one document) count alike: what is drawn is units (a cluster bootstrap; Davison and Hinkley
+1997, Bootstrap Methods and their Application, 3.8; Cameron, Gelbach and Miller 2008, Rev. Econ.
+Stat. 90, 414). Letters in shape comments: R resamples, E examples, U units, M runs, C classes.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ _CHUNK = 500
 
 # Before the number of a stream of random numbers: apart from those for seeds.
 _EXAMPLES = 1
+_FEW_UNITS = 3
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
@@ -40,6 +43,9 @@ class Resampled:
     runs: Floats  # [R, M], each run's quality
     chance: Floats  # [R], the best constant answer's
     examples: int  # E
+    units: int | None = None  # U; None where each example is its own
+    # How many units of one size tell as much; likewise.
+    equal_units: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +66,18 @@ class ExampleDraws:
 
         None: the run diverged and counts as chance. A run without a mistake scores 1 on
         every resample, and yet may make some on fresh examples: its error rate moves like
-        Exponential(1) / E, whose upper 95 % bound is the rule of three (3 / E; Hanley and
-        Lippman-Hand 1983, J. Am. Med. Assoc. 249).
+        Exponential(1) / U, whose upper 95 % bound is the rule of three (3 / U; Hanley and
+        Lippman-Hand 1983, J. Am. Med. Assoc. 249). Where examples share units, what two seeds
+        answer differently is compared by units, too: of a unit they often flip all at once.
         """
         candidates = {}
         flips = {}
+        stretch = _stretch(resampled)
+        units = resampled.units or resampled.examples
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=len(resampled.chance))
-            moves_if_flawless = -errors / resampled.examples
+            moves_if_flawless = -errors / units
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             variances = []
@@ -83,13 +92,13 @@ class ExampleDraws:
                 variances.append(moves.var())
             seeds = len(numbers)
             moves_of_mean = _rounded(total / seeds)
-            candidates[candidate] = moves_of_mean
+            candidates[candidate] = _rounded(moves_of_mean * stretch)
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 apart = float(np.mean(variances) - moves_of_mean.var())
                 flips[candidate] = max(0.0, apart * seeds / (seeds - 1))
-        chance = _rounded(resampled.chance - resampled.chance.mean())
-        return cls(candidates=candidates, chance=chance, flips=flips)
+        moves_of_chance = resampled.chance - resampled.chance.mean()
+        return cls(candidates=candidates, chance=_rounded(moves_of_chance * stretch), flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
@@ -113,8 +122,9 @@ class ExampleDraws:
 def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES) -> Resampled:
     """Score all runs on the same resampled examples.
 
-    runs: one or more, with the same labels. metric: a name as in `specs.task.Metric`. Raises
-    ResultsError where the runs were judged by different examples, or for an unknown metric.
+    runs: one or more, with the same labels, and the same units where these are known. metric: a
+    name as in `specs.task.Metric`. Raises ResultsError where the runs were judged by different
+    examples, or for an unknown metric.
     """
     labels = runs[0].labels
     classes = runs[0].classes
@@ -126,17 +136,62 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
     score_runs = kernel.scorer(predictions, labels, classes, np.float32)
     score_chance = kernel.chance(labels, classes, np.float32)
     examples = len(labels)
+    units = _common_units(runs)
+    count = None
+    equal_units = None
+    if units is not None:
+        sizes = np.bincount(units)
+        count = len(sizes)
+        equal_units = examples**2 / float(np.sum(sizes.astype(np.float64) ** 2))
     of_runs = np.empty((resamples, len(runs)))
     of_chance = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
         start = 0
-        for weights in _poisson_weights(resamples, examples):
+        for weights in _poisson_weights(resamples, count or examples):
             end = start + len(weights)
+            if units is not None:
+                weights = weights[:, units]
             of_runs[start:end] = score_runs(weights)
             of_chance[start:end] = score_chance(weights)
             start = end
-    return Resampled(of_runs, of_chance, examples)
+    return Resampled(of_runs, of_chance, examples, count, equal_units)
+
+
+def _common_units(runs: Sequence[Predictions]) -> NDArray[np.integer[Any]] | None:
+    """Return the unit of each example [E], 0..U-1; None where each is its own, or none is known.
+
+    Runs of earlier versions know none, and were judged by the same examples. Raises ResultsError
+    where two runs know different ones.
+    """
+    common: NDArray[np.integer[Any]] | None = None
+    for run in runs:
+        if run.units is None:
+            continue
+        if common is not None and not np.array_equal(run.units, common):
+            raise ResultsError("the runs' evaluation examples were put into different units")
+        common = run.units
+    return common
+
+
+def _stretch(resampled: Resampled) -> Floats | float:
+    """Return by how much the moves of few units are stretched, [R] or 1 for all.
+
+    A bootstrap of few units says too little: its variance lacks a share 1 / U, and its draws are
+    as good as normal where Student's t would be right (Cameron, Gelbach and Miller 2008). Its
+    degrees of freedom count units of one size: E^2 / sum of n_u^2, as Kish (1965, Survey Sampling).
+    """
+    units = resampled.equal_units
+    if units is None or units <= 1:
+        return 1.0
+    from scipy.special import chdtri  # scipy.stats takes half a second to import
+
+    freedom = max(units - 1, 1.0)
+    count = len(resampled.chance)
+    middles = (np.arange(count) + 0.5) / count
+    shuffled = np.random.default_rng([_FEW_UNITS, 0]).permutation(middles)
+    squares = np.asarray(chdtri(freedom, shuffled))
+    return np.sqrt(units / (units - 1) * freedom / squares)
 
 
 def score(run: Predictions, metric: str) -> float:
@@ -149,8 +204,8 @@ def score(run: Predictions, metric: str) -> float:
     return float(qualities[0, 0])
 
 
-def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
-    """Yield chunks of weights [<= _CHUNK, E], never all zero."""
+def _poisson_weights(resamples: int, units: int) -> Iterator[Weights]:
+    """Yield chunks of weights [<= _CHUNK, U], never all zero."""
     generator = np.random.default_rng(0)
     # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
     density = [math.exp(-1) / math.factorial(count) for count in range(9)]
@@ -159,9 +214,9 @@ def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
     table = np.searchsorted(last_bits, all_bits).astype(np.float32)
     for start in range(0, resamples, _CHUNK):
         rows = min(_CHUNK, resamples - start)
-        two_bytes_each = generator.bytes(2 * rows * examples)
+        two_bytes_each = generator.bytes(2 * rows * units)
         bits = np.frombuffer(two_bytes_each, dtype=np.uint16)
-        weights = table[bits].reshape(rows, examples)
+        weights = table[bits].reshape(rows, units)
         is_empty = weights.sum(axis=1) == 0
         weights[is_empty, 0] = 1
         yield weights

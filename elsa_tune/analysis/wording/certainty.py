@@ -37,6 +37,12 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
             yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
         if not answer.certified.candidate.is_reference:
             yield from _failures_text(uncertainty_of, answer.certified.candidate, answer.layers)
+    if answer.units is not None and answer.examples is not None and answer.units < answer.examples:
+        yield (
+            f"The {answer.examples:,} evaluation rows count as {answer.units:,} "
+            f"unit{'s' if answer.units > 1 else ''}: rows with the same text or of one group are "
+            "not independent."
+        )
     if answer.plausible_candidates is not None:
         yield plausible_text(answer, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
@@ -59,6 +65,12 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return (
             "depths were measured at several learning rates, and the best was taken on the same "
             "runs"
+        )
+    if reason is Reason.TOO_FEW_UNITS:
+        fewest = curve.policy.fewest_units
+        return (
+            f"that takes evaluation rows of {fewest} groups or different texts, and there are "
+            f"{curve.units}"
         )
     if reason is Reason.LOOKS_NOT_PLANNED:
         return "seeds of several searches, planned separately, were pooled"

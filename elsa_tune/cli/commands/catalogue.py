@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elsa_tune.cli.options import DataDir, Label, Metric, Text
+from elsa_tune.cli.options import DataDir, Group, Label, Metric, Text
 from elsa_tune.cli.printing import FormatOption, show
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
@@ -105,6 +105,7 @@ def tasks(
     ] = None,
     label: Label = None,
     text: Text = None,
+    group: Group = None,
     data_dir: DataDir = None,
     metric: Metric = None,
     format: FormatOption = "table",
@@ -113,7 +114,7 @@ def tasks(
     is_named = task is not None and not is_table(task)
     if not is_named and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
-    columns = Columns(label, tuple(text or ()))
+    columns = Columns(label, tuple(text or ()), group)
     if task is None:
         _list_tasks(columns, format)
     elif is_table(task):
@@ -127,7 +128,9 @@ def tasks(
 
 def _list_tasks(columns: Columns, format: str) -> None:
     if columns != GUESSED:
-        raise UsageError("--label and --text are about a table; name it: elsa-tune tasks MY.csv")
+        raise UsageError(
+            "--label, --text and --group are about a table; name it: elsa-tune tasks MY.csv"
+        )
     rows = [described(spec) for spec in KNOWN_TASKS.values()]
     for name, task in HUB_TASKS.items():
         rows.append(on_the_hub(name, task))
@@ -167,10 +170,12 @@ def _read_rows(spec: TaskSpec) -> "tuple[dict[str, Split], tuple[RowFinding, ...
 
 def described(spec: TaskSpec) -> dict[str, Any]:
     """Return what is known of a task without reading any data, JSON-ready."""
+    group = {} if spec.group_column is None else {"group": spec.group_column}
     return {
         "name": spec.name,
         "kind": spec.kind.value,
         "texts": list(spec.text_columns),
+        **group,
         "classes": list(spec.classes),
         "metric": spec.metric.value,
         "companions": [metric.value for metric in spec.companions],

@@ -13,6 +13,7 @@ from elsa_tune.cli.options import (
     SEARCH_OPTIONS,
     DataDir,
     DryRun,
+    Group,
     Label,
     Metric,
     SearchName,
@@ -90,7 +91,8 @@ def _read_as(task: TaskSpec) -> str:
     texts = " and ".join(task.text_columns)
     labels = f"{len(task.classes)} classes" if task.classes else "numbers"
     metric = metric_text(task.metric)
-    return f"task {task.name}: text {texts}, label {task.label_column} ({labels}), {metric}"
+    group = "" if task.group_column is None else f", group {task.group_column}"
+    return f"task {task.name}: text {texts}, label {task.label_column} ({labels}){group}, {metric}"
 
 
 def resume(
@@ -269,6 +271,7 @@ def trial(
     data_dir: DataDir = None,
     label: Label = None,
     text: Text = None,
+    group: Group = None,
     metric: Metric = None,
     settings: Annotated[list[str] | None, SEARCH_OPTIONS["settings"]] = None,
     output: Annotated[
@@ -286,7 +289,7 @@ def trial(
         task,
         overrides=_trial_overrides(settings or [], train_size, metric),
         data_dir=data_dir,
-        columns=Columns(label, tuple(text or ())),
+        columns=Columns(label, tuple(text or ()), group),
     )
     spec = inputs.trial(candidate, learning_rate, seed)
 

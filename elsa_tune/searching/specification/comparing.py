@@ -47,6 +47,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "task": spec.task.name,
         "text": spec.task.text_columns,
         "label": spec.task.label_column,
+        "group": spec.task.group_column,
         "metric": spec.task.metric,
         **dataclasses.asdict(spec.task.cleaning),
         "depths": spec.candidates,

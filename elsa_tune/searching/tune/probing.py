@@ -131,16 +131,21 @@ class Probing:
         """Record a result as one more trial."""
         record = self._record
         examples = result.evaluation_examples
+        is_complete = examples == len(self._data.evaluation)
+        units = self._spec.evaluation_units if is_complete else 0
         params = dataclasses.replace(
             facts_of(self._spec, self._trial),
             learning_rate=None,
             seed=None,
             evaluation_examples=examples,
+            evaluation_units=units or None,
         )
         artifact = None
-        if examples == len(self._data.evaluation):
+        if is_complete:
             labels = self._data.evaluation.labels
-            artifact = record.keep_predictions(self._key, result.predictions, labels)
+            artifact = record.keep_predictions(
+                self._key, result.predictions, labels, self._data.units
+            )
         metrics = dict(result.metrics)
         metrics[QUALITY] = result.quality
         metrics[PROBE_EXAMPLES] = float(result.train_examples)

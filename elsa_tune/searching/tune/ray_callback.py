@@ -144,8 +144,9 @@ class Recorder(NeverRestored, Callback):
             return None
         if predictions is None:
             return None
-        labels = self._work.data.evaluation.labels
-        return self._record.keep_predictions(key, predictions, labels)
+        data = self._work.data
+        labels = data.evaluation.labels
+        return self._record.keep_predictions(key, predictions, labels, data.units)
 
 
 def _error_of(trial: Trial) -> BaseException:

@@ -19,7 +19,7 @@ from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import chance
-from elsa_tune.training.data.row_checks import cleaned, row_findings, without_leaked
+from elsa_tune.training.data.row_checks import cleaned, row_findings, units_of, without_leaked
 from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
 
@@ -55,6 +55,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
         pad_token_type_id=int(tokenizer.pad_token_type_id),
         fingerprint=_fingerprint(task, splits, recipe, tokenizer),
         chance=chance(task.metric, splits["evaluation"].labels, task.outputs),
+        units=units_of(splits["evaluation"]),
         notes=tuple(notes),
         findings=row_findings(task, splits),
     )
@@ -123,17 +124,68 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
     assert isinstance(source, FilesSource | DataSetSource) and source.evaluation_share is not None
     share = source.evaluation_share
     rows = len(every)
-    held_out = round(rows * share)
-    order = stratified_order(type_of(task.kind).strata(every.labels), seed, _EVALUATION)
+    strata = type_of(task.kind).strata(every.labels)
+    by = "stratified"
+    if every.groups is None:
+        order = stratified_order(strata, seed, _EVALUATION)
+        held_out = round(rows * share)
+    else:
+        order, held_out = _order_of_groups(task, every.groups, strata, share, seed)
+        by = f"by {task.group_column}, stratified"
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
     what = "file" if isinstance(source, FilesSource) else "split with labels"
     note = (
-        f"no evaluation {what}: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
+        f"no evaluation {what}: {held_out:,} of {rows:,} rows ({share:g}, {by}, subset_seed "
         f"{seed}) are held out"
     )
     what = f"the remaining share ({rows - held_out} rows)"
     train = every.part(order[held_out:], what, (*every.notes, note))
     return {"train": replace(train, lost=every.lost), "evaluation": evaluation}
+
+
+def _order_of_groups(
+    task: TaskSpec,
+    groups: NDArray[np.uint64],
+    strata: NDArray[np.int64],
+    share: float,
+    seed: int,
+) -> tuple[NDArray[np.int64], int]:
+    """Order the rows [E] by groups, those to evaluate first; also return how many these are.
+
+    A group counts as of the stratum that most of its rows are of. In an order that is stratified by
+    that, a group is evaluated where this brings the number of rows nearer to the share. Raises
+    DataError where there is but one group.
+    """
+    _, first, group_of_row = np.unique(groups, return_index=True, return_inverse=True)
+    sizes = np.bincount(group_of_row)
+    if len(sizes) < 2:
+        raise DataError(
+            f"task '{task.name}': all {len(groups):,} rows are of one group (column "
+            f"'{task.group_column}'), and none can be evaluated without tearing it; name another "
+            "column by `group`, or give evaluation rows"
+        )
+    # The number of rows of each group and stratum, groups in the order of their first rows.
+    place = np.empty(len(sizes), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(sizes))
+    counts = np.zeros((len(sizes), int(strata.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (place[group_of_row], strata), 1)
+    sizes = counts.sum(axis=1)
+    wanted = share * len(groups)
+    order = stratified_order(counts.argmax(axis=1), seed, _EVALUATION)
+    chosen: list[int] = []
+    held_out = 0
+    for group in order.tolist():
+        size = int(sizes[group])
+        is_last = len(chosen) == len(sizes) - 1
+        if not is_last and abs(held_out + size - wanted) < abs(held_out - wanted):
+            chosen.append(group)
+            held_out += size
+    if not chosen:
+        nearest = int(np.abs(sizes - wanted).argmin())
+        chosen.append(nearest)
+        held_out = int(sizes[nearest])
+    is_chosen = np.isin(place[group_of_row], chosen)
+    return np.argsort(~is_chosen, kind="stable").astype(np.int64), held_out
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
@@ -238,6 +290,8 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
     if task.cleaning != Cleaning():
         # Merged classes may leave every id as it was.
         settings.append([asdict(task.cleaning), task.classes])
+    if task.group_column is not None:
+        settings.append({"group": task.group_column})
     digest.update(json.dumps(settings).encode())
     for name, split in splits.items():
         digest.update(json.dumps([name, len(split), len(split.texts)]).encode())
@@ -246,6 +300,9 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
             digest.update(np.fromiter(map(len, column), dtype="<i8").tobytes())
             digest.update("".join(column).encode("utf-8", "surrogatepass"))
         digest.update(np.ascontiguousarray(split.labels).tobytes())
+    if task.group_column is not None:
+        units = units_of(splits["evaluation"])
+        digest.update(b"" if units is None else units.tobytes())
     return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
 from elsa_tune.specs.task import TaskSpec, folded
 from elsa_tune.tasks.types.registry import type_of
@@ -21,6 +22,8 @@ from elsa_tune.training.data.tokens import HOLDOUT, Split
 
 # A larger share of rows that were left out is a finding; a smaller one stands in the notes.
 MUCH_LOST = 0.05
+# A smaller share of units to evaluation rows is a finding.
+FEW_UNITS = 0.5
 # What stands where a program or a person had no label. `none` is some tasks' own class, but more
 # often Python's None.
 _NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
@@ -42,6 +45,24 @@ def text_keys(split: Split) -> Keys:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None:
+    """Return the unit of each row [E], numbered in the rows' order; None where each is its own.
+
+    Rows of one group are one unit. Without groups, rows with the same text are, whatever their
+    labels: they are one thing to be right or wrong about. keys: of its texts, where they were made.
+    """
+    if split.groups is not None:
+        keys = split.groups
+    elif keys is None:
+        keys = text_keys(split)
+    _, first, unit_by_key = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(keys):
+        return None
+    number = np.empty(len(first), dtype=np.int32)  # of each key's unit
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[unit_by_key]
+
+
 def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFinding, ...]:
     """Return what is odd about the rows in use, the gravest first.
 
@@ -53,7 +74,8 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     training = splits["train"] if holdout is None else _together(splits["train"], holdout)
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
-    findings = [*_leaked(task, by_name, keys)]
+    findings = [*_leaked(task, by_name, keys), *_groups_torn(training, evaluation)]
+    findings += _few_units(evaluation, keys["evaluation"])
     if type_of(task.kind).names_classes:
         findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
@@ -110,7 +132,11 @@ def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, fi
 
 def _together(first: Split, second: Split) -> Split:
     texts = tuple([*own, *more] for own, more in zip(first.texts, second.texts, strict=True))
-    return Split(first.where, texts, np.concatenate([first.labels, second.labels]))
+    groups = None
+    if first.groups is not None and second.groups is not None:
+        groups = np.concatenate([first.groups, second.groups])
+    labels = np.concatenate([first.labels, second.labels])
+    return Split(first.where, texts, labels, groups=groups)
 
 
 def _row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
@@ -161,6 +187,37 @@ def _leaked(
         exact=sum(texts in trained for texts in _rows(evaluation, np.flatnonzero(leaked))),
         same_label=same_label,
     )
+
+
+def _groups_torn(training: Split, evaluation: Split) -> Iterator[RowFinding]:
+    """Find evaluation rows of a group that is also trained on."""
+    if training.groups is None or evaluation.groups is None:
+        return
+    torn = np.isin(evaluation.groups, training.groups)
+    if torn.any():
+        yield RowFinding(
+            code=FindingCode.LEAKED_GROUPS,
+            count=int(torn.sum()),
+            of=len(torn),
+            where="evaluation",
+            groups=len(np.unique(evaluation.groups[torn])),
+        )
+
+
+def _few_units(evaluation: Split, keys: Keys) -> Iterator[RowFinding]:
+    """Find evaluation rows that are less than half as many units, or too few to certify a depth."""
+    units = units_of(evaluation, keys)
+    if units is None:
+        return
+    count = int(units.max()) + 1
+    if count < FEW_UNITS * len(units) or count < Policy().fewest_units:
+        yield RowFinding(
+            code=FindingCode.FEW_UNITS,
+            count=count,
+            of=len(units),
+            where="evaluation",
+            groups=None if evaluation.groups is None else count,
+        )
 
 
 def _rows(split: Split, rows: NDArray[np.int64]) -> Iterator[tuple[str, ...]]:

@@ -3,8 +3,9 @@
 E is the number of rows of a split.
 """
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.hub import fetch
 
 MOST_LINES_SHOWN = 10
+# Before what stands for an empty cell: no cell has it.
+_NO_CELL = "\0"
 _CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
 _WAYS_OUT = (
     "Give a local GLUE folder with `data_dir`, take `task` stdlib, which needs no download, "
@@ -169,22 +172,20 @@ def _hub_table(task: TaskSpec, file: Path) -> Table:
 
 
 def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
-    wanted = [*task.text_columns, task.label_column]
     splits = {}
     for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
         if paths:
-            tables = [read_table(Path(path), source.format, wanted) for path in paths]
+            tables = [read_table(Path(path), source.format, task.columns) for path in paths]
             splits[name] = to_split(task, tables)
     return splits
 
 
 def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
     data_set = read_data_set(source.location, source.config, source.revision)
-    wanted = [*task.text_columns, task.label_column]
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
         if split is not None:
-            splits[name] = to_split(task, [split_table(data_set, split, wanted)])
+            splits[name] = to_split(task, [split_table(data_set, split, task.columns)])
     notes = data_set.notes
     if str(source.evaluation).startswith("test"):
         notes += (
@@ -211,6 +212,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     labels: list[Any] = []
     notes: list[str] = []
     lost: Counter[str] = Counter()
+    groups: list[int] = []
     for table in tables:
         rows, skipped = _sorted_out(
             table, names, missing_labels, blank_is_label=task_type.blank_is_label
@@ -219,6 +221,9 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
             labels.append(read_label(label, f"{table.path} line {line}"))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
+        if task.group_column is not None:
+            lines = [row[0] for row in rows]
+            groups += _group_keys(table, task.group_column, lines)
         notes += _skip_notes(table, skipped)
         for reason, lines in skipped.items():
             if reason not in meant:
@@ -229,7 +234,22 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
         labels=np.asarray(labels, dtype=task_type.label_dtype),
         notes=tuple(notes),
         lost=_lost(tables, lost),
+        groups=None if task.group_column is None else np.asarray(groups, dtype=np.uint64),
     )
+
+
+def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int]:
+    """Yield a key of the group of each of these lines: the same for equal cells, in any table.
+
+    A row with an empty cell is a group of its own.
+    """
+    cell_by_line = dict(zip(table.lines, table.columns[column], strict=True))
+    for line in lines:
+        cell = cell_by_line[line]
+        if cell is None or not cell.strip():
+            cell = f"{_NO_CELL}{table.path} line {line}"
+        digest = hashlib.blake2b(cell.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        yield int.from_bytes(digest, "little")
 
 
 def _sorted_out(

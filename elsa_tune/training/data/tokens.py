@@ -39,6 +39,8 @@ class Split:
     notes: tuple[str, ...] = ()  # rows that were skipped, and why
     # How many were skipped of the files' rows; None without any, and for a part of a split.
     lost: RowFinding | None = None
+    # A key of each row's group [E], the same in every split; None where the task names no column.
+    groups: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +52,8 @@ class Split:
         for column in self.texts:
             columns.append([column[row] for row in chosen.tolist()])
         where = f"{what} of {self.where}"
-        return Split(where, tuple(columns), self.labels[chosen], notes)
+        groups = None if self.groups is None else self.groups[chosen]
+        return Split(where, tuple(columns), self.labels[chosen], notes, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,18 @@ class TaskData:
     chance: float  # the headline metric of the best constant prediction on `evaluation`
     # Training examples held out to choose learning rate and evaluation (`selection: holdout`).
     holdout: TokenRows | None = None
+    # The unit of each evaluation row [E], 0..U-1 in the rows' order: what is independent of one
+    # another; None where each row is its own.
+    units: NDArray[np.int32] | None = None
     notes: tuple[str, ...] = ()  # what a reader of the results should know
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows
+
+    @property
+    def evaluation_units(self) -> int:
+        """How many units the evaluation rows are, U."""
+        if self.units is None:
+            return len(self.evaluation)
+        return int(self.units.max()) + 1
 
     def splits(self) -> dict[str, TokenRows]:
         """Return the splits by name.
