@@ -1,4 +1,4 @@
-"""Which measuring runs failed: they diverged, guess, or lie far below the others of their depth.
+"""Measuring runs that failed: they diverged, guess, or lie far below the others of their depth.
 
 A failure is another event than the ordinary spread of seeds: it is rare, large, and mostly missing
 from the few seeds that a depth has. So it is counted over all depths, and not only measured.

@@ -7,9 +7,7 @@ later version would plan. What a user asks (seeds, target, ranges of rates) is n
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Final
-
-from pydantic import BeforeValidator
+from typing import Annotated, Any, Final
 
 from elsa_tune.specs.bounds import Bounds
 
@@ -193,6 +191,14 @@ class Policy:
         """The shares that lie below an interval's low, high and one-sided lower end."""
         return self.error / 2, 1 - self.error / 2, self.error
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic read a policy that was recorded before some field existed."""
+        # Only where pydantic is there: a trial does without it.
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(_with_unrecorded, handler(source))
+
     def ends_of_test(self, fewest_seeds: int, tasks: int = 1) -> tuple[float, float, float]:
         """Return `ends` for a contrast that is tested. tasks: how many are asked about together."""
         half = self.error / 2
@@ -220,6 +226,7 @@ UNRECORDED: Final = Policy(
     fewest_freedom=3,
     prior_freedom=2.0,
     seed_terms=SeedTerms.DRAWN,
+    fewest_units=1,
     seeds_before_giving_up=None,
     promising=0.2,
     first_look_share=0.6,
@@ -228,14 +235,10 @@ UNRECORDED: Final = Policy(
 
 
 def _with_unrecorded(recorded: object) -> object:
-    """Give a recorded policy the fields that its version did not have."""
+    """Return a recorded policy with the fields that its version did not have."""
     if not isinstance(recorded, Mapping):
         return recorded
     return {**asdict(UNRECORDED), **recorded}
-
-
-# A policy as it is read from a record.
-RecordedPolicy = Annotated[Policy, BeforeValidator(_with_unrecorded)]
 
 
 def common_policy(policies: Iterable[Policy]) -> Policy:

@@ -13,7 +13,7 @@ from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy, RecordedPolicy
+from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskSpec
@@ -129,7 +129,7 @@ class SearchSpec:
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
     command: str = ""  # what is typed to start such a search, "" where that is not known
     # Searches that were recorded without one have the constants of their version.
-    policy: RecordedPolicy = UNRECORDED
+    policy: Policy = UNRECORDED
 
     def trial(
         self, phase: Phase, candidate: Candidate, learning_rate: float, seed: int

@@ -16,8 +16,17 @@ def test_the_leaks_of_glue_are_as_many_as_they_were(shared: Path) -> None:
     bench = program("rows.py")
     recorded = measured("rows.json")["results"]["tasks"]
     for name in ("cola", "stsb", "rte"):
-        again = bench.looked_at(name, str(shared / "glue"))
-        assert json.loads(json.dumps({**again, "seconds": 0})) == {**recorded[name], "seconds": 0}
+        again = json.loads(json.dumps(bench.looked_at(name, str(shared / "glue"))))
+        assert _without_empty({**again, "seconds": 0}) == {**recorded[name], "seconds": 0}
+
+
+def _without_empty(looked_at: dict[str, Any]) -> dict[str, Any]:
+    """Return what was looked at without a fact that findings did not have when it was recorded."""
+    findings = []
+    for finding in looked_at["findings"]:
+        assert finding["groups"] is None
+        findings.append({name: finding[name] for name in finding if name != "groups"})
+    return {**looked_at, "findings": findings}
 
 
 def test_the_first_figure_shows_the_answer_of_the_recorded_trials() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,9 +177,9 @@ def test_without_a_certificate_the_operating_point_and_without_that_nothing(
     nothing = made_up_search(
         tmp_path, *arguments, {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}, name="nothing"
     )
-    with pytest.raises(NoAnswerError, match=r"did not learn.*give `layers` K to export a depth"):
+    with pytest.raises(NoAnswerError, match="`layers`"):
         exported(nothing)
-    with pytest.raises(NoAnswerError, match="there is nothing to export"):
+    with pytest.raises(NoAnswerError, match="nothing"):
         choose([])
 
 
@@ -189,9 +190,9 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
     else:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").write_text("mine")
-    with pytest.raises(UsageError, match="out is there already; name a folder that is not"):
+    with pytest.raises(UsageError, match="out is there"):
         exported(paths)
-    with pytest.raises(UsageError, match="out was not written by an earlier export"):
+    with pytest.raises(UsageError, match="out was not"):
         exported(paths, overwrite=True)
     (tmp_path / "empty").mkdir()
     exported(paths, "empty")
@@ -217,7 +218,7 @@ def test_a_place_without_room_is_found_before_the_training(
         (SafetensorError("disk full"), "the weights could not be written: disk full"),
     ):
         monkeypatch.setattr(model.saved, "save_classifier", Mock(side_effect=error))
-        with pytest.raises(StorageError, match=rf"cannot be written to .*out: {why}"):
+        with pytest.raises(StorageError, match=f"out: {why}"):
             exported(paths)
     assert {file.name for file in tmp_path.iterdir()} - {"cache"} == before
 
@@ -239,7 +240,7 @@ def test_a_step_behind_the_training_that_fails_costs_no_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(model, step, Mock(side_effect=error))
-    with pytest.raises(RunError, match=rf"the model itself is complete in .*out, but {why}"):
+    with pytest.raises(RunError, match=rf"/out, .*{why}"):
         exported(paths)
     assert classifier(tmp_path / "out")("a good film")[0]["label"] in ("bad", "good")
 
@@ -248,7 +249,7 @@ def test_a_check_that_fails_costs_no_model(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model.saved, "predict", Mock(side_effect=MemoryError("too long")))
-    with pytest.raises(RunError, match=r"complete in .*out, but .*dev\.csv was not scored \(too"):
+    with pytest.raises(RunError, match=r"/out, .*dev\.csv .*too long"):
         exported(paths, check=tmp_path / "dev.csv")
     assert (tmp_path / "out" / "model.safetensors").exists()
 
@@ -266,7 +267,7 @@ def test_a_disk_that_fills_while_it_trains_moves_the_model(
             yield folder
 
     monkeypatch.setattr(model, "aside", no_room)
-    with pytest.raises(RunError, match=r"complete in .*/first/model, but .*out: No space left"):
+    with pytest.raises(RunError, match=r"/first/model, .*out: No space"):
         exported(paths)
     assert not (tmp_path / "out").exists()
     assert classifier(paths.folder / "model")("a good film")[0]["label"] in ("bad", "good")
@@ -286,7 +287,7 @@ def test_without_room_anywhere_the_model_waits_for_some(
     monkeypatch.setattr(model.saved, "save_classifier", fuller)
     monkeypatch.setattr(model, "AGAIN", 0.01)
     monkeypatch.setattr(model.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
-    with pytest.raises(RunError, match=r"complete in .*/first/model"):
+    with pytest.raises(RunError, match="/first/model"):
         exported(paths)
     monkeypatch.setattr(model, "PATIENCE", 0.0)
     tries.clear()
@@ -309,27 +310,27 @@ def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
-    with pytest.raises(UsageError, match="`push` name: write owner/name"):
+    with pytest.raises(UsageError, match="`push` name"):
         exported(paths, push="name")
     with monkeypatch.context() as without:
         without.setattr(model.importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UsageError, match="onnxscript, which is not installed"):
+        with pytest.raises(UsageError, match="onnxscript"):
             exported(paths, onnx=True)
-    with pytest.raises(DataError, match="has no column"):
+    with pytest.raises(DataError, match="column"):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         exported(paths, check=tmp_path / "other.csv")
-    with Journal(paths.journal), pytest.raises(StorageError, match="is running"):
+    with Journal(paths.journal), pytest.raises(StorageError, match=str(os.getpid())):
         exported(paths)
     spec = load_specification(paths)
     changed = dataclasses.replace(
         spec, fingerprints={**spec.fingerprints, "weights": "those of another model"}
     )
     replace_specification(changed, paths)
-    with pytest.raises(ModelError, match=r"the weights of .* changed since"):
+    with pytest.raises(ModelError, match="weights"):
         exported(paths)
     mean = dataclasses.replace(spec.recipe, pooling=Pooling.MEAN)
     replace_specification(dataclasses.replace(spec, recipe=mean), paths)
-    with pytest.raises(ModelError, match="pooling mean"):
+    with pytest.raises(ModelError, match="pooling"):
         exported(paths)
     assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
 
@@ -392,9 +393,7 @@ def test_what_torch_cannot_trace_is_said_before_the_training(
     wrapped = RuntimeError("Failed to export; next steps")
     wrapped.__cause__ = ValueError("no\nway")
     monkeypatch.setattr(torch.onnx, "export", Mock(side_effect=wrapped))
-    with pytest.raises(
-        ModelError, match=r"make an ONNX file of this model \(no\); leave `onnx` out"
-    ):
+    with pytest.raises(ModelError, match=r"\(no\).*`onnx`"):
         exported(paths, onnx=True)
     assert not (tmp_path / "out").exists()
 
@@ -410,7 +409,7 @@ def test_a_trace_that_fails_behind_the_training_costs_no_model(
             full()
 
     monkeypatch.setattr(model.saved, "save_onnx", once)
-    with pytest.raises(RunError, match=r"but an ONNX file could not be written .*No space left"):
+    with pytest.raises(RunError, match=r"ONNX .*No space"):
         exported(paths, onnx=True)
     assert classifier(tmp_path / "out")("a good film")[0]["label"] in ("bad", "good")
 

@@ -93,21 +93,21 @@ def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.M
 
 
 def test_an_unknown_task_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown task 'sst-2': did you mean 'sst2'"):
+    with pytest.raises(UnknownNameError, match=r"'sst-2'.*'sst2'"):
         resolve_task("sst-2")
-    with pytest.raises(UnknownNameError, match=r"or a table: `elsa-tune tasks YOUR.csv`"):
+    with pytest.raises(UnknownNameError, match=r"YOUR.csv"):
         resolve_task("tickets")
-    with pytest.raises(DataError, match=r"data file tickets.csv does not exist"):
+    with pytest.raises(DataError, match=r"tickets\.csv"):
         resolve_task("tickets.csv")
 
 
 def test_a_folder_for_a_task_that_reads_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none of them"):
+    with pytest.raises(DataError, match="none"):
         resolve_task("stdlib", data_dir=str(tmp_path))
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the data folder .*nowhere does not exist"):
+    with pytest.raises(DataError, match="nowhere"):
         read_texts(resolve_task("rte", data_dir=str(tmp_path / "nowhere")))
 
 
@@ -133,7 +133,7 @@ def test_a_metric_that_cannot_score_the_task(task: str, metric: str, message: st
 
 
 def test_an_unknown_metric_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+    with pytest.raises(UnknownNameError, match=r"'acuracy'.*'accuracy'"):
         resolve_task("rte", metric="acuracy")
 
 
@@ -278,7 +278,7 @@ def test_a_table_without_a_text_or_a_label(
 
 def test_a_label_that_is_empty_in_every_row_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,team\nno words at all,\nand some more,\n")
-    with pytest.raises(DataError, match=r"'team' of .* is empty in every row"):
+    with pytest.raises(DataError, match=r"'team' of .*empty"):
         guess_task(tmp_path / "rows.csv", Columns(label="team"))
 
 
@@ -305,7 +305,7 @@ def test_evaluation_rows_beside_a_table_are_found_by_their_name(
 
 
 def test_options_about_no_task() -> None:
-    with pytest.raises(UsageError, match="are about one task"):
+    with pytest.raises(UsageError, match="--metric"):
         run.invoke(app, ["--metric", "f1"], catch_exceptions=False)
 
 
@@ -351,11 +351,11 @@ def test_columns_are_named_by_options(tmp_path: Path) -> None:
     arguments = [str(tmp_path / "t.csv"), "--label", "channel", "--text", "team", "--text", "title"]
     done = run.invoke(app, arguments, catch_exceptions=False)
     assert "text: [team, title]\nlabel: channel\n" in done.stdout
-    with pytest.raises(UnknownNameError, match="did you mean 'channel'"):
+    with pytest.raises(UnknownNameError, match="'channel'"):
         run.invoke(app, [arguments[0], "--label", "chanel"], catch_exceptions=False)
-    with pytest.raises(UsageError, match="are about a table"):
+    with pytest.raises(UsageError, match="--label"):
         run.invoke(app, ["--label", "channel"], catch_exceptions=False)
-    with pytest.raises(DataError, match="`label`, `text` and `group` name columns of a table"):
+    with pytest.raises(DataError, match="`group`"):
         run.invoke(app, ["stdlib", "--text", "channel"], catch_exceptions=False)
 
 
@@ -373,7 +373,7 @@ def test_uneven_classes_are_scored_by_macro_f1(tmp_path: Path) -> None:
 def test_a_table_is_a_task_where_its_label_is_clear(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     _write(tmp_path, "t.csv", UNEVEN)
-    with pytest.raises(DataError, match=r"may be the label: team \(2 values\), channel .* `label`"):
+    with pytest.raises(DataError, match=r"team \(2 .*channel .*`label`"):
         resolve_task(str(path))
     task = resolve_task(str(path), columns=Columns("team"))
     assert (task.name, task.text_columns, task.classes) == ("t", ("title",), ("mail", "web"))
@@ -438,7 +438,7 @@ def test_another_encoding_is_named_with_the_way_to_utf8(
     tmp_path: Path, encoding: str, likely: str
 ) -> None:
     (tmp_path / "t.csv").write_bytes("text,label\nf\u00fcr,a\n\u00e9,b\n".encode(encoding))
-    with pytest.raises(DataError, match="is not UTF-8: byte 0x") as caught:
+    with pytest.raises(DataError, match="UTF-8") as caught:
         resolve_task(str(tmp_path / "t.csv"))
     assert (f"it looks like {likely}" in str(caught.value)) is bool(likely)
     assert ("iconv -f" in str(caught.value)) is bool(likely)
@@ -459,5 +459,5 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     # A table's columns are not for tasks beside it.
     two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))
     assert [one.spec.task.name for one in two] == ["t", "stdlib"]
-    with pytest.raises(DataError, match="and task 'stdlib' is neither"):
+    with pytest.raises(DataError, match="'stdlib'"):
         read_requests(dataclasses.replace(options, task=["stdlib"]))

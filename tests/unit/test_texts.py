@@ -223,36 +223,36 @@ def test_the_folder_without_the_task(glue: Path) -> None:
     for path in (glue / "QQP").iterdir():
         path.unlink()
     (glue / "QQP").rmdir()
-    with pytest.raises(DataError, match=r"has no folder 'QQP'; it holds CoLA, MNLI, MRPC"):
+    with pytest.raises(DataError, match=r"'QQP'.*CoLA, MNLI, MRPC"):
         read("qqp", glue)
-    with pytest.raises(DataError, match=r"give the folder above it"):
+    with pytest.raises(DataError, match="folder above"):
         read("qqp", glue / "RTE")
 
 
 def test_the_folder_without_the_split(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"needs dev.tsv in .*RTE, which holds train.tsv \(no"):
+    with pytest.raises(DataError, match=r"dev\.tsv .*RTE, .*train\.tsv"):
         read("rte", glue)
 
 
 def test_only_the_unlabelled_test_file(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").rename(glue / "RTE" / "test.tsv")
-    with pytest.raises(DataError, match=r"holds test.tsv, train.tsv \(no test file can stand in"):
+    with pytest.raises(DataError, match=r"test\.tsv, train\.tsv"):
         read("rte", glue)
 
 
 def test_a_test_file_renamed_to_dev(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    with pytest.raises(DataError, match=r"no column 'label'; its columns are 'index', 'sent"):
+    with pytest.raises(DataError, match=r"'label'; .*'index', 'sentence1'"):
         read("rte", glue)
     (glue / "CoLA" / "dev.tsv").write_text("index\tsentence\n0\tBill ran.\n")
-    with pytest.raises(DataError, match=r"no usable row .2 of 2 rows of dev.tsv skipped: missing"):
+    with pytest.raises(DataError, match=r"2 of 2 .*dev\.tsv .*missing"):
         read("cola", glue)
 
 
 def test_labels_of_minus_one_are_refused_with_the_reason(glue: Path) -> None:
     (glue / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t-1\n")
-    with pytest.raises(DataError, match=r"dev.tsv line 2: label -1 marks the unlabelled rows"):
+    with pytest.raises(DataError, match=r"dev\.tsv line 2: label -1"):
         read("wnli", glue)
 
 
@@ -269,42 +269,42 @@ def test_a_label_outside_the_classes(glue: Path) -> None:
 def test_a_value_that_is_no_number(glue: Path, label: str) -> None:
     with (glue / "STS-B" / "train.tsv").open("a") as file:
         file.write(f"2\tn\ta\tb\t{label}\n")
-    with pytest.raises(DataError, match=rf"line 4: label '{label}'.*not a finite number"):
+    with pytest.raises(DataError, match=f"line 4: label '{label}'"):
         read("stsb", glue)
 
 
 def test_missing_columns_say_what_is_there(glue: Path) -> None:
     (glue / "QNLI" / "train.tsv").write_text("index\tq\tsentence\tlabel\n")
-    with pytest.raises(DataError, match=r"no column 'question'; its columns are 'index', 'q'"):
+    with pytest.raises(DataError, match=r"'question'; .*'index', 'q'"):
         read("qnli", glue)
 
 
 def test_empty_splits(glue: Path) -> None:
     path = glue / "RTE" / "train.tsv"
     path.write_text("index\tsentence1\tsentence2\tlabel\n")
-    with pytest.raises(DataError, match=r"RTE/train.tsv has no usable row$"):
+    with pytest.raises(DataError, match=r"RTE/train\.tsv"):
         read("rte", glue)
     path.write_text("index\tsentence1\tsentence2\tlabel\n0\ta\n")
-    with pytest.raises(DataError, match=r"no usable row \(1 of 1 rows of train.tsv skipped"):
+    with pytest.raises(DataError, match=r"1 of 1 rows of train\.tsv"):
         read("rte", glue)
     path.write_text("")
-    with pytest.raises(DataError, match=r"train.tsv is empty"):
+    with pytest.raises(DataError, match=r"train\.tsv is empty"):
         read("rte", glue)
 
 
 def test_one_class_only(glue: Path) -> None:
     (glue / "SST-2" / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t1\n")
-    with pytest.raises(DataError, match=r"every row of .*dev.tsv has the label '1'"):
+    with pytest.raises(DataError, match=r"dev\.tsv .*label '1'"):
         read("sst2", glue)
     (glue / "STS-B" / "train.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t2\nc\td\t2.0\n")
-    with pytest.raises(DataError, match=r"every row of .*train.tsv has the value 2"):
+    with pytest.raises(DataError, match=r"train\.tsv .*value 2"):
         read("stsb", glue)
 
 
 def test_a_file_that_is_not_utf8(glue: Path) -> None:
     rows = "sentence\tlabel\n" + "fine\t1\n" * 5000 + "caf\u00e9\t0\n"
     (glue / "SST-2" / "train.tsv").write_bytes(rows.encode("latin-1"))
-    with pytest.raises(DataError, match=r"not UTF-8: byte 0xe9 in line 5002"):
+    with pytest.raises(DataError, match=r"UTF-8: .*0xe9 .*5002"):
         read("sst2", glue)
 
 
@@ -328,20 +328,20 @@ def own(path: Path, format: str, **changes: object) -> TaskSpec:
 @pytest.mark.parametrize(
     ("format", "content", "message"),
     [
-        ("csv", "text,label,text\na,1,b\n", r"has the column 'text' twice"),
-        ("csv", 'text,label\n"open,1\n', r"not valid CSV in the row that begins at line 2"),
-        ("csv", 'text,label\na,1\n"b"x,0\n', r"not valid CSV in the row that begins at line 3"),
-        ("jsonl", '{"text": "a", "label": 1}\n{"text": \n', r"line 2 is not JSON"),
-        ("jsonl", '["a", 1]\n', r"line 1 holds a list; each line must be a JSON object"),
+        ("csv", "text,label,text\na,1,b\n", r"'text' twice"),
+        ("csv", 'text,label\n"open,1\n', r"CSV .*line 2"),
+        ("csv", 'text,label\na,1\n"b"x,0\n', r"CSV .*line 3"),
+        ("jsonl", '{"text": "a", "label": 1}\n{"text": \n', r"line 2 .*JSON"),
+        ("jsonl", '["a", 1]\n', r"line 1 holds a list; .*object"),
         ("jsonl", '{"text": ["a"], "label": 1}\n', r"line 1 holds a list in column 'text'"),
         (
             "jsonl",
             '{"txt": "a", "label": 1}\n',
-            r"no column 'text'; its columns are 'txt', 'label'",
+            r"'text'; .*'txt', 'label'",
         ),
         ("jsonl", "\n", r"is empty"),
-        ("parquet", "PAR1 but no more", r"cannot be read as Parquet"),
-        ("csv", "id,txt,label\n1,a,1\n", r"its columns are 'id', 'txt', 'label'$"),
+        ("parquet", "PAR1 but no more", r"Parquet"),
+        ("csv", "id,txt,label\n1,a,1\n", r"'id', 'txt', 'label'$"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, format: str, content: str, message: str) -> None:
@@ -355,7 +355,7 @@ def test_parquet_with_a_column_twice(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     columns = [pa.array(["a"]), pa.array([1]), pa.array(["b"])]
     pq.write_table(pa.Table.from_arrays(columns, names=["text", "label", "text"]), path)
-    with pytest.raises(DataError, match="has the column 'text' twice"):
+    with pytest.raises(DataError, match="'text' twice"):
         read_texts(own(path, "parquet"))
 
 
@@ -371,12 +371,12 @@ def test_labels_keep_their_form(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_the_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone.csv does not exist"):
+    with pytest.raises(DataError, match=r"gone\.csv"):
         read_texts(own(tmp_path / "gone.csv", "csv"))
 
 
 def test_a_worker_without_the_glue_folder_says_so(tmp_path: Path, glue: Path) -> None:
     task = resolve_task("rte", data_dir=str(glue))
     glue.rename(tmp_path / "moved")
-    with pytest.raises(DataError, match="does not exist on this machine"):
+    with pytest.raises(DataError, match="this machine"):
         read_texts(task)

@@ -72,7 +72,7 @@ def write(path: Path, rows: pd.DataFrame) -> None:
 
 @pytest.fixture
 def grouped(tmp_path: Path) -> GroupedTask:
-    """A task of rows for training and evaluation, in files of this ending."""
+    """Return what writes a task of rows for training and evaluation, in files of an ending."""
 
     def _task(
         train: pd.DataFrame,
@@ -228,15 +228,15 @@ def test_groups_in_both_splits_are_found(grouped: GroupedTask) -> None:
 
 
 def test_far_fewer_units_than_rows_are_said(grouped: GroupedTask) -> None:
-    few = frame([number // 3 for number in range(120)], "other")
+    few = frame([number // 3 for number in range(360)], "other")
     finding = codes(grouped(frame(["x", "y", "z"]), few, group="document"))[FindingCode.FEW_UNITS]
-    assert (finding.count, finding.of) == (40, 120)
+    assert (finding.count, finding.of) == (120, 360)
     assert finding.text == (
-        "the 120 evaluation rows count as 40 units (the same group: one unit): an answer is only "
+        "the 360 evaluation rows count as 120 units (the same group: one unit): an answer is only "
         "as sure as so many units make it"
     )
     assert "more groups" in finding.remedy
-    half = frame([number // 2 for number in range(120)], "other")
+    half = frame([number // 2 for number in range(360)], "other")
     task = grouped(frame(["x", "y", "z"]), half, group="document")
     assert FindingCode.FEW_UNITS not in codes(task)
 
@@ -461,16 +461,16 @@ def test_an_answer_says_how_many_units_there_are() -> None:
     assert set(pd.read_csv(io.StringIO(curves_csv(curves)))["evaluation_units"]) == {100}
 
 
-@pytest.mark.parametrize("count", [1, 29])
+@pytest.mark.parametrize("count", [1, 99])
 def test_too_few_units_certify_nothing(count: int) -> None:
     answer = answered(count)
     assert answer.reason is Reason.TOO_FEW_UNITS
     assert answer.certified is None and answer.corrected_certified is None
     assert (
-        "Nothing is certified: that takes evaluation rows of 30 groups or different texts, and "
+        "Nothing is certified: that takes evaluation rows of 100 groups or different texts, and "
         f"there are {count}"
     ) in answer.certainty
-    assert answered(30).reason is not Reason.TOO_FEW_UNITS
+    assert answered(100).reason is not Reason.TOO_FEW_UNITS
     assert answered(EXAMPLES).certified is not None
     # A few rows that share none are as before.
     [few] = answer_rows(falling_curve(examples=20, evaluation_units=20))
@@ -485,7 +485,7 @@ def test_too_few_units_certify_nothing(count: int) -> None:
 def test_accuracies_alone_are_as_sure_as_their_units() -> None:
     by_rows, by_units = (
         answer_rows(falling_curve(examples=EXAMPLES, evaluation_units=count))[0]
-        for count in (None, 50)
+        for count in (None, 100)
     )
     depth = FreezeDepth.of(3)
     wide = by_units.contrasts[depth]
