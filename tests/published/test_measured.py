@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.analysis.answers import answer_rows
 from tools.measurements import ROOT, measured, program
