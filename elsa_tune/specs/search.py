@@ -13,7 +13,7 @@ from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
+from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy, RecordedPolicy
 from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskSpec
@@ -65,6 +65,9 @@ class Looks:
 
 # Of a candidate whose search tests none: it was planned without a certificate.
 NO_LOOKS: Final = Looks(after="", first_seed=0, counts=())
+
+# Of a candidate whose search planned its tests, in a table that left them out.
+LOST_LOOKS: Final = Looks(after="lost", first_seed=0, counts=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,7 @@ class SearchSpec:
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
     command: str = ""  # what is typed to start such a search, "" where that is not known
     # Searches that were recorded without one have the constants of their version.
-    policy: Policy = UNRECORDED
+    policy: RecordedPolicy = UNRECORDED
 
     def trial(
         self, phase: Phase, candidate: Candidate, learning_rate: float, seed: int

@@ -1,10 +1,10 @@
 """What a trial or search is: as a journal's typed JSON, and as the texts that MLflow calls params.
 
-Nothing else in the package makes or reads such a text.
+Nothing else in the package makes or reads such a text; planned looks, which results tables have,
+too, are written in `specs/looks_text.py`.
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,14 +16,11 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
-from elsa_tune.specs.search import NO_LOOKS, Looks
+from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
 from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
 _FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
-_NEVER = "never"  # in place of looks that were not planned
-_LOOKS = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
-_DEPTH = re.compile(r"^N(\d+)$")
 # How MLflow shows what is not known.
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
@@ -112,7 +109,7 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
         if name == "candidate":
             values |= _flat(params)
         elif name == "given_rates" and value is not None:
-            values[name] = "..".join(map(_short, value))
+            values[name] = "..".join(map(exact_text, value))
         elif name == "looks" and value is not None:
             values[name] = looks_text(value)
         else:
@@ -139,7 +136,7 @@ def _search_text(name: str, value: object) -> str:
     if name == "depths" and isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(str, value))
     if name == "asha" and isinstance(value, Mapping):
-        return ", ".join(f"{part} {_short(number)}" for part, number in value.items())
+        return ", ".join(f"{part} {exact_text(number)}" for part, number in value.items())
     if name == "asha" and value is None:
         return "off"
     if name == "chance" and isinstance(value, float):
@@ -152,40 +149,5 @@ def param_text(value: object) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def looks_text(looks: Looks) -> str:
-    """Return planned looks as MLflow shows them: `after N=6, from seed 1, at 0.05: 4/2 8/3`.
-
-    `never` where none were planned.
-    """
-    if looks == NO_LOOKS:
-        return _NEVER
-    counts = " ".join(f"{here}/{full}" for here, full in looks.counts)
-    error = _short(looks.error)
-    after = _DEPTH.sub(r"N=\1", str(looks.after))
-    return f"after {after}, from seed {looks.first_seed}, at {error}: {counts}"
-
-
-def read_looks(text: str) -> Looks:
-    """Return the inverse of `looks_text`. Raises SpaceError."""
-    if text == _NEVER:
-        return NO_LOOKS
-    match = _LOOKS.fullmatch(text)
-    if match is None:
-        raise SpaceError(f"'{text}' does not say when a depth is tested")
-    counts = []
-    for pair in match[4].split():
-        here, full = pair.split("/")
-        counts.append((int(here), int(full)))
-    after = match[1].replace("=", "")
-    error = float(match[3])
-    return Looks(after=after, first_seed=int(match[2]), counts=tuple(counts), error=error)
-
-
 def _names(facts: TrialFacts) -> list[str]:
     return [spec.name for spec in dataclasses.fields(facts) if spec.name != "others"]
-
-
-def _short(number: float) -> str:
-    """Return a number in six digits, or in as many as it takes to read it back exactly."""
-    text = f"{number:g}"
-    return text if float(text) == number else str(number)

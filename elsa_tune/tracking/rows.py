@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.checked import problems
-from elsa_tune.specs.policy import UNRECORDED, Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy, RecordedPolicy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from elsa_tune.tracking.store import RecordStore
 
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
-_POLICY = TypeAdapter(Policy)
+_POLICY: TypeAdapter[Policy] = TypeAdapter(RecordedPolicy)
 # Of a place in a store: the scheme, then the trial's `run_id`, then the file's path.
 RUN_SCHEME = "runs:/"
 
