@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ def row(frozen: int | Candidate, quality: float | None, **changes: Any) -> Resul
     if isinstance(values.get("comparison"), str):
         values["comparison"] = Comparison.read(values["comparison"])
     return ResultRow(**values)
+
+
+def as_table_has(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows as a table gives them back, which certifies no scores alone."""
+    read: list[ResultRow] = []
+    for one in rows:
+        policy = one.policy and replace(one.policy, by_seeds_alone=False)
+        read.append(replace(one, policy=policy))
+    return read
 
 
 def seeds(frozen: int | Candidate, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:
