@@ -31,6 +31,8 @@ class Reason(enum.StrEnum):
     LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
     NOT_PLANNED_TO_CERTIFY = "not_planned_to_certify"  # the search's strategy planned no tests
     TOO_FEW_UNITS = "too_few_units"  # evaluation examples of too few groups, or different texts
+    LOOKS_NOT_RECORDED = "looks_not_recorded"  # a table left out when its depths are tested
+    EXAMPLES_UNKNOWN = "examples_unknown"  # scores alone do not tell how far examples move them
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 

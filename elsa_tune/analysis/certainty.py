@@ -127,7 +127,9 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
     if answer.looks is not None and not answer.looks.are_planned:
-        return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
+        is_lost = answer.looks.are_lost
+        why = Reason.LOOKS_NOT_RECORDED if is_lost else Reason.NOT_PLANNED_TO_CERTIFY
+        return replace(answer, reason=why)
     if answer.has_too_few_units:
         return replace(answer, reason=Reason.TOO_FEW_UNITS)
     points = _points_tested(answer)
@@ -144,6 +146,8 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
+    if leaves_out_examples(answer):
+        return replace(answer, reason=Reason.EXAMPLES_UNKNOWN)
     basis = answer.uncertainty.basis
     policy = answer.policy
     certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
@@ -161,6 +165,18 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         return answer
     answer = replace(answer, plausible_candidates=plausible(points, raw, policy))
     return _with_what_settles(answer, points)
+
+
+def leaves_out_examples(curve: FreezeCurve) -> bool:
+    """Whether tests would rest on seeds alone, which the curve's policy does not allow."""
+    if curve.policy.by_seeds_alone:
+        return False
+    seen = [curve.uncertainty]
+    if curve.looks is not None:
+        seen = []
+        for candidate in curve.looks.by_candidate:
+            seen += [uncertainty_of for _, uncertainty_of in curve.looks.taken(candidate)]
+    return any(not uncertainty_of.has_examples for uncertainty_of in seen)
 
 
 def _points_tested(answer: Answer) -> list[CurvePoint]:

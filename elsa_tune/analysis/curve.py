@@ -168,6 +168,9 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         if point.qualities:
             runs[point.candidate] = point.runs
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
+    points = [_completed(point, full, group, uncertainty) for point in points]
+    warnings += measured.warning_of_doubled_rows(group.rows)
+    warnings += _warning_of_left_out_examples(group, points, uncertainty)
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {shortlist(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))
@@ -182,7 +185,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         chance=group.chance,
         examples=group.examples,
         units=group.units,
-        points=tuple(_completed(point, full, group, uncertainty) for point in points),
+        points=tuple(points),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
         looks=planned_looks(group, runs, evidence),
@@ -190,6 +193,29 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         probe=_probe(group, full),
         findings=findings,
     )
+
+
+def _warning_of_left_out_examples(
+    group: ResultGroup, points: Sequence[CurvePoint], uncertainty: Uncertainty
+) -> list[AnswerWarning]:
+    """Warn where intervals have the spread between seeds alone; of this version's answers only."""
+    if group.policy.by_seeds_alone:
+        return []
+    counted = uncertainty.examples.candidates if uncertainty.examples is not None else {}
+    by_seeds = []
+    for point in points:
+        if point.ci_low is not None and point.candidate not in counted:
+            by_seeds.append(point)
+    if not by_seeds:
+        return []
+    what = "the intervals leave"
+    metric = Metric.named(group.first.metric)
+    number_counts = metric is not None and metric.is_share and group.examples is not None
+    has_full = any(point.candidate.is_reference for point in by_seeds)
+    if has_full and group.chance is not None and not number_counts:
+        what = "the intervals, and the test that the full model learnt, leave"
+    text = f"{what} out the evaluation rows: by seeds alone they are too sure"
+    return [AnswerWarning(WarningCode.EXAMPLES_LEFT_OUT, text)]
 
 
 def _points_by_rank(group: ResultGroup, warnings: list[AnswerWarning]) -> list[CurvePoint]:

@@ -24,7 +24,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import NO_LOOKS, Looks
+from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
 from elsa_tune.specs.task import Metric
 
 NORMAL = statistics.NormalDist()
@@ -129,6 +129,8 @@ class PlannedLooks:
     by_candidate: Mapping[Candidate, Looks]
     # Whether the search planned any; where its strategy certifies nothing it did not.
     are_planned: bool = True
+    # Whether it planned them, and a table left them out.
+    are_lost: bool = False
     # Whether the target is the search's own; it takes no further look for another.
     is_own_target: bool = True
     # Returns a depth's looks whose seeds are all there, each with what it sees.
@@ -168,6 +170,10 @@ def planned_looks(
         rows += [run.row for run in runs]
     if all(row.looks is None for row in rows):
         return None
+    if any(row.looks == LOST_LOOKS for row in rows):
+        return PlannedLooks(
+            by_candidate={}, are_planned=False, are_lost=True, taken=lambda candidate: ()
+        )
     searches = {row.search for row in rows}
     if len(searches) == 1 and any(row.looks == NO_LOOKS for row in rows):
         return PlannedLooks(by_candidate={}, are_planned=False, taken=lambda candidate: ())

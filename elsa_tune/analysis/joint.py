@@ -18,7 +18,13 @@ from elsa_tune.analysis.answer import (
     passing,
     smallest,
 )
-from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
+from elsa_tune.analysis.certainty import (
+    certify,
+    contrast_of,
+    leaves_out_examples,
+    plausible,
+    verdict_on,
+)
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertainty
@@ -178,7 +184,7 @@ def _sure(
             return _Sure()
         if task.looks is not None and not task.looks.are_planned:
             return _Sure()
-        if task.has_too_few_units:
+        if task.has_too_few_units or leaves_out_examples(task):
             return _Sure()
     least_contrasts: dict[Candidate, Interval] = {}
     for point in common:

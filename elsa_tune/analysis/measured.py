@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -169,17 +170,17 @@ def failure_text(
 def without_copies(
     rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
 ) -> list[ResultRow]:
-    """Drop rows that repeat another exactly, with a warning.
+    """Drop rows that repeat another of the same seed, with a warning.
 
-    Raises ResultsError where two rows of one seed have different outcomes.
+    Without a seed every row counts: equal scores are no evidence of a copy. Raises ResultsError
+    where two rows of one seed have different outcomes.
     """
     distinct: dict[tuple[object, ...], ResultRow] = {}
-    for row in rows:
-        # Without a seed, rows with different values are different runs, equal ones are copies.
-        run: object = row.seed
+    for place, row in enumerate(rows):
+        run = ("seed", row.seed)
         if row.seed is None:
-            run = (row.quality, row.runs, row.std)
-        first = distinct.setdefault((row.learning_rate, run), row)
+            run = ("place", place)
+        first = distinct.setdefault((row.learning_rate, *run), row)
         outcome = (row.quality, row.status, row.runs)
         if (first.quality, first.status, first.runs) != outcome:
             raise ResultsError(
@@ -193,6 +194,23 @@ def without_copies(
         text = f"{name}: {dropped} {rows_repeat} exactly and counted once"
         warnings.append(AnswerWarning(WarningCode.REPEATED_ROWS, text))
     return list(distinct.values())
+
+
+def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
+    """Warn where each measuring row is there twice, or an even number of times, without a seed.
+
+    One such row may be a tie of two runs; all of them are probably a file that was pasted twice.
+    """
+    measuring = [row for row in rows if row.phase is Phase.MEASURE]
+    if not measuring or any(row.seed is not None for row in measuring):
+        return []
+    if any(count % 2 for count in Counter(measuring).values()):
+        return []
+    text = (
+        f"each of the {len(measuring)} measuring rows is there twice, and all of them count: was "
+        "the table pasted twice? Then delete one half, or everything looks surer than it is"
+    )
+    return [AnswerWarning(WarningCode.ROWS_DOUBLED, text)]
 
 
 def _outcome(row: ResultRow) -> str:

@@ -40,6 +40,8 @@ class WarningCode(enum.StrEnum):
     SEEDS_FAILED = "seeds_failed"
     NOT_COUNTED = "trials_not_counted"
     REPEATED_ROWS = "repeated_rows"
+    ROWS_DOUBLED = "rows_doubled"
+    EXAMPLES_LEFT_OUT = "examples_left_out"
     PREDICTIONS_UNUSED = "predictions_not_used"
     POOLED = "searches_pooled"
     # Of a joint answer.
@@ -59,6 +61,7 @@ DETAILS = frozenset(
         WarningCode.DEPTHS_NOT_MEASURED,
         WarningCode.SEEDS_DIFFER,
         WarningCode.TRIES_DIFFER,
+        WarningCode.EXAMPLES_LEFT_OUT,
     }
 )
 

@@ -254,7 +254,10 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
     if "quality" in columns:
         legend.append("±: spread of seeds")
     if "95 %" in columns:
-        legend.append("95 %: interval of the mean")
+        interval = "95 %: interval of the mean"
+        if any(warning.code is WarningCode.EXAMPLES_LEFT_OUT for warning in curve.warnings):
+            interval += ", by seeds alone"
+        legend.append(interval)
     if "kept" in columns or "least kept" in columns:
         legend.append("kept: of the full model's score")
     if "gain kept" in columns:

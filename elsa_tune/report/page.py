@@ -202,7 +202,7 @@ def page_html(
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
         # What a table cannot hold, and what a certificate may rest on.
-        has_more=any(row.predictions or row.looks for row in rows),
+        has_more=any(row.predictions for row in rows),
     )
 
 

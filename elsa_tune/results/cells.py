@@ -3,17 +3,21 @@
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
-from elsa_tune.results.columns import CANDIDATE, metric_names
+from elsa_tune.results.columns import CANDIDATE, LOOKS, POLICY, metric_names
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import read_candidate, recorded_candidate
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.looks_text import read_looks
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 
 # Columns of qualities, which may be in percent.
@@ -33,6 +37,9 @@ _NUMBERS = (
     "evaluation_units",
 )
 _ROW = TypeAdapter(ResultRow)
+_POLICY = TypeAdapter(Policy)
+# How MLflow shows what is not known.
+_NONE = "none"
 
 # Statuses as MLflow and Ray write them, in lower case.
 _STATUSES = {
@@ -70,6 +77,9 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
 def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     """Return the fields of a row; what has no field of its own goes into `comparison`."""
     values: dict[str, Any] = {"quality": None, "phase": "", "status": "completed", **cells}
+    values[LOOKS] = _looks(values.get(LOOKS, _NONE))
+    if POLICY in values:
+        values["policy"] = _policy(values.pop(POLICY))
     values["candidate"] = _candidate(
         values.pop("frozen_layers", None),
         values.pop("embeddings_frozen", None),
@@ -92,6 +102,24 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values
+
+
+@functools.lru_cache(maxsize=1000)
+def _looks(text: str) -> Looks | None:
+    """Return when a row's depth is tested, None where that is not said. Raises SpaceError."""
+    if text.lower() == _NONE:
+        return None
+    return read_looks(text)
+
+
+@functools.lru_cache(maxsize=100)
+def _policy(text: str) -> Policy:
+    """Return the policy that a row's search was planned by.
+
+    In one thing a table is answered by this version's, whatever its search was planned by: it has
+    no predictions, and scores alone do not tell how far other examples would move them.
+    """
+    return replace(_POLICY.validate_json(text), by_seeds_alone=Policy().by_seeds_alone)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 
+# What every table has that is read here.
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
-# What every table that is written here has.
-COLUMNS = (
+# What every table has that elsa-tune wrote before there were columns of the certificate.
+EARLIER_COLUMNS = (
     *REQUIRED,
     "seed",
     "runs",
@@ -30,6 +31,11 @@ COLUMNS = (
     "peak_memory_mb",
     "trainable_parameters",
 )
+# When a depth is tested, and by which constants: without these a hunt's certificate is lost.
+LOOKS = "looks"
+POLICY = "search_policy"
+# What every table that is written here has.
+COLUMNS = (*EARLIER_COLUMNS, LOOKS, POLICY)
 # The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
 CANDIDATE = "candidate"
 # How many independent units the evaluation examples are, in a table of searches that know it.
@@ -61,6 +67,7 @@ _OTHER_NAMES = {
     "learning_rate": ("lr",),
     "epochs": ("num_train_epochs",),
     "train_seconds": ("train_runtime", "time_total_s"),
+    "examples": ("evaluation_examples",),  # as our runs have it in MLflow
 }
 
 _OTHER_METRIC_NAMES = {

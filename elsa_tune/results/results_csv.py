@@ -2,10 +2,11 @@
 
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
@@ -13,14 +14,21 @@ from elsa_tune.results.cells import read_row
 from elsa_tune.results.columns import (
     CANDIDATE,
     COLUMNS,
+    EARLIER_COLUMNS,
+    LOOKS,
+    POLICY,
     REQUIRED,
     UNITS,
     Layout,
     lay_out,
     read_mapping,
 )
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import candidate_fields, is_depth
+from elsa_tune.specs.looks_text import looks_text
+from elsa_tune.specs.policy import changed_fields
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.search import LOST_LOOKS
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tasks.table_file import Row, csv_rows
 
@@ -64,6 +72,8 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         else:
             rows.append(read_row(path, number, cells, percent))
     _check(path, rows, percent=percent)
+    if LOOKS not in layout.places and set(EARLIER_COLUMNS) <= set(layout.places):
+        rows = _without_looks_of_hunts(rows)
     if not is_foreign:
         return Imported(rows, ())
     final_rows = _without_repeated(rows)
@@ -73,6 +83,30 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         if count:
             notes.append(f"left out: {count} {why}")
     return Imported(final_rows, tuple(notes))
+
+
+def _without_looks_of_hunts(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows of a table of an earlier version, which left out when depths are tested.
+
+    With as many seeds at each depth that is what it looks like: one test with all of them. Other
+    searches were hunts, or were stopped, and their rows say that their looks are lost.
+    """
+    seeds: dict[tuple[object, ...], Counter[Candidate]] = {}
+    for row in rows:
+        if row.phase is Phase.MEASURE and row.candidate.is_tested:
+            seeds.setdefault(_search_of(row), Counter())[row.candidate] += row.runs
+    marked: list[ResultRow] = []
+    for row in rows:
+        counts = seeds.get(_search_of(row), Counter())
+        if row.phase is Phase.MEASURE and len(set(counts.values())) > 1:
+            row = replace(row, looks=LOST_LOOKS)
+        marked.append(row)
+    return marked
+
+
+def _search_of(row: ResultRow) -> tuple[object, ...]:
+    """Return what the rows of one search have in common."""
+    return (row.search, row.model, row.task, row.train_size)
 
 
 def _cells_of(line: Sequence[str], layout: Layout) -> dict[str, str]:
@@ -227,6 +261,10 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         for name in (*COLUMNS, UNITS):
             values[name] = getattr(row, name, None)
         values["comparison"] = str(row.comparison)
+        if row.looks is not None:
+            values[LOOKS] = looks_text(row.looks)
+        if row.policy is not None:
+            values[POLICY] = json.dumps(changed_fields(row.policy), default=asdict)
         values.update(candidate_fields(row.candidate))
         if is_depth(row.candidate):
             values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()

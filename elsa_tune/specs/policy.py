@@ -6,7 +6,7 @@ later version would plan. What a user asks (seeds, target, ranges of rates) is n
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Final
 
 from elsa_tune.specs.bounds import Bounds
@@ -180,6 +180,10 @@ class Policy:
     same_score: _Least = 1e-5
     # .9 x q_0 computed in binary may miss an exact .9 x q_0 by 1e-17; no quality is known to 1e-9.
     rounding: _Least = 1e-9
+    # Whether something is certified where the evaluation examples cannot count: without predictions
+    # only accuracy over a known number of examples tells how far they move it. By seeds alone 7 to
+    # 34 % of the claims in F1 or Matthews were false (docs/decisions.md).
+    by_seeds_alone: bool = False
 
     @property
     def confidence(self) -> float:
@@ -231,6 +235,7 @@ UNRECORDED: Final = Policy(
     promising=0.2,
     first_look_share=0.6,
     failed_loss=None,
+    by_seeds_alone=True,
 )
 
 
@@ -239,6 +244,16 @@ def _with_unrecorded(recorded: object) -> object:
     if not isinstance(recorded, Mapping):
         return recorded
     return {**asdict(UNRECORDED), **recorded}
+
+
+def changed_fields(policy: Policy) -> dict[str, object]:
+    """Return the fields that a record needs, so that the same policy is read of it again."""
+    changed: dict[str, object] = {}
+    for spec in fields(Policy):
+        value = getattr(policy, spec.name)
+        if value != getattr(UNRECORDED, spec.name):
+            changed[spec.name] = value
+    return changed
 
 
 def common_policy(policies: Iterable[Policy]) -> Policy:

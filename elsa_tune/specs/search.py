@@ -66,6 +66,9 @@ class Looks:
 # Of a candidate whose search tests none: it was planned without a certificate.
 NO_LOOKS: Final = Looks(after="", first_seed=0, counts=())
 
+# Of a candidate whose search planned its tests, in a table that left them out.
+LOST_LOOKS: Final = Looks(after="lost", first_seed=0, counts=())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:

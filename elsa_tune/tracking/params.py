@@ -1,10 +1,10 @@
 """What a trial or search is: as a journal's typed JSON, and as the texts that MLflow calls params.
 
-Nothing else in the package makes or reads such a text.
+Nothing else in the package makes or reads such a text; planned looks, which results tables have,
+too, are written in `specs/looks_text.py`.
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,14 +16,11 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
-from elsa_tune.specs.search import NO_LOOKS, Looks
+from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
 from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
 _FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
-_NEVER = "never"  # in place of looks that were not planned
-_LOOKS = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
-_DEPTH = re.compile(r"^N(\d+)$")
 # How MLflow shows what is not known.
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
@@ -121,7 +118,7 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
             values[name] = getattr(params, name)
     if params.given_rates is not None:
         lowest, highest = params.given_rates
-        values["given_rates"] = f"{_short(lowest)}..{_short(highest)}"
+        values["given_rates"] = f"{exact_text(lowest)}..{exact_text(highest)}"
     if params.looks is not None:
         values["looks"] = looks_text(params.looks)
     values |= params.others
@@ -157,7 +154,7 @@ def _search_text(name: str, value: object) -> str:
     if name == "asha" and isinstance(value, Mapping):
         parts = []
         for part, number in value.items():
-            parts.append(f"{part} {_short(number)}")
+            parts.append(f"{part} {exact_text(number)}")
         return ", ".join(parts)
     if name == "asha" and value is None:
         return "off"
@@ -173,50 +170,5 @@ def param_text(value: object) -> str:
     return str(value)
 
 
-def looks_text(looks: Looks) -> str:
-    """Return planned looks as MLflow shows them: `after N=6, from seed 1, at 0.05: 4/2 8/3`.
-
-    `never` where none were planned.
-    """
-    if looks == NO_LOOKS:
-        return _NEVER
-    pairs = []
-    for here, full in looks.counts:
-        pairs.append(f"{here}/{full}")
-    counts = " ".join(pairs)
-    error = _short(looks.error)
-    label = str(looks.after)
-    after = _DEPTH.sub(r"N=\1", label)
-    return f"after {after}, from seed {looks.first_seed}, at {error}: {counts}"
-
-
-def read_looks(text: str) -> Looks:
-    """Return the inverse of `looks_text`. Raises SpaceError."""
-    if text == _NEVER:
-        return NO_LOOKS
-    match = _LOOKS.fullmatch(text)
-    if match is None:
-        raise SpaceError(f"'{text}' does not say when a depth is tested")
-    after, first_seed, error, pairs = match.groups()
-    counts = []
-    for pair in pairs.split():
-        here, full = pair.split("/")
-        counts.append((int(here), int(full)))
-    return Looks(
-        after=after.replace("=", ""),
-        first_seed=int(first_seed),
-        counts=tuple(counts),
-        error=float(error),
-    )
-
-
 def _names(facts: TrialFacts) -> list[str]:
     return [spec.name for spec in dataclasses.fields(facts) if spec.name != "others"]
-
-
-def _short(number: float) -> str:
-    """Return a number in six digits, or in as many as it takes to read it back exactly."""
-    text = f"{number:g}"
-    if float(text) != number:
-        return str(number)
-    return text

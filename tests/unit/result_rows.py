@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -24,9 +26,15 @@ from tests.recorded_search import search_started
 
 EMBEDDINGS_ONLY = FreezeDepth(0, True)
 
+# By which scores alone are certified, as searches were before it took more.
+BY_SEEDS_ALONE = Policy(by_seeds_alone=True)
+
 
 def row(frozen: int | Candidate, quality: float | None, **changes: Any) -> ResultRow:
-    """One completed measuring run of a six-layer model on a task whose constant answer has .5."""
+    """One completed measuring run of a six-layer model on a task whose constant answer has .5.
+
+    Of a search that certifies scores alone, unless `policy` says otherwise.
+    """
     values: dict[str, Any] = {
         "model": "minilm",
         "task": "rte",
@@ -39,11 +47,21 @@ def row(frozen: int | Candidate, quality: float | None, **changes: Any) -> Resul
         "chance": 0.5,
         "learning_rate": 3e-5,
         "seed": 1,
+        "policy": BY_SEEDS_ALONE,
     }
     values |= changes
     if isinstance(values.get("comparison"), str):
         values["comparison"] = Comparison.read(values["comparison"])
     return ResultRow(**values)
+
+
+def as_table_has(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows as a table gives them back, which certifies no scores alone."""
+    read: list[ResultRow] = []
+    for one in rows:
+        policy = one.policy and replace(one.policy, by_seeds_alone=False)
+        read.append(replace(one, policy=policy))
+    return read
 
 
 def seeds(frozen: int | Candidate, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:

@@ -32,7 +32,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.mlflow_names import answer_tags, curve_reports, search_run_name
 from elsa_tune.words import depth_cells
 from tests.registering import registered
-from tests.unit.result_rows import falling_curve, row
+from tests.unit.result_rows import as_table_has, falling_curve, row
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_table_that_is_written_is_read_back(biases: Candidate, tmp_path: Path)
     rows = curve_with(biases, 0.88)
     path = tmp_path / "trials.csv"
     path.write_text(write_results(rows), encoding="utf-8")
-    assert import_results(path).rows == rows
+    assert import_results(path).rows == as_table_has(rows)
     assert "candidate" not in write_results(falling_curve()).splitlines()[0]
 
 

@@ -66,18 +66,19 @@ def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     assert [line.split()[0] for line in lines[2:6]] == ["How", "Fewer?", "Saves", "Next"]
     assert [line.rstrip() for line in lines if line.startswith("▶")] == [
         "▶      3  88.0 ± 1.0  86.2..89.8   97.8 %     95.0 %  5e-5      3",
-        "▶ recommended  ±: spread of seeds  95 %: interval of the mean  kept: of the full "
-        "model's score  gain kept: of its gain over guessing (the best constant answer)",
+        "▶ recommended  ±: spread of seeds  95 %: interval of the mean, by seeds alone  kept: of "
+        "the full model's score  gain kept: of its gain over guessing (the best constant answer)",
     ]
-    assert lines[-1] == "--details prints the answer in full and 1 more note."
+    assert lines[-1] == "--details prints the answer in full and 2 more notes."
 
 
 def test_details_are_the_complete_statement_every_mark_and_every_note(run: Run, save: Save) -> None:
-    table = save(falling_curve())
+    rows = falling_curve(examples=100_000)
+    table = save(rows)
     short = run("operating-point", "--from", table).out.splitlines()
     lines = run("operating-point", "--from", table, "--details").out.splitlines()
     assert lines[:6] == short[:6]
-    [answer] = answer_rows(falling_curve())
+    [answer] = answer_rows(rows)
     assert any(line and answer.sentence.startswith(line) for line in lines)
     marked = [line.split()[:2] for line in lines if line[:1] in "▶○▷✓"]
     assert ["▶▷", "3"] in marked and ["○✓", "2"] in marked

@@ -181,7 +181,7 @@ def test_what_is_mended_in_given_rows_goes_into_their_task_file(
 
 
 def test_values_show_themselves_on_one_line() -> None:
-    answers = elsa_tune.answer(results())
+    answers = elsa_tune.answer(results().assign(metric="accuracy", examples=100_000))
     assert repr(answers[0]) == "Answer(m on t: last 3 of 6 layers, corrected certified)"
     nothing = elsa_tune.answer(results().assign(quality=0.5))
     assert repr(nothing[0]) == "Answer(m on t: none, full model did not learn)"

@@ -23,7 +23,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
-from tests.unit.result_rows import codes, row, seeds, warned
+from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
 
 Step = tuple[CurvePoint, Interval | None]
 
@@ -444,3 +444,30 @@ def test_the_sentence_counts_the_numbers_that_may_be_true() -> None:
     open_ = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
     assert open_.plausible == (3, 6)
     assert "No measured depth can be ruled out as the true answer." in open_.certainty
+
+
+@pytest.mark.parametrize(
+    ("metric", "examples", "missing"),
+    [
+        ("f1", 400_000, "would move F1 is not known without each run's predictions"),
+        ("matthews", 400_000, "accuracy with a column `examples` can be certified, too"),
+        ("pearson", None, "each run's predictions"),
+        ("accuracy", None, "without their number (column `examples`) or each run's predictions"),
+        (None, 400_000, "the columns `metric` and `examples` are enough"),
+    ],
+)
+def test_scores_alone_certify_nothing_but_accuracy_over_known_examples(
+    metric: str | None, examples: int | None, missing: str
+) -> None:
+    common = {"policy": None, "chance": 0.5, "task": "a"}
+    rows = falling_curve(metric=metric, examples=examples, **common)
+    sure = falling_curve(metric="accuracy", examples=400_000, **{**common, "task": "b"})
+    answer, accurate, joint = answer_rows([*rows, *sure])
+    assert answer.certified is None and answer.reason is Reason.EXAMPLES_UNKNOWN
+    assert missing in answer.certainty and answer.plausible_candidates is None
+    assert all(point.ci_low is not None for point in answer.points)
+    text = warned(answer, WarningCode.EXAMPLES_LEFT_OUT)
+    assert "the test that the full model learnt, leave out the evaluation rows" in text
+    assert accurate.certified is not None
+    assert WarningCode.EXAMPLES_LEFT_OUT not in codes(accurate)
+    assert joint.certified is None and joint.plausible_candidates is None

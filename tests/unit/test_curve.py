@@ -155,9 +155,29 @@ def test_exact_copies_count_once_and_contradictions_are_refused() -> None:
     for other in (row(0, 0.81), row(0, 0.8, runs=2), row(0, 0.8, status=TrialStatus.DIVERGED)):
         with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.8 and "):
             only_curve([*rows, other])
-    # Without a seed only what is equal in all is a copy.
-    means = [row(0, 0.8, seed=None, runs=count, std=std) for count, std in ((2, 0.1), (2, 0.2))]
-    assert at(only_curve([*means, means[0], row(0, 0.8, seed=None, runs=3)]), 0).seeds == 2 + 2 + 3
+
+
+def test_without_a_seed_every_row_is_a_run_however_equal() -> None:
+    runs = [row(0, quality, seed=None) for quality in (0.8, 0.8, 0.8, 0.8, 0.7)]
+    curve = only_curve(runs)
+    assert (at(curve, 0).seeds, at(curve, 0).quality) == (5, pytest.approx(0.78))
+    assert codes(curve) == []
+    means = [row(0, 0.8, seed=None, runs=count, std=0.1) for count in (2, 2, 3)]
+    assert at(only_curve(means), 0).seeds == 2 + 2 + 3
+
+
+def test_a_table_that_was_probably_pasted_twice_counts_all_of_it_with_a_warning() -> None:
+    once = [
+        row(frozen, 0.8 - frozen / 100 + more, seed=None) for frozen in (0, 3) for more in (0, 0.01)
+    ]
+    (curve,) = freeze_curves([*once, *once])
+    assert at(curve, 0).seeds == 4
+    assert "the 8 measuring rows is there twice" in warned(curve, WarningCode.ROWS_DOUBLED)
+    # One tie is none, nor are rows that name their seeds.
+    (curve,) = freeze_curves([*once, *once[:-1]])
+    assert WarningCode.ROWS_DOUBLED not in codes(curve)
+    (curve,) = freeze_curves([*seeds(0, [0.8, 0.8]), *seeds(3, [0.7, 0.7])])
+    assert WarningCode.ROWS_DOUBLED not in codes(curve)
 
 
 def test_means_of_several_runs_weigh_by_their_runs() -> None:

@@ -14,10 +14,10 @@ from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.looks_text import looks_text, read_looks
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Looks
-from elsa_tune.tracking.params import looks_text, read_looks
 from tests.unit.result_rows import seeds
 
 SHARE = Policy().first_look_share

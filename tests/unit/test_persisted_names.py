@@ -255,7 +255,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        not_planned_to_certify no_common_depth too_few_units""",
+        not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units""",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts
         leaked_groups few_units""",
@@ -266,7 +266,8 @@ VALUES: dict[type[enum.StrEnum], str] = {
         leaked_rows contradicting_labels classes_not_evaluated classes_not_trained labels_alike
         leaked_groups few_units
         label_looks_missing rows_lost duplicate_rows search_incomplete several_rates_measured
-        seeds_failed trials_not_counted repeated_rows predictions_not_used searches_pooled
+        seeds_failed trials_not_counted repeated_rows rows_doubled examples_left_out
+        predictions_not_used searches_pooled
         no_corrected_joint_answer tasks_excluded depths_not_measured_for_every_task
         tasks_differ_in_train_size""",
 }

@@ -20,7 +20,7 @@ from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import page_of
-from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
+from tests.unit.result_rows import as_table_has, codes, falling_curve, row, seeds, warned
 
 LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no fine-tuning."
 
@@ -83,7 +83,7 @@ def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
 def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
     table = tmp_path / "trials.csv"
     table.write_text(write_results([*falling_curve(), probe(0.70)]), encoding="utf-8")
-    assert import_results(table).rows == falling_curve()
+    assert import_results(table).rows == as_table_has(falling_curve())
 
 
 def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:

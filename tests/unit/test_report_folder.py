@@ -16,7 +16,7 @@ from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.report_examples import NASTY, answers_of, searched
-from tests.unit.result_rows import falling_curve, seeds
+from tests.unit.result_rows import as_table_has, falling_curve, seeds
 
 TABLES = {"index.html", "curve.csv", "answers.csv", "answers.json", "trials.csv"}
 SMALL = seeds(0, [0.9, 0.9]) + seeds(3, [0.88, 0.86])
@@ -47,7 +47,7 @@ def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_tables_read_back(tmp_path: Path) -> None:
-    rows = falling_curve() + falling_curve(task="cola")
+    rows = as_table_has(falling_curve() + falling_curve(task="cola"))
     write(rows, tmp_path)
     trials = import_results(tmp_path / "trials.csv").rows
     again, before = answer_rows(trials), answers_of(rows)

@@ -15,7 +15,7 @@ from elsa_tune.errors import DataError, ResultsError, UsageError
 from elsa_tune.results.results_csv import import_results, plain_cell, write_results
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
+from tests.unit.result_rows import EMBEDDINGS_ONLY, as_table_has, falling_curve, row
 
 HEADER = "model,task,layers,frozen_layers,quality,seed"
 
@@ -235,7 +235,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     ]
     path = tmp_path / "rows.csv"
     path.write_text(write_results(rows), encoding="utf-8")
-    assert import_results(path).rows == rows
+    assert import_results(path).rows == as_table_has(rows)
 
 
 @pytest.mark.thorough  # quickly, of another tool's table, in test_bad_tables.py

@@ -119,6 +119,11 @@ class Uncertainty:
         return "seeds and evaluation examples"
 
     @property
+    def has_examples(self) -> bool:
+        """Whether examples count; yes where no run is known one by one, of which seeds say less."""
+        return self.examples is not None or not self.runs
+
+    @property
     def has_predictions(self) -> bool:
         """Whether it is known which examples each run got right."""
         return self.examples is not None and not self.examples.are_counted

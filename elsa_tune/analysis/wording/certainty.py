@@ -8,10 +8,12 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
     candidates_text,
     count_text,
     either_text,
+    metric_text,
     number_of,
     part_text,
     percent,
@@ -76,6 +78,14 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return "seeds of several searches, planned separately, were pooled"
     if reason is Reason.NOT_PLANNED_TO_CERTIFY:
         return "the search's strategy plans no tests, and chooses what it measures by other rules"
+    if reason is Reason.LOOKS_NOT_RECORDED:
+        return (
+            "an earlier version of elsa-tune wrote the table, without the tests that its search "
+            "planned, and unequal numbers of seeds are those of a hunt; ask the search's journal, "
+            "or have `elsa-tune report` write the table anew"
+        )
+    if reason is Reason.EXAMPLES_UNKNOWN:
+        return _examples_text(curve)
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
@@ -88,6 +98,22 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return f"that takes {fewest} seeds or more a depth, and there is {least}"
     fewest = curve.policy.fewest_freedom
     return f"that takes at least {fewest} runs more than there are depths that learn"
+
+
+def _examples_text(curve: FreezeCurve) -> str:
+    """Return why scores alone certify nothing, and what would do: a clause."""
+    metric = Metric.named(curve.metric)
+    metric_name = metric_text(curve.metric)
+    unknown = f"how far other evaluation rows would move {metric_name} is not known without"
+    predictions = "each run's predictions (`elsa-tune search` keeps them)"
+    if metric is not None and metric.is_share:
+        return f"{unknown} their number (column `examples`) or {predictions}"
+    if curve.metric is None:
+        return (
+            f"{unknown} {predictions}; where it is accuracy, the columns `metric` and `examples` "
+            "are enough"
+        )
+    return f"{unknown} {predictions}; accuracy with a column `examples` can be certified, too"
 
 
 def _certified_text(answer: Answer) -> str:
