@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
-from elsa_tune.results.columns import CANDIDATE, LOOKS, POLICY, metric_names
+from elsa_tune.results.columns import CANDIDATE, LOOKS, POLICY, UNITS, metric_names
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import read_candidate, recorded_candidate
 from elsa_tune.specs.checked import problems
@@ -78,6 +78,8 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     """Return the fields of a row; what has no field of its own goes into `comparison`."""
     values: dict[str, Any] = {"quality": None, "phase": "", "status": "completed", **cells}
     values[LOOKS] = _looks(values.get(LOOKS, _NONE))
+    if str(values.get(UNITS, _NONE)).lower() == _NONE:
+        values[UNITS] = None
     if POLICY in values:
         values["policy"] = _policy(values.pop(POLICY))
     values["candidate"] = _candidate(

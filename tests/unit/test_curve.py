@@ -161,7 +161,8 @@ def test_without_a_seed_every_row_is_a_run_however_equal() -> None:
     runs = [row(0, quality, seed=None) for quality in (0.8, 0.8, 0.8, 0.8, 0.7)]
     curve = only_curve(runs)
     assert (at(curve, 0).seeds, at(curve, 0).quality) == (5, pytest.approx(0.78))
-    assert codes(curve) == []
+    # The odd one lost a third of what the others gain over guessing.
+    assert codes(curve) == [WarningCode.SEEDS_FAILED]
     means = [row(0, 0.8, seed=None, runs=count, std=0.1) for count in (2, 2, 3)]
     assert at(only_curve(means), 0).seeds == 2 + 2 + 3
 

@@ -21,16 +21,16 @@ from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
-from elsa_tune.searching.specification import differences, until_certain, with_seeds
+from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from tests.unit.search_examples import planned_request
+from tests.unit.search_examples import asked_for
 
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
@@ -48,10 +48,19 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     uncertainty._student.cache_clear()
 
 
-def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:
+def spec(
+    folder: Path,
+    *overrides: str,
+    layers: int = 12,
+    policy: Policy = UNRECORDED,
+    joined: bool = False,
+    **changes: Any,
+) -> SearchSpec:
+    """Return a hunt's plan. policy: by default the first, whose looks these tests were drawn for."""
     space = load_space("hunt", ["epochs=2", *overrides])
-    request = planned_request(folder, space, "hunt", layers=layers, **changes)
-    return dataclasses.replace(request.spec, chance=0.5, evaluation_examples=EXAMPLES)
+    options, inputs = asked_for(folder, space, "hunt", layers=layers, **changes)
+    planned = specify(options, inputs, policy=policy, joined=joined)
+    return dataclasses.replace(planned, chance=0.5, evaluation_examples=EXAMPLES)
 
 
 class Drawn:
@@ -166,6 +175,7 @@ class Drawn:
             examples=EXAMPLES,
             predictions=trial.key,
             looks=self.looks.get(trial.key),
+            policy=self.spec.policy,
         )
 
     def answer(self) -> Answer:
@@ -427,7 +437,7 @@ def test_of_several_tasks_each_has_the_whole_ladder(tmp_path: Path) -> None:
     both = [one.spec for one in read_requests(wanted)]
     assert [one.ladder_error for one in both] == [0.0, 0.0]
     alone = read_requests(dataclasses.replace(wanted, task=["stdlib"]))
-    assert alone[0].spec.ladder_error == 0.005
+    assert alone[0].spec.ladder_error == Policy().ladder_error == 0.01
 
 
 def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:

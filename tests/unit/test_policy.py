@@ -25,7 +25,7 @@ from elsa_tune.searching.specification import (
     save_specification,
     specify,
 )
-from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, common_policy
+from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, SeedTerms, common_policy
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal_records import TrialStarted
@@ -67,7 +67,7 @@ BEFORE_POLICIES: dict[str, Any] = {
     "first_look_share": 0.6,
     "fewest_seeds": 2,
     "fewest_freedom": 3,
-    "fewest_units": 30,
+    "fewest_units": 1,
     "prior_freedom": 2,
     "least_example_share": 0.25,
     "learning_share": 0.5,
@@ -93,6 +93,10 @@ def changed(name: str) -> Any:
     value = getattr(Policy(), name)
     if isinstance(value, bool):
         return not value
+    if isinstance(value, SeedTerms):
+        return SeedTerms.DRAWN
+    if name == "prior_freedom":
+        return 1.0
     if isinstance(value, Extension):
         return Extension(low=1e-5, high=1e-3, tries=2)
     if name in ("looks", "ladder_looks"):
@@ -165,7 +169,7 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
 ) -> None:
     """A doubtful depth has its second look."""
     planned_by = Policy() if is_recorded else UNRECORDED
-    spec = dataclasses.replace(hunt_spec(tmp_path), policy=planned_by)
+    spec = hunt_spec(tmp_path, policy=planned_by)
     one = Recorded(spec, {**CLEAR, 9: 0.845}, 0.02)
     one.run()
     paths = SearchPaths(tmp_path, one.spec.name)
@@ -183,7 +187,8 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     one.spec = kept
     assert what_it_does(one) == before
     # A search that begins now is another one.
-    assert hunt_spec(tmp_path / "another").policy == Policy()
+    space = load_space("hunt", ["epochs=2"])
+    assert planned_request(tmp_path / "another", space, "hunt").spec.policy == Policy()
 
 
 def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
@@ -275,3 +280,30 @@ def test_rows_have_the_policy_that_their_search_recorded() -> None:
     assert found.policy == dataclasses.replace(UNRECORDED, error=0.1)
     with pytest.raises(ResultsError, match="policy of search 'example' cannot be read"):
         rows_of(state(policy='{"error": 2}'))
+
+
+def test_a_policy_recorded_before_a_field_existed_has_what_searches_did_then(
+    tmp_path: Path,
+) -> None:
+    spec = hunt_spec(tmp_path, policy=Policy())
+    paths = SearchPaths(tmp_path, spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    values = json.loads(paths.specification.read_text())
+    for name in ("seed_terms", "approximation_error", "failed_loss"):
+        del values["policy"][name]
+    paths.specification.write_text(json.dumps(values))
+    policy = load_specification(paths).policy
+    assert policy.seed_terms is SeedTerms.DRAWN
+    assert policy.approximation_error == 0
+    assert policy.failed_loss is None
+    # What was recorded stays.
+    assert policy.prior_freedom == Policy().prior_freedom
+
+
+def test_pairs_of_seeds_are_tested_at_a_smaller_error() -> None:
+    policy = Policy()
+    assert policy.test_error(3) == pytest.approx(0.045)
+    assert policy.test_error(2) == pytest.approx(0.04)
+    assert policy.ends_of_test(3, tasks=2) == pytest.approx((0.025, 0.9875, 0.045))
+    assert UNRECORDED.test_error(2) == UNRECORDED.error

@@ -18,12 +18,14 @@ from elsa_tune.analysis.statistics.resampling import (
 from elsa_tune.analysis.statistics.uncertainty import (
     CandidateRuns,
     Interval,
+    Spread,
     Uncertainty,
+    _welch,
     excluded_failure_rate,
     interval_of_mean,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Predictions
 
 DEEP, MIDDLE = FreezeDepth.of(4), FreezeDepth.of(2)
@@ -46,7 +48,9 @@ def runs(
 
 
 def known(*several: CandidateRuns, **how: object) -> Uncertainty:
-    return Uncertainty(runs={one.candidate: one for one in several}, **how)  # type: ignore[arg-type]
+    """Return what runs say by the first policy, which lends depths one another's spread."""
+    by_candidate = {one.candidate: one for one in several}
+    return Uncertainty(runs=by_candidate, **{"policy": UNRECORDED, **how})  # type: ignore[arg-type]
 
 
 def ends(found: Interval | None) -> tuple[float, float, float]:
@@ -427,3 +431,50 @@ def test_one_more_run_is_expected_by_the_moderated_spread() -> None:
     error = np.std(DEEP_RUNS, ddof=1) * math.sqrt(1 + 1 / 3)
     assert ends(alone.next_run(DEEP)) == pytest.approx(students(np.mean(DEEP_RUNS), error, 2))
     assert known(runs(DEEP, DEEP_RUNS[:1])).next_run(DEEP) is None
+
+
+# ---- by this version's policy: each depth's spread is its own, added up by Welch ----
+
+
+def test_a_depths_spread_is_its_own() -> None:
+    several = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, DEEP_RUNS), policy=Policy())
+    found = several.spread(DEEP)
+    assert found.freedom == 2
+    assert found.variance == pytest.approx(np.var(DEEP_RUNS, ddof=1) / 3)
+
+
+@pytest.mark.parametrize("deep", [DEEP_RUNS, DEEP_RUNS[:2], [0.76, 0.94, 0.58, 0.88]])
+def test_a_contrast_of_scores_is_welchs(deep: list[float]) -> None:
+    """Compared with scipy's test of two means, the full model's runs multiplied by the target."""
+    both = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, deep), policy=Policy())
+    found = both.contrast(DEEP, 0.9)
+    scaled = [0.9 * quality for quality in FULL_RUNS]
+    expected = stats.ttest_ind(deep, scaled, equal_var=False)
+    for share, end in ((0.025, "low"), (0.975, "high")):
+        interval = expected.confidence_interval(0.95)
+        assert getattr(found, end) == pytest.approx(getattr(interval, end), abs=1e-4), share
+    error = 0.04 if len(deep) == 2 else 0.045
+    one_sided = expected.confidence_interval(1 - 2 * error)
+    assert found is not None and found.lower == pytest.approx(one_sided.low, abs=1e-4)
+
+
+def test_welchs_degrees_of_freedom_lie_between_the_least_and_all() -> None:
+    alike = _welch(Spread(variance=2.0, freedom=3), Spread(variance=2.0, freedom=3))
+    assert (alike.variance, alike.freedom) == (4.0, pytest.approx(6, abs=1e-9))
+    unlike = _welch(Spread(variance=1.0, freedom=9), Spread(variance=4.0, freedom=2))
+    by_hand = 5.0**2 / (1.0**2 / 9 + 4.0**2 / 2)
+    assert unlike.freedom == pytest.approx(by_hand, abs=1e-9)
+    equal_scores = _welch(Spread(variance=0.0, freedom=2), Spread(variance=0.0, freedom=4))
+    assert (equal_scores.variance, equal_scores.freedom) == (0.0, 6)
+
+
+def test_a_fall_seen_elsewhere_counts_as_far_as_it_went() -> None:
+    """A seed that lost a third of its gain does not make others fear a collapse."""
+    full = runs(FULL_MODEL, [0.80, 0.81, 0.79, 0.80])
+    fell = runs(MIDDLE, [0.80, 0.81, 0.70, 0.80], failed=[False, False, True, False])
+    deep = runs(DEEP, [0.79, 0.80, 0.78, 0.79])
+    partly = known(full, fell, deep, chance=0.5, policy=Policy()).contrast(DEEP, 0.9)
+    collapsed = runs(MIDDLE, [0.80, 0.81, 0.50, 0.80], failed=[False, False, True, False])
+    all_of_it = known(full, collapsed, deep, chance=0.5, policy=Policy()).contrast(DEEP, 0.9)
+    assert partly is not None and all_of_it is not None
+    assert 0 < partly.allowance < 0.5 * all_of_it.allowance
