@@ -99,6 +99,17 @@ MINILM = {
 }
 
 
+def noisy_places(family: str, at: int | None) -> dict[int, float]:
+    """The depths whose seeds spread more than others', by their places, and how many times."""
+    times = NOISIEST if family.endswith("_4") else NOISY
+    places: dict[int, float] = {}
+    if family.startswith(("noisy_full", "noisy_both")):
+        places[0] = times
+    if family.startswith(("noisy_depth", "noisy_both")) and at is not None:
+        places[at] = times
+    return places
+
+
 class World:
     """One study's truth, its examples, and every run that is made in it."""
 
@@ -157,14 +168,8 @@ class World:
         self.rough[np.arange(count), draw.integers(0, 5, count)] = 0
         self.slow, self.tilt = draw.uniform(0.1, 0.4), draw.uniform(0, 0.7)
         spread = OF_SEED * np.exp(SPREAD_OF_SPREAD * draw.normal(size=count))
-        if family == "noisy_full":
-            spread[0] = NOISY * OF_SEED
-        if family == "noisy_depth" and self.at is not None:
-            spread[self.at] = NOISY * OF_SEED
-        if family in ("noisy_full_4", "noisy_both_4"):
-            spread[0] = NOISIEST * OF_SEED
-        if family in ("noisy_depth_4", "noisy_both_4") and self.at is not None:
-            spread[self.at] = NOISIEST * OF_SEED
+        for place, times in noisy_places(family, self.at).items():
+            spread[place] = times * OF_SEED
         self.spread = dict(zip(self.depths, spread, strict=True))
         labels = draw.random(examples) >= self.prevalence
         self.labels = (labels if labels.mean() < 0.5 else ~labels).astype(np.int8)

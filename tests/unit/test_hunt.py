@@ -56,7 +56,7 @@ def spec(
     joined: bool = False,
     **changes: Any,
 ) -> SearchSpec:
-    """Return a hunt's plan. policy: by default the first, whose looks these tests were drawn for."""
+    """Return a hunt's plan. policy: by default the first, for whose looks worlds are drawn here."""
     space = load_space("hunt", ["epochs=2", *overrides])
     options, inputs = asked_for(folder, space, "hunt", layers=layers, **changes)
     planned = specify(options, inputs, policy=policy, joined=joined)
@@ -601,3 +601,37 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
     with pytest.raises(SpaceError, match="tests each depth once"):
         spec(tmp_path, "strategy=even", until="certified")
     assert spec(tmp_path, until="certified").until_certified
+
+
+# ---- by this version's policy ----
+
+
+def test_this_versions_hunt_certifies_with_three_seeds_of_each(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path, policy=Policy()), CLEAR, 0.004)
+    one.run()
+    assert certified(one.answer()) == 9
+    assert one.measured()[0] == 3 and one.measured()[9] == 3
+
+
+def test_what_lies_far_below_after_two_seeds_has_no_third(tmp_path: Path) -> None:
+    """Nor has the full model, where nothing else is worth a test."""
+    qualities = {n: 0.9 if n == 0 else 0.6 for n in range(13)}
+    one = Drawn(spec(tmp_path, policy=Policy()), qualities, 0.004)
+    one.run()
+    measured = one.measured()
+    assert measured[0] == 2 and measured[6] == 2
+    assert max(measured.values()) <= 3
+    answer = one.answer()
+    assert answer.certified is None or answer.certified.candidate.is_full_model
+    early = Drawn(spec(tmp_path), qualities, 0.004)
+    early.run()
+    assert early.measured()[6] == 2 and early.measured()[0] == 2
+
+
+def test_a_hunt_pays_for_its_ladder_and_for_welchs_degrees_of_freedom(tmp_path: Path) -> None:
+    hunt = Hunt(spec(tmp_path, policy=Policy()))
+    errors = {hunt.looks(depth, {}).error for depth in hunt.spec.candidates}  # type: ignore[union-attr]
+    assert errors == {0.035}
+    joined = Hunt(spec(tmp_path, policy=Policy(), joined=True))
+    looks = joined.looks(FreezeDepth.of(9), {})
+    assert looks is not None and looks.error == 0.045

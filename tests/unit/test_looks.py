@@ -15,12 +15,13 @@ from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Looks
 from tests.unit.result_rows import seeds
 
-SHARE = Policy().first_look_share
+# By the first policy, whose looks these are.
+SHARE = UNRECORDED.first_look_share
 
 
 def test_pococks_constant_is_reproduced() -> None:
@@ -70,7 +71,7 @@ def planned(
     frozen: int, qualities: list[float], after: int, *counts: tuple[int, int]
 ) -> list[ResultRow]:
     looks = Looks(after=after, first_seed=1, counts=counts)
-    return seeds(frozen, qualities, looks=looks, search="s")
+    return seeds(frozen, qualities, looks=looks, search="s", policy=UNRECORDED)
 
 
 def answered(rows: list[ResultRow]) -> Answer:
@@ -96,7 +97,12 @@ def test_seeds_beyond_the_plan_count_for_the_curve_alone() -> None:
 
 def test_without_predictions_and_looks_everything_is_judged_as_ever() -> None:
     deep = [0.89, 0.891, 0.889]
-    free = answered([*seeds(0, FULL[:3], search="s"), *seeds(3, deep, search="s")])
+    free = answered(
+        [
+            *seeds(0, FULL[:3], search="s", policy=UNRECORDED),
+            *seeds(3, deep, search="s", policy=UNRECORDED),
+        ]
+    )
     bound = answered([*planned(0, FULL[:3], 0, (3, 3)), *planned(3, deep, 0, (3, 3))])
     assert contrast(free, 3).look is None
     assert (contrast(free, 3).low, contrast(free, 3).lower) == (

@@ -26,7 +26,7 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.results.columns import COLUMNS
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
@@ -256,7 +256,8 @@ def test_a_joint_point_counts_what_every_task_has() -> None:
 def test_the_joint_answer_certifies_nothing_where_a_task_does_not() -> None:
     rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.79})
     third = [row(n, q, seed=3, task=t) for t, n, q in (("rte", 0, 0.9), ("rte", 3, 0.89))]
-    *_, joint = answer_rows([*rows, *third])
+    early = [dataclasses.replace(one, policy=UNRECORDED) for one in [*rows, *third]]
+    *_, joint = answer_rows(early)
     assert joint.certified is None and joint.reason is Reason.TOO_FEW_SEEDS
     *_, joint = answer_rows([*rows, *seeds(3, [0.7, 0.7], learning_rate=1e-5)])
     assert joint.certified is None and joint.reason is Reason.RATES_NOT_FRESH

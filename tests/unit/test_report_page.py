@@ -18,6 +18,7 @@ from elsa_tune.report.page import facts, in_full, summary
 from elsa_tune.report.tables import cost_table, curve_table
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import Origin
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
@@ -142,6 +143,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
             train_size=480,
             examples=600,
             comparison=Comparison.read(data),
+            policy=UNRECORDED,
         )
         for data in ["weights=de70, data=949eccf9c86c, metric=accuracy"]
         for n, one in enumerate(seeds(0, [0.9, 0.89]) + seeds(3, [0.88, 0.87]))
