@@ -3,9 +3,9 @@
     python bench/power.py --data-dir ../shared/glue [--studies 500]
 
 A study has the full model and one depth that truly lies a margin above the target, each with its
-planned seeds and predictions on the same drawn examples, and is answered as a search is. Two worlds:
-`laboratory` is as `analysis/power.py` assumes, `calibration` as bench/calibration.py has it, where
-seeds of one depth differ on more examples, and depths on fewer. Writes bench/results/power.json:
+planned seeds and predictions on the same drawn examples, and is answered as a search is. Of two
+worlds `laboratory` is as `analysis/power.py` assumes, `calibration` as bench/calibration.py has it,
+where seeds of one depth differ on more examples, and depths on fewer. Writes bench/results/power.json:
 the shares of studies in which the depth is certified beside those that are estimated, and under
 `constants` what PAIRED_SHARE and FLIPPED_SHARE are on the laboratory's tables, for each depth that
 lies within 6 points above the target.
@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, Power
+from elsa_tune.analysis.evidence import levels
+from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Counts, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -39,6 +40,9 @@ TARGET = 0.9
 FULL = 0.75
 ROWS = (71, 277, 1000, 5463)
 MARGINS = (0.015, 0.03, 0.05)
+EVEN: Counts = ((3, 3),)
+# An even search with fewer and with more seeds, and a hunt that takes every look.
+OTHER_PLANS: tuple[Counts, ...] = (((2, 2),), ((5, 5),), Policy().looks)
 LAYERS = 12
 FROZEN = 8
 DRAWS = 1000
@@ -98,19 +102,19 @@ def shares_of(world: World, margin: float = 0.03, examples: int = 400_000) -> di
 
 
 def is_certified(
-    world: World, rows: int, margin: float, seeds: int, generator: np.random.Generator
+    world: World, rows: int, margin: float, counts: Counts, generator: np.random.Generator
 ) -> bool:
     """Whether one study certifies its depth."""
     labels = (generator.random(rows) >= 0.5).astype(np.int8)
     difficulty = generator.normal(0, world.difficulty, rows)
-    looks = Looks(
-        after=0, first_seed=1, counts=((seeds, seeds),), error=Policy().test_error(seeds)
-    )
+    looks = Looks(after=0, first_seed=1, counts=counts, error=error_of(counts))
+    seeds, full_seeds = counts[-1]
     kept: dict[str, Predictions] = {}
     measured: list[ResultRow] = []
-    for frozen, accuracy in ((0, FULL), (FROZEN, TARGET * FULL + margin)):
+    depths = ((0, FULL, full_seeds), (FROZEN, TARGET * FULL + margin, seeds))
+    for frozen, accuracy, count in depths:
         seen = difficulty + generator.normal(0, world.of_depth, rows)
-        for seed in range(1, seeds + 1):
+        for seed in range(1, count + 1):
             level = ndtri(accuracy) * world.total + generator.normal(0, world.of_seed)
             right = level + seen + generator.normal(0, world.own, rows) > 0
             name = f"{frozen}-{seed}"
@@ -143,26 +147,33 @@ def is_certified(
     return certified is not None and not certified.candidate.is_reference
 
 
-def cell(world: World, rows: int, margin: float, seeds: int, studies: int) -> dict[str, Any]:
-    """What is predicted and simulated of one world, number of rows and of seeds, and margin."""
+def error_of(counts: Counts) -> float:
+    """The error that a search plans for tests of so many seeds."""
+    return Policy().test_error(min(min(look) for look in counts))
+
+
+def cell(world: World, rows: int, margin: float, counts: Counts, studies: int) -> dict[str, Any]:
+    """What is predicted and simulated of one world, number of rows, margin and plan of tests."""
     policy = Policy()
+    by_look = levels(counts, error_of(counts), policy.first_look_share)
+    tests = []
+    for (seeds, full_seeds), level in zip(counts, by_look, strict=True):
+        tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
     power = Power(
         guessing=2 * FULL - 1,
         target=TARGET,
-        seeds=seeds,
-        full_seeds=seeds,
-        level=policy.test_error(seeds),
+        tests=tuple(tests),
         seed_spread=policy.seed_spread,
     )
-    generator = np.random.default_rng([rows, round(1000 * margin), seeds])
+    generator = np.random.default_rng([rows, round(1000 * margin), *counts[-1]])
     certified = 0
     for _ in range(studies):
-        certified += is_certified(world, rows, margin, seeds, generator)
+        certified += is_certified(world, rows, margin, counts, generator)
     return {
         "world": world.name,
         "rows": rows,
         "points_above": 100 * margin,
-        "seeds": seeds,
+        "looks": counts,
         "predicted": round(power.share_certified(rows, margin), 3),
         "simulated": round(certified / studies, 3),
     }
@@ -223,11 +234,11 @@ def main() -> None:
     for world in WORLDS:
         for rows in ROWS:
             for margin in MARGINS:
-                cells.append(cell(world, rows, margin, 3, options.studies))
+                cells.append(cell(world, rows, margin, EVEN, options.studies))
                 print(cells[-1], flush=True)
-    for seeds in (2, 5):
+    for counts in OTHER_PLANS:
         for rows in ROWS:
-            cells.append(cell(WORLDS[0], rows, 0.03, seeds, options.studies))
+            cells.append(cell(WORLDS[0], rows, 0.03, counts, options.studies))
             print(cells[-1], flush=True)
     results = {
         "assumed": {"paired_share": PAIRED_SHARE, "flipped_share": FLIPPED_SHARE},

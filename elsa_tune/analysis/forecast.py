@@ -171,9 +171,7 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
     return replace(
         uncertainty,
         runs=runs,
-        examples=replace(
-            examples, candidates=moves, chance=examples.chance * shorter, flips=flips
-        ),
+        examples=replace(examples, candidates=moves, chance=examples.chance * shorter, flips=flips),
     )
 
 

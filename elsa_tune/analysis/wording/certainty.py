@@ -11,6 +11,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.words import (
     candidates_text,
     capitalized,
+    count_text,
     either_text,
     number_of,
     part_text,
@@ -44,9 +45,8 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
 def _what_would_do(answer: Answer) -> Iterator[str]:
     """Say what would certify the depths that are not certified, raw and corrected."""
     raw = _advice_text(answer, answer.would_certify)
-    if not answer.chance:
-        corrected = ""  # there is nothing to correct for
-    else:
+    corrected = ""
+    if answer.chance:  # else there is nothing to correct for
         corrected = _advice_text(answer, answer.corrected_would_certify)
     if raw and raw == corrected:
         yield f"Raw and corrected for chance: {raw}"

@@ -11,7 +11,7 @@ from typing import Self
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
-from elsa_tune.analysis.power import MARGIN, PROBABLY, Power
+from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -238,7 +238,7 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
 
 
 def planned_power(spec: SearchSpec) -> Power | None:
-    """Return what can be estimated of the last planned test of the last depth.
+    """Return what can be estimated of the planned tests of the last depth.
 
     None where nothing is tested, and for a metric that is no share of the examples.
     """
@@ -249,19 +249,20 @@ def planned_power(spec: SearchSpec) -> Power | None:
     looks = strategy.looks(tested[-1], {})
     if looks is None or not looks.counts:
         return None
-    seeds, full_seeds = looks.counts[-1]
     policy = spec.policy
-    if min(seeds, full_seeds) < policy.fewest_seeds:
+    if min(looks.counts[0]) < policy.fewest_seeds:
         return None
+    by_look = levels(looks.counts, looks.error, policy.first_look_share)
+    tests: list[PlannedTest] = []
+    for (seeds, full_seeds), level in zip(looks.counts, by_look, strict=True):
+        tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
     guessing = spec.task.known_chance
     if guessing is None:
         guessing = 1 / spec.task.outputs
     return Power(
         guessing=guessing,
         target=spec.target,
-        seeds=seeds,
-        full_seeds=full_seeds,
-        level=levels(looks.counts, looks.error, policy.first_look_share)[-1],
+        tests=tuple(tests),
         seed_spread=policy.seed_spread,
     )
 
@@ -269,9 +270,10 @@ def planned_power(spec: SearchSpec) -> Power | None:
 def power_text(power: Power, rows: int) -> str:
     """Return what a search with so many evaluation rows can probably certify: one sentence."""
     share = power.share_certified(rows, MARGIN)
+    cases = f"{100 * share:.0f} % of cases"
     text = (
         f"with {rows:,} evaluation rows and {_seeds_text(power)}, a depth that truly lies "
-        f"{_points_text(MARGIN)} above the target is certified in about {100 * share:.0f} % of cases"
+        f"{_points_text(MARGIN)} above the target is certified in about {cases}"
     )
     margin = power.margin_needed(rows)
     needed: list[str] = []
@@ -287,9 +289,10 @@ def power_text(power: Power, rows: int) -> str:
 
 
 def _seeds_text(power: Power) -> str:
-    if power.seeds == power.full_seeds:
-        return f"{power.seeds} seeds"
-    return f"up to {power.seeds} seeds ({power.full_seeds} of the full model)"
+    last = power.tests[-1]
+    if last.seeds == last.full_seeds:
+        return f"{last.seeds} seeds"
+    return f"up to {last.seeds} seeds ({last.full_seeds} of the full model)"
 
 
 def _points_text(margin: float) -> str:
