@@ -5,10 +5,10 @@
 A study has the full model and one depth that truly lies a margin above the target, each with its
 planned seeds and predictions on the same drawn examples, and is answered as a search is. Of two
 worlds `laboratory` is as `analysis/power.py` assumes, `calibration` as bench/calibration.py has it,
-where seeds of one depth differ on more examples, and depths on fewer. Writes bench/results/power.json:
-the shares of studies in which the depth is certified beside those that are estimated, and under
-`constants` what PAIRED_SHARE and FLIPPED_SHARE are on the laboratory's tables, for each depth that
-lies within 6 points above the target.
+where seeds of one depth differ on more examples, and depths on fewer. Writes
+bench/results/power.json: the shares of studies in which the depth is certified beside those that
+are estimated, and under `constants` what PAIRED_SHARE and FLIPPED_SHARE are on the laboratory's
+tables, for each depth that lies within 6 points above the target.
 """
 
 from __future__ import annotations
