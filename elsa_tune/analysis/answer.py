@@ -47,6 +47,19 @@ class Certified:
     procedure: str  # how it was decided, in a few words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldCertify:
+    """What would probably certify a depth in a new search, each alone with the other as now.
+
+    Four times out of five, if the depths truly score and spread as they were measured.
+    """
+
+    # A depth, the full model included; None where no number that can be advised would do: the
+    # depth, or one before it, lies below the target or too near it.
+    seeds: int | None
+    evaluation_rows: int | None  # likewise; None also where nothing is known of the examples
+
+
 class Action(enum.StrEnum):
     """What an answer recommends to do."""
 
@@ -137,10 +150,10 @@ class Answer(FreezeCurve):
     corrected_contrasts: Contrasts = field(default_factory=dict)
     certainty: str = ""  # all that as a person reads it; "" without an operating point
     next_step: str | None = None  # the command that would settle what is open
-    # The seeds a depth that would certify the operating point in four of five cases, if they spread
-    # like those that are there; None where that cannot be said, or is certain.
-    seeds_to_settle: int | None = None
-    examples_forbid: bool = False  # no number of seeds would do, for examples are too few
+    # What would certify a tested depth that is not certified: none of those that are, and none of
+    # which too few seeds say nothing.
+    would_certify: Mapping[Candidate, WouldCertify] = field(default_factory=dict)
+    corrected_would_certify: Mapping[Candidate, WouldCertify] = field(default_factory=dict)
     # Whether the search has a look left, for this target, that might certify the next depth.
     open_look: bool = False
     hardly_learnt: tuple[str, ...] = ()  # in a joint answer the tasks whose target guessing reaches
@@ -183,6 +196,29 @@ class Answer(FreezeCurve):
             if fine_tuned_layers is not None:
                 numbers.append(fine_tuned_layers)
         return tuple(numbers)
+
+    @property
+    def seeds_to_settle(self) -> int | None:
+        """The seeds a depth that would probably certify the operating point in a new search.
+
+        None where that cannot be said, or is certain.
+        """
+        advice = self._advice_on_operating_point
+        return None if advice is None else advice.seeds
+
+    @property
+    def examples_forbid(self) -> bool:
+        """Whether it takes more evaluation examples to certify the operating point, not seeds."""
+        advice = self._advice_on_operating_point
+        if advice is None or advice.seeds is not None:
+            return False
+        return advice.evaluation_rows is not None
+
+    @property
+    def _advice_on_operating_point(self) -> WouldCertify | None:
+        if self.operating_point is None:
+            return None
+        return self.would_certify.get(self.operating_point.candidate)
 
     @property
     def is_answered(self) -> bool:

@@ -229,6 +229,8 @@ def _answered_point(answer: Answer, point: CurvePoint) -> dict[str, Any]:
         **curve_object(point),
         "contrast": _contrast(answer.contrasts.get(point.candidate)),
         "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.candidate)),
+        "would_certify": _fields(answer.would_certify.get(point.candidate)),
+        "corrected_would_certify": _fields(answer.corrected_would_certify.get(point.candidate)),
     }
 
 

@@ -1,4 +1,4 @@
-"""How sure an answer is: what is certified, what is plausible, what would settle it.
+"""How sure an answer is: what is certified, what is plausible, what would certify more.
 
 Fixed-sequence testing: the hypotheses D_k <= 0 are tested each at 5 %, from the full model down,
 until the first that is not rejected, which keeps the family-wise error at 5 % (Maurer, Hothorn and
@@ -6,7 +6,6 @@ Lehmacher 1995; Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). 
 an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's must reject.
 """
 
-import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,22 +13,13 @@ from dataclasses import replace
 from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
+from elsa_tune.analysis.forecast import forecasts
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Spread
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.task import Metric
-
-# A search with more seeds than this is not something to suggest.
-MOST_SEEDS = 30
-
-# So many that only the examples limit what is known.
-ENDLESS_SEEDS = 10**6
-
-# An expected bound just above 0 is missed half the time. For four times out of five it must lie
-# above by .84 standard errors, where the bound itself lies 1.64 below the value.
-POWER_MARGIN = 0.84 / 1.64
 
 PROCEDURE = "fixed-sequence testing from the full model down"
 
@@ -163,8 +153,12 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if not learnt:
         return answer
-    answer = replace(answer, plausible_candidates=plausible(points, raw, policy))
-    return _with_what_settles(answer, points)
+    return replace(
+        answer,
+        plausible_candidates=plausible(points, raw, policy),
+        would_certify=forecasts(answer, points),
+        corrected_would_certify=forecasts(answer, points, corrected=True),
+    )
 
 
 def leaves_out_examples(curve: FreezeCurve) -> bool:
@@ -283,66 +277,3 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     # By how much, one standard deviation, the contrast may move until then.
     step = math.sqrt(max(now - then, 1e-12))
     return NORMAL.cdf(expected.lower / step)
-
-
-def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """Add the seeds that would probably certify the operating point, unless examples forbid it."""
-    full = points[0]
-    chosen = answer.operating_point
-    assert chosen is not None
-    if answer.certified is not None and answer.certified.candidate == chosen.candidate:
-        return answer
-    steps: list[CurvePoint] = []  # all that must reject before the operating point is certified
-    for point in points[1:]:
-        if point.candidate.rank > chosen.candidate.rank:
-            continue
-        if point.candidate not in answer.contrasts:
-            return answer  # too few seeds, or means, say nothing of how seeds spread
-        steps.append(point)
-    if not steps:
-        return answer
-    fewest = _fewest_seeds(answer, [full, *steps], steps)
-    if fewest is not None:
-        return replace(answer, seeds_to_settle=fewest)
-    endless = _expected(answer, steps, ENDLESS_SEEDS)
-    would_be_above = all(contrast.value - contrast.allowance > 0 for contrast in endless)
-    examples_forbid = would_be_above and any(contrast.lower <= 0 for contrast in endless)
-    return replace(answer, examples_forbid=examples_forbid)
-
-
-def _fewest_seeds(
-    answer: Answer, measured: Sequence[CurvePoint], steps: Sequence[CurvePoint]
-) -> int | None:
-    """Return the seeds a depth that would probably certify every step, more than any has now.
-
-    None where MOST_SEEDS would not.
-    """
-
-    def certifies(seeds: int) -> bool:
-        expected = _expected(answer, steps, seeds)
-        return all(_is_probably_above(contrast) for contrast in expected)
-
-    fewest_now = min(point.seeds for point in measured)
-    choices = range(fewest_now + 1, MOST_SEEDS + 1)
-    if not choices or not certifies(MOST_SEEDS):
-        return None
-    # More seeds never hurt, so that the fewest are found by bisection.
-    return choices[bisect.bisect_left(choices, True, key=certifies)]
-
-
-def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[Interval]:
-    """Return the points' contrasts as this number of seeds of each would probably give them."""
-    contrasts: list[Interval] = []
-    for point in points:
-        contrast = answer.uncertainty.contrast(
-            point.candidate, answer.target, as_if_seeds=(seeds, seeds)
-        )
-        if contrast is not None:
-            contrasts.append(contrast)
-    return contrasts
-
-
-def _is_probably_above(contrast: Interval) -> bool:
-    """Whether a lower end would lie above 0 with a margin for the luck of the seeds."""
-    half_width = contrast.value - contrast.allowance - contrast.lower
-    return contrast.lower - POWER_MARGIN * half_width > 0

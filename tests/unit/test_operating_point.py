@@ -398,7 +398,7 @@ def test_the_json_has_exactly_the_documented_fields() -> None:
     }
     assert set(rte["full"]) == {"quality", "std", "seeds", "failed_seeds", "learning_rate"}
     assert set(rte["best"]) == {"frozen_layers", "quality"}
-    contrasts = {"contrast", "corrected_contrast"}
+    contrasts = {"contrast", "corrected_contrast", "would_certify", "corrected_would_certify"}
     assert all(set(point) == CURVE_KEYS | contrasts for point in rte["curve"] + joint["curve"])
     assert rte["linear_probe"] is joint["linear_probe"] is None
     assert rte["schema_version"] == 2 and rte["full"]["learning_rate"] == 3e-5

@@ -1,9 +1,9 @@
 """How sure an answer is, in words; and the command that would settle it."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer, Reason, WouldCertify
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
@@ -11,6 +11,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
     candidates_text,
+    capitalized,
     count_text,
     either_text,
     metric_text,
@@ -26,9 +27,7 @@ USUAL_SEEDS = 5
 
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """Say what is certified or why nothing is, what is plausible, and what seeds leave open."""
-    point = answer.operating_point
     uncertainty_of = answer.uncertainty
-    assert point is not None
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif answer.certified is None:
@@ -47,18 +46,62 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         )
     if answer.plausible_candidates is not None:
         yield plausible_text(answer, measured=len(answer.measured))
-    if answer.seeds_to_settle is not None and not answer.open_look:
-        planned = "" if answer.looks is None else ", planned from the start of another search"
-        yield (
-            f"{answer.seeds_to_settle} seeds at each depth would probably certify "
-            f"{count_text(point.candidate, answer.layers)}, if they spread like these{planned}."
+    if not answer.open_look:
+        yield from _what_would_do(answer)
+
+
+def _what_would_do(answer: Answer) -> Iterator[str]:
+    """Say what would certify the depths that are not certified, raw and corrected."""
+    raw = _advice_text(answer, answer.would_certify)
+    corrected = ""
+    if answer.chance:  # else there is nothing to correct for
+        corrected = _advice_text(answer, answer.corrected_would_certify)
+    if raw and raw == corrected:
+        yield f"Raw and corrected for chance: {raw}"
+        return
+    if raw:
+        yield capitalized(raw)
+    if corrected:
+        yield f"Corrected for chance: {corrected}"
+
+
+def _advice_text(answer: Answer, advice: Mapping[Candidate, WouldCertify]) -> str:
+    """Return what would certify which depths, those that take the same together; "" for none."""
+    candidates_by_need: dict[str, list[Candidate]] = {}
+    for candidate, needed in advice.items():
+        candidates_by_need.setdefault(_need_text(answer, needed), []).append(candidate)
+    hopeless = candidates_by_need.pop("", [])
+    sentences: list[str] = []
+    if candidates_by_need:
+        parts: list[str] = []
+        for need, candidates in candidates_by_need.items():
+            parts.append(f"{candidates_text(candidates, answer.layers)} by {need}")
+        sentences.append(
+            "a new search would probably (four times out of five, if depths score and spread as "
+            f"measured) certify {'; '.join(parts)}."
         )
-    if answer.examples_forbid:
-        scores_alone = "" if uncertainty_of.has_predictions else "and without predictions "
-        yield (
-            f"With so few evaluation examples {scores_alone}no number of seeds would certify "
-            f"{count_text(point.candidate, answer.layers)}."
+    if hopeless:
+        sentences.append(
+            "no number of seeds or evaluation rows that can be advised would certify "
+            f"{candidates_text(hopeless, answer.layers)}: as measured, the target is missed there "
+            "or at a depth tested before, or hardly reached."
         )
+    return " ".join([*sentences[:1], *map(capitalized, sentences[1:])])
+
+
+def _need_text(answer: Answer, needed: WouldCertify) -> str:
+    """Return `7 seeds at each depth, or 1,100 evaluation rows`; "" where neither would do."""
+    seeds = "" if needed.seeds is None else f"{needed.seeds} seeds at each depth"
+    rows = ""
+    if needed.evaluation_rows is not None:
+        rows = f"{needed.evaluation_rows:,} evaluation rows"
+    if seeds and rows:
+        return f"{seeds}, or {rows}"
+    if seeds and answer.uncertainty.examples is not None:
+        return f"{seeds} (more rows alone would not do)"
+    if rows:
+        return f"{rows} (more seeds alone would not do)"
+    return seeds
 
 
 def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
@@ -182,10 +225,9 @@ def next_step(answer: Answer) -> str | None:
         return None
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         return f"elsa-tune resume {name} --until certified" if answer.open_look else None
-    seeds = answer.seeds_to_settle
-    if answer.reason is Reason.TOO_FEW_SEEDS:
-        seeds = USUAL_SEEDS
-    return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"
+    if answer.reason is not Reason.TOO_FEW_SEEDS:
+        return None  # one more test of the same question, with more seeds, would break the claim
+    return f"elsa-tune resume {name} --seeds {USUAL_SEEDS}"
 
 
 def recorded_search(answer: Answer) -> str | None:

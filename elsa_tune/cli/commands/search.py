@@ -163,7 +163,12 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.launch import plan, sizes
-    from elsa_tune.searching.planning.plan import plan_warnings, steps_per_trial
+    from elsa_tune.searching.planning.plan import (
+        plan_warnings,
+        planned_power,
+        power_text,
+        steps_per_trial,
+    )
     from elsa_tune.searching.planning.strategies import strategy_of
 
     train, evaluation = sizes(request.spec.task, request.spec.recipe, say)
@@ -192,6 +197,9 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         "time": _time(request, spec, probe=probe),
         "would be at": str(request.paths.folder),
     }
+    power = planned_power(spec)
+    if power is not None:
+        lines["certifies"] = power_text(power, evaluation)
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
         lines["holdout"] = f"{share} choose learning rate and evaluation"

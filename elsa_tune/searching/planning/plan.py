@@ -10,6 +10,8 @@ from typing import Self
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.evidence import levels
+from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -28,6 +30,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
+from elsa_tune.words import points
 
 
 class Plan:
@@ -241,6 +244,69 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
     note = few_steps(spec.recipe, steps_per_trial(spec))
     if note:
         yield note
+
+
+def planned_power(spec: SearchSpec) -> Power | None:
+    """Return what can be estimated of the planned tests of the last depth.
+
+    None where nothing is tested, and for a metric that is no share of the examples.
+    """
+    strategy = strategy_of(spec)
+    tested = [candidate for candidate in strategy.tested({}) if candidate.is_tested]
+    if len(tested) < 2 or not spec.task.metric.is_share:
+        return None
+    looks = strategy.looks(tested[-1], {})
+    if looks is None or not looks.counts:
+        return None
+    policy = spec.policy
+    if min(looks.counts[0]) < policy.fewest_seeds:
+        return None
+    by_look = levels(looks.counts, looks.error, policy.first_look_share)
+    tests: list[PlannedTest] = []
+    for (seeds, full_seeds), level in zip(looks.counts, by_look, strict=True):
+        tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
+    guessing = spec.task.known_chance
+    if guessing is None:
+        guessing = 1 / spec.task.outputs
+    return Power(
+        guessing=guessing,
+        target=spec.target,
+        tests=tuple(tests),
+        seed_spread=policy.seed_spread,
+    )
+
+
+def power_text(power: Power, rows: int) -> str:
+    """Return what a search with so many evaluation rows can probably certify: one sentence."""
+    share = power.share_certified(rows, MARGIN)
+    cases = f"{100 * share:.0f} % of cases"
+    text = (
+        f"with {rows:,} evaluation rows and {_seeds_text(power)}, a depth that truly lies "
+        f"{_points_text(MARGIN)} above the target is certified in about {cases}"
+    )
+    margin = power.margin_needed(rows)
+    needed: list[str] = []
+    if share < PROBABLY:
+        more_rows = power.rows_needed(rows, MARGIN)
+        if more_rows is not None:
+            needed.append(f"{more_rows:,} rows")
+    if margin is not None:
+        needed.append(_points_text(margin))
+    if needed:
+        text += f"; for {100 * PROBABLY:.0f} % it takes {' or '.join(needed)}"
+    return f"{text} (an estimate, for a full model at {points(power.full)})"
+
+
+def _seeds_text(power: Power) -> str:
+    last = power.tests[-1]
+    if last.seeds == last.full_seeds:
+        return f"{last.seeds} seeds"
+    return f"up to {last.seeds} seeds ({last.full_seeds} of the full model)"
+
+
+def _points_text(margin: float) -> str:
+    """Return `3 points` or `5.5 points`."""
+    return f"{100 * margin:g} points"
 
 
 def trials_in_all(folder: Path | None, state: SearchState) -> int | None:

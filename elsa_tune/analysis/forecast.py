@@ -1,0 +1,191 @@
+"""What would probably certify a depth that is not certified: more seeds, or more evaluation rows.
+
+Probably means in four of five new searches, if the depths truly score and spread as they were
+measured. A new search plans its own tests: seeds that are added to one that was tested are no part
+of its certificate.
+"""
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elsa_tune.analysis.answer import Answer, WouldCertify
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.evidence import levels
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Ends, Interval, Uncertainty
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.policy import Policy
+
+# A search with more seeds than this is not something to suggest.
+MOST_SEEDS = 30
+
+# Nor are more evaluation rows than so many times those that there are.
+MOST_TIMES_ROWS = 100
+
+# An expected bound just above 0 is missed half the time. For four times out of five it must lie
+# above by .84 standard errors, where the bound itself lies 1.64 below the value.
+POWER_MARGIN = 0.84 / 1.64
+
+
+def forecasts(
+    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool = False
+) -> dict[Candidate, WouldCertify]:
+    """Return what would certify each tested depth that is not certified.
+
+    points: the full model, then the others in the order of testing. A depth counts only if all
+    before it certify, so that it takes at least what those take. Depths that too few seeds say
+    nothing of are left out, and all behind them.
+    """
+    certified = answer.corrected_certified if corrected else answer.certified
+    contrasts = answer.corrected_contrasts if corrected else answer.contrasts
+    if certified is None:
+        return {}
+    # Whatever planned the search that is answered, this version plans the next one.
+    uncertainty = replace(answer.uncertainty, policy=Policy())
+    order = [point.candidate for point in points]
+    not_certified = points[order.index(certified.candidate) + 1 :]
+    seeds: int | None = 1
+    rows = answer.examples
+    if uncertainty.examples is None:
+        rows = None
+    found: dict[Candidate, WouldCertify] = {}
+    for point in not_certified:
+        contrast = contrasts.get(point.candidate)
+        if contrast is None:
+            break
+        forecast = _Forecast(
+            answer=answer, uncertainty=uncertainty, point=point, corrected=corrected
+        )
+        if seeds is not None:
+            seeds = forecast.fewest_seeds(max(seeds, _seeds_now(answer, point, contrast) + 1))
+        if rows is not None:
+            rows = forecast.fewest_rows(rows)
+        found[point.candidate] = WouldCertify(seeds=seeds, evaluation_rows=rows)
+    return found
+
+
+def _seeds_now(answer: Answer, point: CurvePoint, contrast: Interval) -> int:
+    """Return with how many seeds a depth was tested: its own or the full model's, the fewer."""
+    if contrast.look is not None:
+        return min(contrast.look.seeds, contrast.look.full_seeds)
+    assert answer.full is not None
+    return min(point.seeds, answer.full.seeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forecast:
+    """What a new search would make of one depth."""
+
+    answer: Answer
+    uncertainty: Uncertainty  # the answer's, judged as a new search would be
+    point: CurvePoint
+    corrected: bool  # for chance
+
+    def fewest_seeds(self, least: int) -> int | None:
+        """Return the fewest seeds a depth, `least` or more, that would probably certify it."""
+        choices = range(least, MOST_SEEDS + 1)
+
+        def certifies(seeds: int) -> bool:
+            return self._certifies(self.uncertainty, (seeds, seeds), None)
+
+        return _first(choices, certifies)
+
+    def fewest_rows(self, least: int) -> int | None:
+        """Return the fewest evaluation rows, `least` or more, that would probably certify it."""
+        there_are = self.answer.examples
+        assert there_are is not None
+        choices = round_numbers(least, MOST_TIMES_ROWS * there_are)
+        seeds, ends = self._planned()
+
+        def certifies(rows: int) -> bool:
+            return self._certifies(with_rows(self.uncertainty, rows / there_are), seeds, ends)
+
+        return _first(choices, certifies)
+
+    def _planned(self) -> tuple[tuple[int, int] | None, Ends | None]:
+        """Return the seeds of the last planned test, and its ends; None where none was planned."""
+        if self.answer.looks is None:
+            return None, None
+        planned = self.answer.looks.by_candidate[self.point.candidate]
+        share = self.answer.policy.first_look_share
+        level = levels(planned.counts, planned.error, share)[-1]
+        return planned.counts[-1], (level / 2, 1 - level / 2, level)
+
+    def _certifies(
+        self, uncertainty: Uncertainty, seeds: tuple[int, int] | None, ends: Ends | None
+    ) -> bool:
+        contrast = uncertainty.contrast(
+            self.point.candidate,
+            self.answer.target,
+            corrected=self.corrected,
+            as_if_seeds=seeds,
+            ends=ends,
+        )
+        return contrast is not None and _is_probably_above(contrast)
+
+
+def _first(choices: Sequence[int], certifies: Callable[[int], bool]) -> int | None:
+    """Return the first choice that certifies; more never hurt, so that it is found by bisection."""
+    if not choices or not certifies(choices[-1]):
+        return None
+    return choices[bisect.bisect_left(choices, True, key=certifies)]
+
+
+def round_numbers(above: int, most: int) -> list[int]:
+    """Return the numbers of two digits and zeros that lie above one number, up to another."""
+    numbers: list[int] = []
+    power = 1
+    while power * 10 <= most:
+        for digits in range(10, 100):
+            number = digits * power
+            if above < number <= most:
+                numbers.append(number)
+        power *= 10
+    return numbers
+
+
+def _is_probably_above(contrast: Interval) -> bool:
+    """Whether a lower end would lie above 0 with a margin for the luck of seeds and examples."""
+    half_width = contrast.value - contrast.allowance - contrast.lower
+    return contrast.lower - POWER_MARGIN * half_width > 0
+
+
+def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
+    """Return what to expect of so many times the evaluation examples, all else as now.
+
+    The variance by examples falls with their number, and so does the part of the seeds' that comes
+    from what runs answer differently on single examples.
+    """
+    examples = uncertainty.examples
+    assert examples is not None
+    shorter = math.sqrt(1 / times)
+    moves = {candidate: moved * shorter for candidate, moved in examples.candidates.items()}
+    flips = {candidate: variance / times for candidate, variance in examples.flips.items()}
+    runs: dict[Candidate, CandidateRuns] = {}
+    for candidate, of_depth in uncertainty.runs.items():
+        fewer_flips = examples.flips.get(candidate, 0.0) * (1 - 1 / times)
+        runs[candidate] = _with_less_variance(of_depth, fewer_flips)
+    return replace(
+        uncertainty,
+        runs=runs,
+        examples=replace(examples, candidates=moves, chance=examples.chance * shorter, flips=flips),
+    )
+
+
+def _with_less_variance(runs: CandidateRuns, less: float) -> CandidateRuns:
+    """Return runs with the same mean, whose variance is smaller by so much.
+
+    A depth with a failed seed keeps its own: what failed differs for another reason.
+    """
+    if runs.count < 2 or any(runs.failed):
+        return runs
+    variance = float(np.var(runs.qualities, ddof=1))
+    if variance == 0:
+        return runs
+    shorter = math.sqrt(max(0.0, 1 - less / variance))
+    mean = runs.mean
+    qualities = tuple(mean + (quality - mean) * shorter for quality in runs.qualities)
+    return replace(runs, qualities=qualities)

@@ -1,0 +1,269 @@
+"""What would certify a depth that is not: seeds of a new search, evaluation rows, or neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from elsa_tune.analysis.answer import Answer, WouldCertify
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.forecast import MOST_SEEDS, round_numbers, with_rows
+from elsa_tune.analysis.power import PlannedTest, Power
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.search import Looks
+from tests.unit.result_rows import seeds
+
+NEITHER = WouldCertify(seeds=None, evaluation_rows=None)
+DEEP = FreezeDepth(3, True)
+DEEPER = FreezeDepth(5, True)
+FULL = [0.89, 0.90, 0.91]
+
+
+def around(mean: float, spread: float) -> list[float]:
+    """Return three qualities with this mean and standard deviation."""
+    return [mean - spread, mean, mean + spread]
+
+
+def answered(rows: list[ResultRow]) -> Answer:
+    (answer,) = answer_rows(rows)
+    return answer
+
+
+def studied(*depths: tuple[int, list[float]], **how: Any) -> Answer:
+    """Answer for the full model and these depths, by their frozen layers."""
+    rows = seeds(0, FULL, **how)
+    for frozen, qualities in depths:
+        rows += seeds(frozen, qualities, **how)
+    return answered(rows)
+
+
+def seeds_by_hand(above: float, spread: float) -> int:
+    """Return the fewest seeds a depth by Welch's test: both depths spread alike, 90 % is kept.
+
+    Its bound must lie above 0 by .84 / 1.64 of the way to it, for four of five.
+    """
+    for count in range(4, 1000):
+        freedom = (count - 1) * (1 + 0.81) ** 2 / (1 + 0.81**2)
+        error = spread * math.sqrt((1 + 0.81) / count)
+        quantile = stats.t.ppf(1 - Policy().test_error(count), freedom)
+        if above > (1 + 0.84 / 1.64) * quantile * error:
+            return count
+    raise AssertionError("no number of seeds is enough")
+
+
+@pytest.mark.parametrize("above", [0.015, 0.0101, 0.008])
+def test_the_seeds_are_those_of_welchs_test(above: float) -> None:
+    answer = studied((3, around(0.81 + above, 0.01)))
+    expected = seeds_by_hand(above, 0.01)
+    needed = answer.would_certify[DEEP]
+    assert needed.seeds is not None and abs(needed.seeds - expected) <= 1  # drawn quantiles
+    assert needed.evaluation_rows is None  # nothing is known of the examples
+    assert answer.seeds_to_settle == needed.seeds and not answer.examples_forbid
+
+
+def test_more_seeds_than_can_be_advised_are_none() -> None:
+    assert seeds_by_hand(0.004, 0.01) > MOST_SEEDS
+    assert studied((3, around(0.814, 0.01))).would_certify[DEEP] == NEITHER
+
+
+def test_what_is_certified_needs_nothing() -> None:
+    answer = studied((3, around(0.88, 0.001)))
+    assert answer.certified is not None and answer.certified.candidate == DEEP
+    assert answer.would_certify == {}
+    for point in answer_object(answer)["curve"]:
+        assert point["would_certify"] is None
+
+
+def test_nothing_is_promised_below_the_target() -> None:
+    answer = studied((3, around(0.80, 0.0001)), examples=100)
+    assert answer.would_certify[DEEP] == NEITHER
+    assert "no number of seeds or evaluation rows that can be advised" in answer.certainty
+
+
+def test_rows_are_enough_where_examples_are_too_few() -> None:
+    """D is .04. 100 examples move it by sqrt(.85 x .15 + .81 x .9 x .1) / 10; seeds hardly do."""
+    rows = seeds(0, [0.9001, 0.8999, 0.9], examples=100)
+    rows += seeds(3, [0.8501, 0.8499, 0.85], examples=100)
+    answer = answered(rows)
+    needed = answer.would_certify[DEEP]
+    of_one_example = 0.85 * 0.15 + 0.81 * 0.9 * 0.1
+    errors_below = stats.norm.ppf(1 - Policy().test_error(3))
+    expected = of_one_example * (errors_below * (1 + 0.84 / 1.64) / 0.04) ** 2
+    assert needed.seeds is None and answer.examples_forbid
+    assert needed.evaluation_rows == pytest.approx(expected, rel=0.05)
+    assert "evaluation rows (more seeds alone would not do)" in answer.certainty
+
+
+def test_with_those_rows_it_is_certified() -> None:
+    few = studied((3, around(0.85, 0.003)), examples=100)
+    rows = few.would_certify[DEEP].evaluation_rows
+    assert rows is not None and few.certified is not None
+    assert few.certified.candidate.is_reference
+    many = studied((3, around(0.85, 0.003)), examples=rows)
+    assert many.certified is not None and many.certified.candidate == DEEP
+
+
+def test_with_those_seeds_it_is_certified() -> None:
+    advised = studied((3, [0.81, 0.83, 0.82])).would_certify[DEEP].seeds
+    assert advised is not None
+    again = (advised + 2) // 3
+    rows = [*seeds(0, FULL * again), *seeds(3, [0.81, 0.83, 0.82] * again)]
+    settled = answered(rows)
+    assert settled.certified is not None and settled.certified.candidate == DEEP
+
+
+def test_a_depth_takes_what_those_before_it_take() -> None:
+    alone = studied((5, around(0.84, 0.01)))
+    behind = studied((3, around(0.825, 0.01)), (5, around(0.84, 0.01)))
+    first = behind.would_certify[DEEP].seeds
+    assert first is not None
+    easier = alone.would_certify.get(DEEPER)
+    assert easier is None or (easier.seeds or 0) < first
+    assert behind.would_certify[DEEPER].seeds == first
+    blocked = studied((3, around(0.80, 0.01)), (5, around(0.88, 0.001)))
+    assert blocked.would_certify == {DEEP: NEITHER, DEEPER: NEITHER}
+
+
+def test_a_certified_depth_before_it_counts_no_more() -> None:
+    answer = studied((3, around(0.88, 0.001)), (5, around(0.825, 0.01)))
+    assert answer.certified is not None and answer.certified.candidate == DEEP
+    assert answer.would_certify.keys() == {DEEPER}
+    assert answer.would_certify[DEEPER].seeds is not None
+
+
+def test_raw_and_corrected_are_two_questions() -> None:
+    """Of .90 and chance .5, 90 % is .81 raw and .86 corrected."""
+    answer = studied((3, around(0.825, 0.01)), chance=0.5)
+    assert answer.would_certify[DEEP].seeds is not None
+    assert answer.corrected_would_certify[DEEP] == NEITHER
+    of_deep = answer_object(answer)["curve"][1]
+    assert of_deep["would_certify"]["seeds"] == answer.would_certify[DEEP].seeds
+    assert of_deep["corrected_would_certify"] == {"seeds": None, "evaluation_rows": None}
+    assert "Corrected for chance: no number of seeds" in answer.certainty
+
+
+def test_too_few_seeds_say_nothing() -> None:
+    rows = [*seeds(0, FULL), *seeds(3, [0.83])]
+    answer = answered(rows)
+    assert answer.would_certify == {}
+
+
+# ---- planned tests ----
+
+
+def planned(frozen: int, qualities: list[float], *counts: tuple[int, int]) -> list[ResultRow]:
+    looks = Looks(after=0, first_seed=1, counts=counts)
+    return seeds(frozen, qualities, looks=looks, search="s", trial="t", examples=10**6)
+
+
+def test_a_tested_search_is_never_to_be_resumed_with_more_seeds() -> None:
+    rows = [*seeds(0, FULL, search="s", trial="t"), *seeds(3, [0.81, 0.83, 0.82], trial="t")]
+    rows = [dataclasses.replace(row, search="s") for row in rows]
+    answer = answered(rows)
+    assert answer.seeds_to_settle is not None
+    assert answer.next_step is None
+    assert "new search" in answer.certainty
+
+
+def test_a_hunt_that_is_over_is_told_of_seeds_in_a_new_search() -> None:
+    counts = ((3, 3), (4, 3))
+    over = answered(
+        [*planned(0, FULL, *counts), *planned(3, [*around(0.822, 0.012), 0.822], *counts)]
+    )
+    assert not over.open_look and over.next_step is None
+    look = over.contrasts[DEEP].look
+    assert look is not None and look.number == 2
+    needed = over.would_certify[DEEP].seeds
+    assert needed is not None and needed > min(look.seeds, look.full_seeds)
+    assert f"{needed} seeds at each depth" in over.certainty
+
+
+def test_an_open_look_comes_before_any_advice() -> None:
+    counts = ((3, 3), (10, 4))
+    hunted = answered([*planned(0, FULL, *counts), *planned(3, around(0.828, 0.012), *counts)])
+    assert hunted.open_look and hunted.next_step == "elsa-tune resume s --until certified"
+    assert "new search" not in hunted.certainty
+
+
+# ---- fewer examples' luck ----
+
+
+def test_more_rows_shrink_what_examples_bring_and_no_more() -> None:
+    """Runs of equal truth differ by the luck of single examples alone: half of it with 4 x E."""
+    generator = np.random.default_rng(0)
+    examples = 400
+    labels = np.zeros(examples, dtype=np.int8)
+    kept: dict[str, Predictions] = {}
+    rows: list[ResultRow] = []
+    for frozen in (0, 3):
+        wrong_in = [generator.random(examples) < 0.2 for _ in range(4)]
+        qualities = [1 - float(wrong.mean()) for wrong in wrong_in]
+        for row, wrong in zip(seeds(frozen, qualities), wrong_in, strict=True):
+            name = f"{frozen}-{row.seed}"
+            kept[name] = Predictions(predictions=wrong.astype(np.int8), labels=labels, classes=2)
+            rows.append(
+                dataclasses.replace(
+                    row, trial=name, predictions=name, examples=examples, metric="accuracy"
+                )
+            )
+
+    class Kept:
+        def __call__(self, row: ResultRow) -> Predictions | None:
+            return kept[row.predictions or ""]
+
+    (answer,) = answer_rows(rows, evidence=Kept())
+    now = answer.uncertainty
+    then = with_rows(now, 4)
+    assert now.has_predictions
+    moved_now = now.example_variance(DEEP)
+    moved_then = then.example_variance(DEEP)
+    assert moved_now is not None and moved_then == pytest.approx(moved_now / 4)
+    # All of the spread comes from single examples: it falls to a quarter, or the flips' own.
+    flips = now.examples.flips[DEEP] if now.examples is not None else 0.0
+    spread = max(np.var(now.runs[DEEP].qualities, ddof=1) - flips * 3 / 4, flips / 4)
+    assert then.spread(DEEP).variance == pytest.approx(spread / 4)
+    assert then.runs[DEEP].mean == pytest.approx(now.runs[DEEP].mean)
+
+
+def test_round_numbers() -> None:
+    assert round_numbers(97, 130) == [98, 99, 100, 110, 120, 130]
+    assert round_numbers(10, 12) == [11, 12]
+    assert round_numbers(12, 12) == []
+
+
+# ---- before training ----
+
+
+def power(*counts: tuple[int, int], level: float = 0.045, spread: float = 0.01) -> Power:
+    tests = []
+    for seeds_of_depth, full_seeds in counts or ((3, 3),):
+        tests.append(PlannedTest(seeds=seeds_of_depth, full_seeds=full_seeds, level=level))
+    return Power(guessing=0.5, target=0.9, tests=tuple(tests), seed_spread=spread)
+
+
+def test_power_grows_with_rows_seeds_and_margin() -> None:
+    shares = [power().share_certified(rows, 0.03) for rows in (71, 277, 1000, 5463)]
+    assert shares == sorted(shares) and shares[0] < 0.25 and shares[-1] > 0.8
+    few, many = (power((count, 3)).share_certified(1000, 0.03) for count in (3, 10))
+    assert few < many < power((3, 3), (10, 3)).share_certified(1000, 0.03) < few + many
+    assert 0.01 < power().share_certified(1000, 0.0) <= 0.045  # at the target: the level at most
+
+
+def test_what_is_needed_is_enough_and_no_less_is() -> None:
+    rows = power().rows_needed(277, 0.03)
+    assert rows is not None
+    assert power().share_certified(rows, 0.03) >= 0.8 > power().share_certified(rows - 100, 0.03)
+    margin = power().margin_needed(277)
+    assert margin is not None
+    assert power().share_certified(277, margin) >= 0.8
+    assert power().share_certified(277, margin - 0.005) < 0.8
+    # Seeds alone leave too much open.
+    assert power(spread=0.05).rows_needed(277, 0.03) is None
