@@ -83,7 +83,7 @@ WORLDS = (
 
 
 def shares_of(world: World, margin: float = 0.03, examples: int = 400_000) -> dict[str, float]:
-    """The assumed shares, and the spread of seeds in points, as a world has them."""
+    """Return the assumed shares, and the spread of seeds in points, as a world has them."""
     generator = np.random.default_rng(0)
     difficulty = generator.normal(0, world.difficulty, examples)
     quality = TARGET * FULL + margin
@@ -148,12 +148,12 @@ def is_certified(
 
 
 def error_of(counts: Counts) -> float:
-    """The error that a search plans for tests of so many seeds."""
+    """Return the error that a search plans for tests of so many seeds."""
     return Policy().test_error(min(min(look) for look in counts))
 
 
 def cell(world: World, rows: int, margin: float, counts: Counts, studies: int) -> dict[str, Any]:
-    """What is predicted and simulated of one world, number of rows, margin and plan of tests."""
+    """Return what is predicted and what is simulated for a world, rows, margin and looks."""
     policy = Policy()
     by_look = levels(counts, error_of(counts), policy.first_look_share)
     tests = []
@@ -180,7 +180,7 @@ def cell(world: World, rows: int, margin: float, counts: Counts, studies: int) -
 
 
 def constants_of(name: str, data_dir: str) -> list[dict[str, Any]]:
-    """What examples bring into the contrasts of a laboratory task's depths near the target."""
+    """Return what examples bring into contrasts of a laboratory task near the target."""
     sys.path.insert(0, str(Path(__file__).parent / "lab"))
     import curves
 
