@@ -191,9 +191,12 @@ def _conditions(answer: Answer) -> str:
     how_often = ""
     if count:
         how_often = f": {failed} of the {count} runs that could learn"
+    ways = "diverge, or end at guessing"
+    if answer.policy.failed_loss is not None:
+        ways = "diverge, end at guessing, or fall far below others of their depth"
     return (
-        "The certificate assumes these learning rates, and that fresh seeds fail (diverge, or end "
-        f"at guessing) no more often than here{how_often}."
+        f"The certificate assumes these learning rates, and that fresh seeds fail ({ways}) "
+        f"no more often than here{how_often}."
     )
 
 
