@@ -25,7 +25,7 @@ from elsa_tune.searching.specification import (
     save_specification,
     specify,
 )
-from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, common_policy
+from elsa_tune.specs.policy import UNRECORDED, Claim, Extension, Policy, common_policy
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal_records import TrialStarted
@@ -94,6 +94,8 @@ def changed(name: str) -> Any:
         return Extension(low=1e-5, high=1e-3, tries=2)
     if name in ("looks", "ladder_looks"):
         return ((3, 3), (6, 6))
+    if name == "claim":
+        return Claim.CORRECTED  # what early searches had not
     if name == "first_rates":
         return (4e-5, 1e-5)
     return value + 1 if isinstance(value, int) else value / 2
@@ -159,7 +161,8 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
 ) -> None:
     """A doubtful depth has its second look."""
-    one = Recorded(hunt_spec(tmp_path), {**CLEAR, 9: 0.845}, 0.02)
+    spec = dataclasses.replace(hunt_spec(tmp_path), policy=UNRECORDED)
+    one = Recorded(spec, {**CLEAR, 9: 0.845}, 0.02)
     one.run()
     paths = SearchPaths(tmp_path, one.spec.name)
     paths.check_writable()
@@ -191,6 +194,14 @@ def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
     save_specification(first.spec, first.paths)
     again = planned_request(tmp_path, space, "joint", layers=12)
     assert differences(again.spec, first.spec) == []
+
+
+def test_a_policy_that_was_recorded_before_a_field_has_the_value_of_before() -> None:
+    values = TypeAdapter(Policy).dump_python(Policy(error=0.1))
+    del values["claim"]
+    read = TypeAdapter(Policy).validate_json(json.dumps(values))
+    assert read == Policy(error=0.1, claim=Claim.BOTH)
+    assert Policy().claim is Claim.CORRECTED
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
