@@ -174,10 +174,10 @@ class Source(ABC):
             evidence = KeptPredictions(self.store)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        return [self._with_searches(curve, question, rows, target) for curve in curves]
+        return [self._with_searches(curve, question, rows) for curve in curves]
 
     def _with_searches(
-        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow], target: float
+        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow]
     ) -> FreezeCurve:
         """Return a curve with what is known of the searches it comes from."""
         names = (curve.search or "").split(", ")
@@ -185,10 +185,10 @@ class Source(ABC):
         for folder, state in self.searches(question):
             if state.search.name in names:
                 searches.append((folder, state))
-        is_own = target == self.target(question, [row for row in rows if row.search in names])
+        own_target = self.target(question, [row for row in rows if row.search in names])
         return replace(
             curve,
-            looks=curve.looks and replace(curve.looks, is_own_target=is_own),
+            looks=curve.looks and replace(curve.looks, own_target=own_target),
             warnings=(*_incomplete(searches), *curve.warnings),
             search_arguments=_arguments(searches),
         )

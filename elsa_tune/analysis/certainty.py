@@ -8,17 +8,24 @@ an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import (
+    Answer,
+    Certified,
+    Contrasts,
+    QualityClaimed,
+    Reason,
+    quality_claimed,
+)
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Spread
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.task import Metric
 
 # A search with more seeds than this is not something to suggest.
@@ -41,23 +48,27 @@ def certify(
     learnt: bool,
     basis: str,
     policy: Policy,
+    certain: Collection[Candidate] | None = None,
 ) -> tuple[Certified | None, Reason | None]:
     """Test the points: the full model, then those with frozen layers in the order of testing.
 
     learnt: the full model is above chance at 95 %, which is D > 0 for k = L; else nothing is
-    certified. basis: what the contrasts rest on, in words. The full model itself is what is
-    certified where no frozen depth is. The reason says where nothing is, for want of seeds.
+    certified. basis: what the contrasts rest on, in words. certain: the depths that count; None for
+    those that `rejected` finds. The full model itself is what is certified where no frozen depth
+    is. The reason says where nothing is, for want of seeds.
     """
-    passed = full = points[0]
+    full, *frozen = points
     if full.candidate not in contrasts:
         return None, Reason.TOO_FEW_SEEDS
     if not learnt:
         return None, None
-    for point in points[1:]:
-        contrast = contrasts.get(point.candidate)
-        if contrast is None and passed is full:
-            return None, Reason.TOO_FEW_SEEDS
-        if contrast is None or contrast.lower <= policy.rounding:
+    if frozen and frozen[0].candidate not in contrasts:
+        return None, Reason.TOO_FEW_SEEDS
+    passed = full
+    if certain is None:
+        certain = rejected(points, contrasts, policy)
+    for point in frozen:
+        if point.candidate not in certain:
             break
         passed = point
     certified = Certified(
@@ -69,20 +80,59 @@ def certify(
     return certified, None
 
 
+def rejected(
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    policy: Policy,
+    *,
+    planned: Contrasts | None = None,
+) -> list[Candidate]:
+    """Return the depths whose hypotheses are rejected, in their order; points as in `certify`.
+
+    planned: the contrasts at the target that the search was planned for, where that is higher. Both
+    targets are one sequence then: at each depth the lower target is tested before the planned one,
+    and the first that is not rejected ends it. What is rejected at a target is so at every lower
+    one, so that below the planned target a single depth more may be certified (Hsu and Berger
+    1999, J. Am. Stat. Assoc. 94, 468-482).
+    """
+    passed: list[Candidate] = []
+    for point in points[1:]:
+        is_certain = _is_above(contrasts.get(point.candidate), policy)
+        goes_on = is_certain
+        if planned is not None:
+            goes_on = _is_above(planned.get(point.candidate), policy)
+        if not is_certain and not goes_on:
+            break
+        passed.append(point.candidate)
+        if not goes_on:
+            break
+    return passed
+
+
+def _is_above(contrast: Interval | None, policy: Policy) -> bool:
+    """Whether a depth keeps the target with the confidence that is asked."""
+    return contrast is not None and contrast.lower > policy.rounding
+
+
 def plausible(
-    points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    policy: Policy,
+    reached: Collection[Candidate] | None = None,
 ) -> tuple[Candidate, ...] | None:
     """Return which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
+    reached: the depths that may count as certified; None for all.
     """
     if any(point.candidate not in contrasts for point in points):
         return None
     full, *frozen = points
     deepest = full.candidate  # that is certified at 97.5 %
     for point in frozen:
-        if contrasts[point.candidate].low <= policy.rounding:
+        is_reached = reached is None or point.candidate in reached
+        if not is_reached or contrasts[point.candidate].low <= policy.rounding:
             break
         deepest = point.candidate
     possible: list[Candidate] = []
@@ -128,26 +178,27 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     """
     if answer.looks is not None and not answer.looks.are_planned:
         return replace(answer, reason=Reason.NOT_PLANNED_TO_CERTIFY)
-    points = _points_tested(answer)
+    points = points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.by_candidate
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
-    raw = _contrasts(answer, points, corrected=False)
-    corrected = _contrasts(answer, points, corrected=True)
+    raw = contrasts_of(answer, points, answer.target, corrected=False)
+    corrected = contrasts_of(answer, points, answer.target, corrected=True)
     answer = replace(
         answer,
         contrasts=_of_frozen(raw),
         corrected_contrasts=_of_frozen(corrected),
+        claim=quality_claimed(answer),
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
-    basis = answer.uncertainty.basis
-    policy = answer.policy
-    certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
+    if is_above_plan(answer):
+        return replace(answer, reason=Reason.TARGET_NOT_PLANNED)
+    certified, reason = _certified(answer, points, learnt=learnt, corrected=False)
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
-    corrected_certified, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
+    corrected_certified, _ = _certified(answer, points, learnt=learnt, corrected=True)
     answer = replace(
         answer,
         certified=certified,
@@ -157,11 +208,73 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if not learnt:
         return answer
-    answer = replace(answer, plausible_candidates=plausible(points, raw, policy))
+    claimed = corrected if answer.claims_corrected else raw
+    answer = replace(answer, plausible_candidates=plausible(points, claimed, answer.policy))
     return _with_what_settles(answer, points)
 
 
-def _points_tested(answer: Answer) -> list[CurvePoint]:
+def _certified(
+    answer: Answer, points: Sequence[CurvePoint], *, learnt: bool, corrected: bool
+) -> tuple[Certified | None, Reason | None]:
+    """Return what is certified of an answer's points, as `certify` does."""
+    return certify(
+        points,
+        contrasts_of(answer, points, answer.target, corrected=corrected),
+        learnt=learnt,
+        basis=answer.uncertainty.basis,
+        policy=answer.policy,
+        certain=certified_in_order(answer, corrected=corrected),
+    )
+
+
+def certified_in_order(
+    answer: Answer, *, corrected: bool, two_sided: bool = False
+) -> list[Candidate]:
+    """Return the frozen depths that an answer's own tests certify, one after the other.
+
+    two_sided: at 97.5 % instead of 95 %.
+    """
+    points = points_tested(answer)
+    contrasts = contrasts_of(answer, points, answer.target, corrected=corrected)
+    planned = contrasts_as_planned(answer, points, corrected=corrected)
+    if two_sided:
+        contrasts = _at_low(contrasts)
+        planned = None if planned is None else _at_low(planned)
+    return rejected(points, contrasts, answer.policy, planned=planned)
+
+
+def _at_low(contrasts: Contrasts) -> dict[Candidate, Interval]:
+    """Return contrasts whose one-sided bound is the lower end of the two-sided interval."""
+    at_low: dict[Candidate, Interval] = {}
+    for candidate, contrast in contrasts.items():
+        at_low[candidate] = replace(contrast, lower=contrast.low)
+    return at_low
+
+
+def _planned_target(answer: Answer) -> float:
+    """Return the target that an answer's search was planned for; its own where none was."""
+    looks = answer.looks
+    if looks is None or looks.own_target is None or answer.policy.claim is Claim.BOTH:
+        return answer.target
+    return looks.own_target
+
+
+def is_above_plan(answer: Answer) -> bool:
+    """Whether an answer's target is higher than the one that its search was planned for."""
+    return answer.target > _planned_target(answer)
+
+
+def contrasts_as_planned(
+    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+) -> Contrasts | None:
+    """Return the contrasts at the planned target, where the answer has a lower one; else None."""
+    planned_target = _planned_target(answer)
+    if answer.target >= planned_target:
+        return None
+    return contrasts_of(answer, points, planned_target, corrected=corrected)
+
+
+def points_tested(answer: Answer) -> list[CurvePoint]:
     """Return the full model's point and those that are tested, in the order of testing.
 
     The latter are none where they were planned for other results than these.
@@ -175,13 +288,13 @@ def _points_tested(answer: Answer) -> list[CurvePoint]:
     return [full, *tested]
 
 
-def _contrasts(
-    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+def contrasts_of(
+    answer: Answer, points: Sequence[CurvePoint], target: float, *, corrected: bool
 ) -> dict[Candidate, Interval]:
     """Return the contrast of each point that has seeds enough for one."""
     contrasts: dict[Candidate, Interval] = {}
     for point in points:
-        contrast = contrast_of(answer, point.candidate, answer.target, corrected=corrected)
+        contrast = contrast_of(answer, point.candidate, target, corrected=corrected)
         if contrast is not None:
             contrasts[point.candidate] = contrast
     return contrasts
@@ -196,10 +309,10 @@ def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Inter
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
-    if answer.looks is None or not answer.looks.is_own_target:
+    if answer.looks is None or answer.looks.own_target not in (None, answer.target):
         return False
     for point in points[1:]:
-        contrast = answer.contrasts.get(point.candidate)
+        contrast = answer.claimed_contrasts.get(point.candidate)
         if contrast is None:
             return len(answer.looks.by_candidate[point.candidate].counts) > 1
         if contrast.lower <= answer.policy.rounding:
@@ -237,8 +350,14 @@ def contrast_of(
     return latest
 
 
+def claimed_contrast(curve: FreezeCurve, candidate: Candidate, target: float) -> Interval | None:
+    """Return the contrast that the curve's search claims; as `contrast_of`."""
+    corrected = quality_claimed(curve) is QualityClaimed.CORRECTED
+    return contrast_of(curve, candidate, target, corrected=corrected)
+
+
 def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
-    """Return the probability that the second look would reject, from the contrast now."""
+    """Return the probability that the second look would reject, from the claimed contrast now."""
     if curve.looks is None:
         return 0.0
     taken = curve.looks.taken(candidate)
@@ -250,7 +369,13 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     planned = curve.looks.by_candidate[candidate]
     _, level = levels(planned.counts, planned.error, curve.policy.first_look_share)
     ends = (level / 2, 1 - level / 2, level)
-    expected = seen.contrast(candidate, target, as_if_seeds=planned.counts[1], ends=ends)
+    expected = seen.contrast(
+        candidate,
+        target,
+        corrected=quality_claimed(curve) is QualityClaimed.CORRECTED,
+        as_if_seeds=planned.counts[1],
+        ends=ends,
+    )
     if expected is None:
         return 0.0
     variances: list[float] = []
@@ -265,17 +390,20 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """Add the seeds that would probably certify the operating point, unless examples forbid it."""
+    """Add the seeds that would probably certify the claimed operating point.
+
+    Or that examples forbid it.
+    """
     full = points[0]
-    chosen = answer.operating_point
+    chosen = answer.claimed_point or answer.operating_point
     assert chosen is not None
-    if answer.certified is not None and answer.certified.candidate == chosen.candidate:
+    if answer.claimed is not None and answer.claimed.candidate == chosen.candidate:
         return answer
     steps: list[CurvePoint] = []  # all that must reject before the operating point is certified
     for point in points[1:]:
         if point.candidate.rank > chosen.candidate.rank:
             continue
-        if point.candidate not in answer.contrasts:
+        if point.candidate not in answer.claimed_contrasts:
             return answer  # too few seeds, or means, say nothing of how seeds spread
         steps.append(point)
     if not steps:
@@ -314,7 +442,10 @@ def _expected(answer: Answer, points: Sequence[CurvePoint], seeds: int) -> list[
     contrasts: list[Interval] = []
     for point in points:
         contrast = answer.uncertainty.contrast(
-            point.candidate, answer.target, as_if_seeds=(seeds, seeds)
+            point.candidate,
+            answer.target,
+            corrected=answer.claims_corrected,
+            as_if_seeds=(seeds, seeds),
         )
         if contrast is not None:
             contrasts.append(contrast)

@@ -321,7 +321,7 @@ def _decided_series(
 ) -> Iterator[Series]:
     """Yield a mark at each depth that was decided on; the arrow points to the answer itself."""
     decided = [
-        ("certified", CERTIFIED, answer.certified),
+        ("certified", CERTIFIED, answer.claimed),
         ("operating point", OPERATING, answer.operating_point),
     ]
     if answer.corrected_operating_point != answer.operating_point:

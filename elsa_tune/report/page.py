@@ -159,7 +159,7 @@ def page_html(
     sections = _sections(named, _figures(charts))
     keys = {id(named[section.name]): section.key for section in sections}
     target = answers[0].target if answers else DEFAULT_TARGET
-    procedures = [answer.certified.procedure for answer in answers if answer.certified]
+    procedures = [answer.claimed.procedure for answer in answers if answer.claimed]
     origins = origins or {}
     template = environment.get_template("page.html.jinja")
     return template.render(

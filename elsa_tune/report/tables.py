@@ -84,7 +84,7 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
         "kept": "-" if point is None else percent(point.retention),
         "kept, corrected": "-" if point is None else percent(point.corrected_retention),
         "k, corrected": _number(answer, answer.corrected_operating_point),
-        "k, certified": _number(answer, answer.certified),
+        "k, certified": _number(answer, answer.claimed),
         "k, plausible": ", ".join(plausible),
         "full model": "-" if full is None else points(full.quality),
         "constant answer": points(answer.chance),

@@ -67,8 +67,11 @@ _CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measur
 _POINTS = {
     "recommended_fine_tuned_layers": "recommendation",
     "fine_tuned_layers": "operating_point",
-    "certified_fine_tuned_layers": "certified",
 }
+# The metric of what is certified, and the field that has it, by the answer's claim; the raw one
+# where it names none.
+_CERTIFIED_METRIC = "certified_fine_tuned_layers"
+_CLAIMED = {"corrected": "corrected_certified"}
 
 
 def search_of(tags: Mapping[str, str]) -> str | None:
@@ -122,7 +125,8 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
         for metric, name in _OF_CURVE.items():
             if point[name] is not None:
                 metrics.setdefault(metric, float(point[name]))
-    for metric, name in _POINTS.items():
+    claimed = _CLAIMED.get(answer.get("claim", ""), "certified")
+    for metric, name in {**_POINTS, _CERTIFIED_METRIC: claimed}.items():
         if (tuned := (answer.get(name) or {}).get("fine_tuned_layers")) is not None:
             by_step[0][metric] = float(tuned)
     return [

@@ -25,7 +25,7 @@ from elsa_tune.searching.specification import differences, until_certain, with_s
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
@@ -51,7 +51,9 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:
     space = load_space("hunt", ["epochs=2", *overrides])
     request = planned_request(folder, space, "hunt", layers=layers, **changes)
-    return dataclasses.replace(request.spec, chance=0.5, evaluation_examples=EXAMPLES)
+    # The raw claim is the one that these curves were made for.
+    both = dataclasses.replace(request.spec.policy, claim=Claim.BOTH)
+    return dataclasses.replace(request.spec, chance=0.5, evaluation_examples=EXAMPLES, policy=both)
 
 
 class Drawn:
@@ -166,6 +168,7 @@ class Drawn:
             examples=EXAMPLES,
             predictions=trial.key,
             looks=self.looks.get(trial.key),
+            policy=self.spec.policy,
         )
 
     def answer(self) -> Answer:

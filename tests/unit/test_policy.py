@@ -179,7 +179,9 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     one.spec = kept
     assert what_it_does(one) == before
     # A search that begins now is another one.
-    assert hunt_spec(tmp_path / "another").policy == Policy()
+    assert dataclasses.replace(hunt_spec(tmp_path / "another").policy, claim=Claim.CORRECTED) == (
+        Policy()
+    )
 
 
 def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
