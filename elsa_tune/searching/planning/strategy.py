@@ -101,10 +101,9 @@ class Strategy(ABC):
                 f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what "
                 f"is measured stays; write {spec.seeds} or more"
             )
-        # Those beyond the planned ones count for the curve, not for the certificate.
-        planned = spec.planned_seeds
-        if spec.seeds < spec.policy.fewest_seeds <= seeds:
-            planned = seeds
+        # Those beyond the planned ones count for the curve, not for the certificate: who saw some
+        # seeds chooses how many more. A search that recorded no plan had planned what it has.
+        planned = spec.planned_seeds or spec.seeds
         return replace(spec, seeds=seeds, planned_seeds=planned)
 
     def until_certain(self) -> SearchSpec:
