@@ -161,8 +161,8 @@ class Policy:
     same_score: _Least = 1e-5
     # .9 x q_0 computed in binary may miss an exact .9 x q_0 by 1e-17; no quality is known to 1e-9.
     rounding: _Least = 1e-9
-    # What is certified: two claims with an error each are wrong in 6.3 % of searches, three targets
-    # in 8.9 % (bench/results/questions.json).
+    # What is certified: two claims with an error each are false in up to 8 % of simulated searches,
+    # three targets in up to 13 %, one claim in about 5 % (bench/results/questions.json).
     claim: Claim = Claim.CORRECTED
 
     @property

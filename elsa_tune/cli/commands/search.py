@@ -97,7 +97,8 @@ def resume(
     name: SearchName = None,
     search: SearchOption = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Measuring trials per depth, no fewer than before.")
+        int | None,
+        typer.Option(help="Measuring trials per depth; those added count for the curve alone."),
     ] = None,
     until: Annotated[Literal["certified"] | None, SEARCH_OPTIONS["until"]] = None,
     max_time: Annotated[
