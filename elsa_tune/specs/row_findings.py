@@ -70,10 +70,10 @@ class RowFinding:
             case FindingCode.LEAKED_ROWS:
                 return f"{counted} are also in training{self._alike}"
             case FindingCode.LEAKED_GROUPS:
-                groups = "1 group" if self.groups == 1 else f"{self.groups or 0:,} groups"
+                groups = _count(self.groups or 0, "group")
                 return f"{counted}, of {groups}, have rows of their group in training"
             case FindingCode.FEW_UNITS:
-                units = "1 unit" if self.count == 1 else f"{self.count:,} units"
+                units = _count(self.count, "unit")
                 alike = "the same text" if self.groups is None else "the same group"
                 return f"the {self.of:,} {self.where} rows count as {units} ({alike}: one unit)"
             case FindingCode.CONTRADICTING_LABELS:
@@ -219,6 +219,13 @@ def share_text(share: float) -> str:
     if 0 < share < 0.001:
         return "under 0.1 %"
     return f"{100 * share:.1f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    """Return how many there are, as `1 group` or `2,490 groups`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s"
 
 
 def _has(count: int) -> str:
