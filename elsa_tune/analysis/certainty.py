@@ -7,7 +7,7 @@ an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
@@ -31,12 +31,14 @@ def certify(
     learnt: bool,
     basis: str,
     policy: Policy,
+    given_up: Collection[Candidate] = (),
 ) -> tuple[Certified | None, Reason | None]:
     """Test the points: the full model, then those with frozen layers in the order of testing.
 
     learnt: the full model is above chance at 95 %, which is D > 0 for k = L; else nothing is
     certified. basis: what the contrasts rest on, in words. The full model itself is what is
-    certified where no frozen depth is. The reason says where nothing is, for want of seeds.
+    certified where no frozen depth is. given_up: depths that do not pass, whatever seeds they lack.
+    The reason says where nothing is certified for want of seeds.
     """
     passed = full = points[0]
     if full.candidate not in contrasts:
@@ -45,7 +47,8 @@ def certify(
         return None, None
     for point in points[1:]:
         contrast = contrasts.get(point.candidate)
-        if contrast is None and passed is full:
+        is_open = contrast is None and point.candidate not in given_up
+        if is_open and passed is full:
             return None, Reason.TOO_FEW_SEEDS
         if contrast is None or contrast.lower <= policy.rounding:
             break
@@ -140,16 +143,21 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         return replace(answer, reason=Reason.EXAMPLES_UNKNOWN)
     basis = answer.uncertainty.basis
     policy = answer.policy
-    certified, reason = certify(points, raw, learnt=learnt, basis=basis, policy=policy)
+    given_up = _given_up(answer, points)
+    certified, reason = certify(
+        points, raw, learnt=learnt, basis=basis, policy=policy, given_up=given_up
+    )
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
-    corrected_certified, _ = certify(points, corrected, learnt=learnt, basis=basis, policy=policy)
+    corrected_certified, _ = certify(
+        points, corrected, learnt=learnt, basis=basis, policy=policy, given_up=given_up
+    )
     answer = replace(
         answer,
         certified=certified,
         corrected_certified=corrected_certified,
         reason=reason,
-        open_look=_open_look(answer, points),
+        open_look=_open_look(answer, points, given_up),
     )
     if not learnt:
         return answer
@@ -206,12 +214,51 @@ def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Inter
     return of_frozen
 
 
-def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
+def example_error(curve: FreezeCurve, target: float) -> float | None:
+    """Return the standard error that evaluation examples leave a contrast with the full model.
+
+    None where it is not known. Both candidates' are taken as independent, so that fewer contrasts
+    are called clear.
+    """
+    variance = curve.uncertainty.example_variance(REFERENCE)
+    if variance is None:
+        return None
+    return math.sqrt(variance) * math.hypot(1, target)
+
+
+def is_far_below(curve: FreezeCurve, quality: float, target: float) -> bool:
+    """Whether a quality lies so far below the target that no more seeds are worth it."""
+    error = example_error(curve, target)
+    if error is None or curve.full is None or curve.full.quality is None:
+        return False
+    return target * curve.full.quality - quality > curve.policy.clear * error
+
+
+def _given_up(answer: Answer, points: Sequence[CurvePoint]) -> set[Candidate]:
+    """Return the depths that a hunt gave up before their first look, as `Hunt` does it."""
+    fewest = answer.policy.seeds_before_giving_up
+    if answer.looks is None or fewest is None:
+        return set()
+    given_up: set[Candidate] = set()
+    for point in points[1:]:
+        has_first_look = len(answer.looks.taken(point.candidate)) > 0
+        if has_first_look or point.quality is None or point.seeds < fewest:
+            continue
+        if is_far_below(answer, point.quality, answer.target):
+            given_up.add(point.candidate)
+    return given_up
+
+
+def _open_look(
+    answer: Answer, points: Sequence[CurvePoint], given_up: Collection[Candidate]
+) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
     if answer.looks is None or not answer.looks.is_own_target:
         return False
     for point in points[1:]:
         contrast = answer.contrasts.get(point.candidate)
+        if point.candidate in given_up:
+            return False
         if contrast is None:
             return len(answer.looks.by_candidate[point.candidate].counts) > 1
         if contrast.lower <= answer.policy.rounding:

@@ -15,7 +15,7 @@ from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
-from elsa_tune.specs.policy import UNRECORDED
+from elsa_tune.specs.policy import UNRECORDED, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Looks
 from tests.unit.result_rows import seeds
@@ -215,23 +215,25 @@ def test_one_task_that_planned_no_tests_leaves_the_joint_answer_uncertified() ->
 
 # ---- an adversary that sees everything ----
 
+COUNTS = ((4, 2), (8, 3))
 
-def share_rejected(error: float, draws: int = 400_000) -> float:
+
+def share_rejected(
+    error: float, counts: Counts = COUNTS, share: float = SHARE, draws: int = 400_000
+) -> float:
     """How often either look rejects a depth that misses the target by nothing, whatever is done to
-    make it: four and eight seeds, two and three of the full model, and examples that both share.
+    make it: so many seeds of it and of the full model, and examples that both share.
     """
     draw = np.random.default_rng(3)
-    here, full = draw.normal(size=(8, draws)), draw.normal(size=(3, draws))
+    most_here, most_full = counts[-1]
+    here, full = draw.normal(size=(most_here, draws)), draw.normal(size=(most_full, draws))
     examples = draw.normal(size=draws)
     rejected = np.zeros(draws, dtype=bool)
-    for (s, r), level in zip(COUNTS, levels(COUNTS, error, SHARE), strict=True):
+    for (s, r), level in zip(counts, levels(counts, error, share), strict=True):
         value = here[:s].mean(axis=0) - 0.9 * full[:r].mean(axis=0) + 0.3 * examples
         spread = np.sqrt(1 / s + 0.81 / r + 0.09)
         rejected |= value / spread > NormalDist().inv_cdf(1 - level)
     return float(rejected.mean())
-
-
-COUNTS = ((4, 2), (8, 3))
 
 
 def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_twenty() -> None:
@@ -239,3 +241,14 @@ def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_tw
     # The same two looks, each at what one of them alone would have: what planning them saves.
     assert levels(COUNTS, 0.05 / 0.6, SHARE)[0] == pytest.approx(0.05)
     assert share_rejected(0.05 / 0.6) > 0.065
+
+
+def test_the_looks_of_this_version_keep_their_error_too() -> None:
+    """The first look has .8 of the error, the second what independent looks would leave or more."""
+    policy = Policy()
+    for counts in (policy.looks, policy.ladder_looks):
+        first, second = levels(counts, 0.045, policy.first_look_share)
+        assert first == pytest.approx(0.036)
+        # Were they independent, .0093; were they the same runs, all of it.
+        assert 0.009 < second < 0.045
+        assert 0.036 < share_rejected(0.045, counts, policy.first_look_share) < 0.0455

@@ -37,6 +37,7 @@ from elsa_tune.specs import candidates
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource
+from elsa_tune.specs.policy import SeedTerms
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.task import Metric, TaskKind
@@ -140,6 +141,9 @@ policy.exploring_share policy.deep_share policy.ladder_depths policy.looks polic
 policy.thorough_seeds policy.above_chance policy.clear policy.likely policy.free_cost
 policy.promising policy.no_promise policy.error policy.ladder_error policy.first_look_share
 policy.fewest_seeds policy.fewest_freedom policy.fewest_units
+policy.approximation_error policy.approximation_error_of_pairs policy.seed_terms
+policy.seeds_before_giving_up policy.failed_loss policy.failed_spreads
+policy.by_seeds_alone
 policy.prior_freedom policy.least_example_share
 policy.learning_share policy.at_chance policy.exact_decimals policy.same_score policy.rounding
 policy.extension.low policy.extension.high policy.extension.tries
@@ -249,6 +253,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
     Pooling: "head mean",
     ModelSource: "hub directory package",
     Border: "low high",
+    SeedTerms: "welch drawn",
     Action: "fine_tune linear_model wait",
     Basis: "corrected_certified raw_certified measured full_model",
     Doubt: """search_incomplete leaked_rows constant_answer_reaches_target interval_too_wide

@@ -69,6 +69,12 @@ BEFORE_POLICIES: dict[str, Any] = {
     "fewest_freedom": 3,
     "fewest_units": 1,
     "prior_freedom": 2,
+    "seed_terms": "drawn",
+    "approximation_error": 0,
+    "approximation_error_of_pairs": 0,
+    "seeds_before_giving_up": None,
+    "failed_loss": None,
+    "by_seeds_alone": True,
     "least_example_share": 0.25,
     "learning_share": 0.5,
     "at_chance": 5e-5,
@@ -103,7 +109,8 @@ def changed(name: str) -> Any:
         return ((3, 3), (6, 6))
     if name == "first_rates":
         return (4e-5, 1e-5)
-    return value + 1 if isinstance(value, int) else value / 2
+    others = (value + 1, value + 2) if isinstance(value, int) else (value / 2, value / 4)
+    return next(other for other in others if other != getattr(UNRECORDED, name))
 
 
 def later_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +125,9 @@ def later_version(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setitem(defaults, field.name, changed(field.name))
     for field in dataclasses.fields(Policy):
         assert getattr(Policy(), field.name) != getattr(before, field.name), field.name
+        # Of two values, the other one is that of before.
+        if field.name not in ("seed_terms", "by_seeds_alone"):
+            assert getattr(Policy(), field.name) != getattr(UNRECORDED, field.name), field.name
 
 
 def what_it_does(one: Drawn) -> list[Any]:

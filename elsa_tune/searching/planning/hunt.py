@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elsa_tune.analysis.certainty import contrast_of, second_look_promises
+from elsa_tune.analysis.certainty import (
+    contrast_of,
+    example_error,
+    is_far_below,
+    second_look_promises,
+)
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
@@ -192,7 +197,7 @@ class Hunt(Strategy):
                 return None
         enough = self.spec.target * explored_quality(findings, REFERENCE)
         above = explored_quality(findings, first_deep) - enough
-        error = example_error(self.spec, curve)
+        error = example_error(curve, self.spec.target)
         if error is None or not math.isfinite(above):
             return self.ladder
         policy = self.spec.policy
@@ -407,10 +412,9 @@ class _Walk:
     def it_falls_short(self, candidate: Candidate) -> Step | None:
         """End where a candidate that lacks seeds of its first look lies far below the target."""
         quality = self.measured_quality(candidate)
-        if quality is None or self.error is None or not self.first_looks([candidate]):
+        if quality is None or self.curve is None or not self.first_looks([candidate]):
             return None
-        below = self.spec.target * self.full_quality - quality
-        if below <= self.policy.clear * self.error:
+        if not is_far_below(self.curve, quality, self.spec.target):
             return None
         return Step(why=f"{self.named(candidate)} is far below the target")
 
@@ -479,7 +483,7 @@ class _Walk:
     @functools.cached_property
     def error(self) -> float | None:
         """What the evaluation examples leave open of a contrast with the full model."""
-        return None if self.curve is None else example_error(self.spec, self.curve)
+        return None if self.curve is None else example_error(self.curve, self.spec.target)
 
     @property
     def full_quality(self) -> float:
@@ -618,18 +622,6 @@ def ladder_and_deep(
         above = above[:-1]
     step = math.ceil(len(above) / policy.ladder_depths)
     return above[:: step or 1], deep
-
-
-def example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
-    """Return the standard error that evaluation examples leave a contrast with the full model.
-
-    None where it is not known. Both candidates' are taken as independent, so that fewer contrasts
-    are called clear.
-    """
-    variance = curve.uncertainty.example_variance(REFERENCE)
-    if variance is None:
-        return None
-    return math.sqrt(variance) * math.hypot(1, spec.target)
 
 
 def explored_quality(findings: Findings, candidate: Candidate) -> float:
