@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.recorded_before import NEW_KEYS, without_new_keys
-
 RECORDED = Path(__file__).with_name("answers.tar.xz")
 SHOWN = 60  # lines of differences, and as many names of files that differ
 
@@ -24,15 +22,6 @@ SHOWN = 60  # lines of differences, and as many names of files that differ
 def texts_of(folder: Path) -> dict[str, str]:
     """Return the text of each file in a folder, by its name."""
     return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir())}
-
-
-def without_new(texts: dict[str, str]) -> dict[str, str]:
-    """Return the texts, those of answers without the keys that are newer than the recorded ones."""
-    older: dict[str, str] = {}
-    for name, text in texts.items():
-        is_answers = name.endswith(".json") and any(key in text for key in NEW_KEYS)
-        older[name] = without_new_keys(text) + "\n" if is_answers else text
-    return older
 
 
 def recorded_texts() -> dict[str, str]:
@@ -64,7 +53,7 @@ def test_every_answer_is_what_it_was(root: Path, tmp_path: Path) -> None:
     program = [sys.executable, str(root / "tools" / "answers.py"), str(tmp_path), "--data"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(program, check=True, env=environment)
-    found = differences(recorded_texts(), without_new(texts_of(tmp_path)))
+    found = differences(recorded_texts(), texts_of(tmp_path))
     if found:
         pytest.fail(found, pytrace=False)
 
