@@ -62,6 +62,8 @@ TESTED = {
     "elsa_tune/analysis/evidence.py": f"looks hunt uncertainty {_ANSWERS}",
     "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/groups.py": f"curve {_ANSWERS}",
+    "elsa_tune/analysis/failures.py": "failures curve uncertainty",
+    "elsa_tune/analysis/forecast.py": "what_would_certify certainty",
     "elsa_tune/analysis/measured.py": f"curve rates {_ANSWERS}",
     "elsa_tune/analysis/wording/certainty.py": f"certainty looks {_ANSWERS}",
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",
