@@ -197,7 +197,7 @@ def test_a_full_moment_while_a_model_is_tested_says_nothing_of_the_model(
         torch.empty(2**50, dtype=torch.uint8, device=CUDA)
 
     with monkeypatch.context() as once:
-        once.setattr(equality, "_found", {})  # whatever other tests asked
+        once.setattr(equality, "_doubts", {})  # whatever other tests asked
         once.setattr(equality, asked, full)
         with pytest.raises(RunError, match="out of memory before the first step"):
             on("cuda", trial, data_for("bert"))
