@@ -458,6 +458,20 @@ def test_a_contrast_of_scores_is_welchs(deep: list[float]) -> None:
     assert found is not None and found.lower == pytest.approx(one_sided.low, abs=1e-4)
 
 
+@pytest.mark.parametrize(("full_seeds", "seeds"), [(2, 2), (2, 3), (5, 2)])
+def test_pairs_of_seeds_are_tested_with_less_error(full_seeds: int, seeds: int) -> None:
+    """Welch's approximation is worst there, whichever of the two depths has the pair."""
+    full, deep = FULL_RUNS[:full_seeds], DEEP_RUNS[:seeds]
+    found = known(runs(FULL_MODEL, full), runs(DEEP, deep), policy=Policy()).contrast(DEEP, 0.9)
+    expected = stats.ttest_ind(deep, [0.9 * quality for quality in full], equal_var=False)
+    assert found is not None
+    assert found.lower == pytest.approx(expected.confidence_interval(0.92).low, abs=1e-9)
+    assert found.high == pytest.approx(expected.confidence_interval(0.95).high, abs=1e-9)
+    # Two pairs have two degrees of freedom, of which early searches took three.
+    early = known(runs(FULL_MODEL, full), runs(DEEP, deep)).contrast(DEEP, 0.9)
+    assert (early is None) == (full_seeds + seeds == 4)
+
+
 def test_welchs_degrees_of_freedom_lie_between_the_least_and_all() -> None:
     alike = _welch(Spread(variance=2.0, freedom=3), Spread(variance=2.0, freedom=3))
     assert (alike.variance, alike.freedom) == (4.0, pytest.approx(6, abs=1e-9))
@@ -478,3 +492,15 @@ def test_a_fall_seen_elsewhere_counts_as_far_as_it_went() -> None:
     all_of_it = known(full, collapsed, deep, chance=0.5, policy=Policy()).contrast(DEEP, 0.9)
     assert partly is not None and all_of_it is not None
     assert 0 < partly.allowance < 0.5 * all_of_it.allowance
+
+
+def test_of_several_falls_their_mean_counts() -> None:
+    """Two of ten seeds, of a gain of .3 one lost all, the other a third: two thirds are expected
+    of three in twelve.
+    """
+    full = runs(FULL_MODEL, [0.80, 0.81, 0.79])
+    fell = runs(MIDDLE, [0.80, 0.50, 0.70, 0.80], failed=[False, True, True, False])
+    deep = runs(DEEP, [0.79, 0.80, 0.78])
+    found = known(full, fell, deep, chance=0.5, policy=Policy()).contrast(DEEP, 0.9)
+    assert found is not None
+    assert found.allowance == pytest.approx(3 / 12 * (0.79 - 0.5) * 2 / 3)
