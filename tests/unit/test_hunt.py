@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
@@ -37,15 +36,7 @@ EXAMPLES = 1000
 CLEAR = {0: 0.90, 6: 0.89, 7: 0.89, 8: 0.88, 9: 0.87, 10: 0.75, 11: 0.70, 12: 0.60}
 
 
-@pytest.fixture(autouse=True)
-def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The quantiles of 1,000 draws are those of 10,000 to a few per cent of a standard error."""
-    for module in (resampling, uncertainty):
-        monkeypatch.setattr(module, "RESAMPLES", 1000)
-    monkeypatch.setattr(resampling.resample, "__defaults__", (1000,))
-    uncertainty._student.cache_clear()
-    yield
-    uncertainty._student.cache_clear()
+pytestmark = pytest.mark.usefixtures("fewer_draws")
 
 
 def spec(

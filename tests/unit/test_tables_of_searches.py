@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import ResultsError
 from elsa_tune.results.columns import EARLIER_COLUMNS, LOOKS, POLICY
 from elsa_tune.results.results_csv import csv_text, import_results, write_results
@@ -29,15 +28,7 @@ from tests.unit.search_examples import make_spec
 from tests.unit.test_hunt import CLEAR, Drawn
 from tests.unit.test_hunt import spec as hunt_spec
 
-
-@pytest.fixture(autouse=True)
-def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module in (resampling, uncertainty):
-        monkeypatch.setattr(module, "RESAMPLES", 1000)
-    monkeypatch.setattr(resampling.resample, "__defaults__", (1000,))
-    uncertainty._student.cache_clear()
-    yield
-    uncertainty._student.cache_clear()
+pytestmark = pytest.mark.usefixtures("fewer_draws")
 
 
 def hunted(folder: Path, first_deep: float, spread: float) -> list[ResultRow]:
