@@ -9,8 +9,8 @@ probit model of calibration.py at accuracies of .85 and .765: a run's seed moves
 flip, and the examples that all runs share move the contrast. Every planned look is taken, so that
 a study is false if any look rejects.
 
-Rules: `before`, of elsa-tune 0.1 (other depths lend their spread, two Student's t are drawn);
-`welch`, this version's (each depth's own spread, Welch's degrees of freedom). `grid` runs both over
+Rules: `before`, the first one (other depths lend their spread, two Student's t are drawn);
+`welch`, today's (each depth's own spread, Welch's degrees of freedom). `grid` runs both over
 looks, numbers of evaluation examples, and how many times more the full model's or the depth's seeds
 spread than others'. It gives the share of false claims, and the power 1.5 and 3 points above the
 target where all spread alike. `adversary` searches ratios, margins between ratios, correlations of

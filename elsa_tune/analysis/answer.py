@@ -198,29 +198,6 @@ class Answer(FreezeCurve):
         return tuple(numbers)
 
     @property
-    def seeds_to_settle(self) -> int | None:
-        """The seeds a depth that would probably certify the operating point in a new search.
-
-        None where that cannot be said, or is certain.
-        """
-        advice = self._advice_on_operating_point
-        return None if advice is None else advice.seeds
-
-    @property
-    def examples_forbid(self) -> bool:
-        """Whether it takes more evaluation examples to certify the operating point, not seeds."""
-        advice = self._advice_on_operating_point
-        if advice is None or advice.seeds is not None:
-            return False
-        return advice.evaluation_rows is not None
-
-    @property
-    def _advice_on_operating_point(self) -> WouldCertify | None:
-        if self.operating_point is None:
-            return None
-        return self.would_certify.get(self.operating_point.candidate)
-
-    @property
     def is_answered(self) -> bool:
         """Whether there is an operating point (which may be the full model)."""
         return self.operating_point is not None

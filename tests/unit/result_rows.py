@@ -64,6 +64,22 @@ def as_table_has(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return read
 
 
+def seeds_advised(answer: Answer) -> int | None:
+    """Return the seeds that would probably certify the operating point in a new search."""
+    assert answer.operating_point is not None
+    advice = answer.would_certify.get(answer.operating_point.candidate)
+    return None if advice is None else advice.seeds
+
+
+def takes_more_rows(answer: Answer) -> bool:
+    """Whether more evaluation rows would certify the operating point, and more seeds would not."""
+    assert answer.operating_point is not None
+    advice = answer.would_certify.get(answer.operating_point.candidate)
+    if advice is None or advice.seeds is not None:
+        return False
+    return advice.evaluation_rows is not None
+
+
 def seeds(frozen: int | Candidate, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:
     """One run a quality, with seeds 1, 2, ..."""
     return [row(frozen, quality, seed=seed, **changes) for seed, quality in enumerate(qualities, 1)]

@@ -23,7 +23,15 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
-from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
+from tests.unit.result_rows import (
+    codes,
+    falling_curve,
+    row,
+    seeds,
+    seeds_advised,
+    takes_more_rows,
+    warned,
+)
 
 Step = tuple[CurvePoint, Interval | None]
 
@@ -183,7 +191,7 @@ def test_an_open_answer_names_the_command_that_would_probably_settle_it(
         full, deep = ([x - 0.01, x + 1e-6, x + 0.01 - 1e-6] for x in (0.9, mean))
         rows = study(full, deep, search="mine", trial="t")
         sure = judged(rows)
-        assert (sure.seeds_to_settle, sure.examples_forbid) == (advised, False)
+        assert (seeds_advised(sure), takes_more_rows(sure)) == (advised, False)
         assert sure.certified is not None and sure.certified.fine_tuned_layers == 6
         assert answered(rows).next_step is None  # that takes a new search
 
@@ -192,18 +200,18 @@ def test_examples_can_be_too_few_for_any_number_of_seeds() -> None:
     """.9 and .85: D is .04, and 100 examples move it by sqrt(.85 x .15 + .81 x .9 x .1) / 10."""
     full, deep = [0.9001, 0.8999, 0.9], [0.8501, 0.8499, 0.85]
     few, many = (judged(study(full, deep, examples=count)) for count in (100, 10_000))
-    assert (few.seeds_to_settle, few.examples_forbid) == (None, True)
+    assert (seeds_advised(few), takes_more_rows(few)) == (None, True)
     assert many.certified is not None and many.certified.fine_tuned_layers == 3
-    assert (many.seeds_to_settle, many.examples_forbid) == (None, False)
+    assert (seeds_advised(many), takes_more_rows(many)) == (None, False)
     # Seeds that differ so much that 30 are too few: with more of them it would be sure.
     unsteady = judged(study([0.7, 0.9, 0.8], [0.8, 0.75, 0.65], examples=10**8))
-    assert (unsteady.seeds_to_settle, unsteady.examples_forbid) == (None, False)
+    assert (seeds_advised(unsteady), takes_more_rows(unsteady)) == (None, False)
     # The full model as the answer, means: nothing to forecast. After two seeds neither more seeds
     # nor a hundred times the rows would do alone.
     two = study([0.9, 0.91], [0.84, 0.83], examples=100)
     means = [row(n, q, seed=None, runs=5, std=0.01, examples=100) for n, q in ((0, 0.9), (3, 0.84))]
     nothing = judged(two, point=0), judged(two), judged(means)
-    forecasts = [(one.seeds_to_settle, one.examples_forbid) for one in nothing]
+    forecasts = [(seeds_advised(one), takes_more_rows(one)) for one in nothing]
     assert forecasts == [(None, False), (None, False), (None, False)]
 
 
@@ -219,7 +227,7 @@ def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
 
 def test_enough_seeds_follow_from_their_forecast() -> None:
     """With as many seeds as were advised, spread as before, the answer is settled."""
-    advised = answered(OPEN).seeds_to_settle
+    advised = seeds_advised(answered(OPEN))
     assert advised is not None
     again = (advised + 2) // 3
     full = [0.90, 0.91, 0.92] * again

@@ -18,7 +18,7 @@ from elsa_tune.specs.looks_text import looks_text, read_looks
 from elsa_tune.specs.policy import UNRECORDED, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Looks
-from tests.unit.result_rows import seeds
+from tests.unit.result_rows import seeds, seeds_advised
 
 # By the first policy, whose looks these are.
 SHARE = UNRECORDED.first_look_share
@@ -198,7 +198,7 @@ def test_a_search_that_planned_no_tests_certifies_nothing_however_clear_it_is() 
     assert answer.operating_point is not None and answer.reason is Reason.NOT_PLANNED_TO_CERTIFY
     assert answer.certified is None and answer.corrected_certified is None
     assert answer.contrasts == {} and answer.plausible_candidates is None
-    assert answer.next_step is None and answer.seeds_to_settle is None
+    assert answer.next_step is None and seeds_advised(answer) is None
     assert "plans no tests" in answer.certainty and "plans no tests" in str(answer.first_lines)
 
 

@@ -84,12 +84,20 @@ BEFORE_POLICIES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+FIELDS = [field.name for field in dataclasses.fields(Policy)]
+
+
+def draw_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw 500 times."""
     for module in (resampling, uncertainty):
         monkeypatch.setattr(module, "RESAMPLES", 500)
     monkeypatch.setattr(resampling.resample, "__defaults__", (500,))
     uncertainty._student.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    draw_less(monkeypatch)
     yield
     uncertainty._student.cache_clear()
 
@@ -113,29 +121,31 @@ def changed(name: str) -> Any:
     return next(other for other in others if other != getattr(UNRECORDED, name))
 
 
-def later_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every field another default."""
+def later_version(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Give these fields another default."""
     before = Policy()
     defaults = Policy.__init__.__kwdefaults__  # type: ignore[misc]  # of the class, not an instance
-    for field in dataclasses.fields(Policy):
-        if field.name == "extension":
-            for name, value in dataclasses.asdict(changed("extension")).items():
-                monkeypatch.setitem(Extension.__init__.__kwdefaults__, name, value)  # type: ignore[misc]
+    of_extension = Extension.__init__.__kwdefaults__  # type: ignore[misc]  # likewise
+    for name in names:
+        if name == "extension":
+            for part, value in dataclasses.asdict(changed(name)).items():
+                monkeypatch.setitem(of_extension, part, value)
         else:
-            monkeypatch.setitem(defaults, field.name, changed(field.name))
-    for field in dataclasses.fields(Policy):
-        assert getattr(Policy(), field.name) != getattr(before, field.name), field.name
+            monkeypatch.setitem(defaults, name, changed(name))
+    for name in FIELDS:
+        assert (getattr(Policy(), name) != getattr(before, name)) is (name in names), name
+    for name in names:
         # Of two values, the other one is that of before.
-        if field.name not in ("seed_terms", "by_seeds_alone"):
-            assert getattr(Policy(), field.name) != getattr(UNRECORDED, field.name), field.name
+        if name not in ("seed_terms", "by_seeds_alone"):
+            assert getattr(Policy(), name) != getattr(UNRECORDED, name), name
 
 
-def what_it_does(one: Drawn) -> list[Any]:
-    """Return what a hunt would do after its trials, a few at a time, and its answer."""
+def what_it_does(one: Drawn, stride: int = 4) -> list[Any]:
+    """Return what a hunt would do after its trials, so many at a time, and its answer."""
     strategy = strategy_of(one.spec)
     keys = list(one.known)
     found: list[Any] = [strategy.looks(depth, {}) for depth in one.spec.candidates]
-    for after in range(0, len(keys) + 1, 4):
+    for after in range(0, len(keys) + 1, stride):
         part = Drawn(one.spec, one.qualities, one.spread)
         part.answers = one.answers
         part.known = {key: one.known[key] for key in keys[:after]}
@@ -191,7 +201,7 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
         # A knob of earlier versions, which had no effect on what is certified.
         paths.specification.write_text(json.dumps(values | {"speculate": True}))
     before = what_it_does(one)
-    later_version(monkeypatch)
+    later_version(monkeypatch, *FIELDS)
     kept = load_specification(paths)
     assert kept.policy == planned_by != Policy()
     one.spec = kept
@@ -201,12 +211,42 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     assert planned_request(tmp_path / "another", space, "hunt").spec.policy == Policy()
 
 
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return two recorded hunts, by their policy's name, and what they do."""
+    hunts: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        draw_less(patch)
+        for policy, name in ((Policy(), "this version's"), (UNRECORDED, "the first")):
+            folder = tmp_path_factory.mktemp("earlier")
+            one = Recorded(hunt_spec(folder, policy=policy), {**CLEAR, 9: 0.84}, 0.01)
+            one.run()
+            paths = SearchPaths(folder, one.spec.name)
+            paths.check_writable()
+            save_specification(one.spec, paths)
+            hunts[name] = one, paths, what_it_does(one, stride=30)
+    uncertainty._student.cache_clear()
+    return hunts
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_constant_of_a_recorded_search_follows_a_later_version(
+    monkeypatch: pytest.MonkeyPatch, earlier: dict[str, Any], name: str
+) -> None:
+    later_version(monkeypatch, name)
+    for policy_name, (one, paths, before) in earlier.items():
+        kept = load_specification(paths)
+        assert getattr(kept.policy, name) == getattr(one.spec.policy, name), policy_name
+        one.spec = kept
+        assert what_it_does(one, stride=30) == before, policy_name
+
+
 def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space = load_space("joint", ["epochs=2"])
     first = planned_request(tmp_path, space, "joint", layers=12)
-    later_version(monkeypatch)
+    later_version(monkeypatch, *FIELDS)
     # Not recorded yet, it is planned by the constants of this version.
     assert differences(planned_request(tmp_path, space, "joint", layers=12).spec, first.spec) != []
     first.paths.check_writable()

@@ -19,7 +19,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
-from tests.unit.result_rows import seeds
+from tests.unit.result_rows import seeds, seeds_advised, takes_more_rows
 
 NEITHER = WouldCertify(seeds=None, evaluation_rows=None)
 DEEP = FreezeDepth(3, True)
@@ -66,7 +66,7 @@ def test_the_seeds_are_those_of_welchs_test(above: float) -> None:
     needed = answer.would_certify[DEEP]
     assert needed.seeds is not None and abs(needed.seeds - expected) <= 1  # drawn quantiles
     assert needed.evaluation_rows is None  # nothing is known of the examples
-    assert answer.seeds_to_settle == needed.seeds and not answer.examples_forbid
+    assert seeds_advised(answer) == needed.seeds and not takes_more_rows(answer)
 
 
 def test_more_seeds_than_can_be_advised_are_none() -> None:
@@ -97,7 +97,7 @@ def test_rows_are_enough_where_examples_are_too_few() -> None:
     of_one_example = 0.85 * 0.15 + 0.81 * 0.9 * 0.1
     errors_below = stats.norm.ppf(1 - Policy().test_error(3))
     expected = of_one_example * (errors_below * (1 + 0.84 / 1.64) / 0.04) ** 2
-    assert needed.seeds is None and answer.examples_forbid
+    assert needed.seeds is None and takes_more_rows(answer)
     assert needed.evaluation_rows == pytest.approx(expected, rel=0.05)
     assert "evaluation rows (more seeds alone would not do)" in answer.certainty
 
@@ -168,7 +168,7 @@ def test_a_tested_search_is_never_to_be_resumed_with_more_seeds() -> None:
     rows = [*seeds(0, FULL, search="s", trial="t"), *seeds(3, [0.81, 0.83, 0.82], trial="t")]
     rows = [dataclasses.replace(row, search="s") for row in rows]
     answer = answered(rows)
-    assert answer.seeds_to_settle is not None
+    assert seeds_advised(answer) is not None
     assert answer.next_step is None
     assert "new search" in answer.certainty
 
