@@ -32,6 +32,7 @@ from elsa_tune.tracking.journal_records import TrialStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
+from tests.recorded_before import NEW_KEYS
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import asked_for, make_spec, planned_request
 from tests.unit.test_hunt import CLEAR, Drawn
@@ -211,6 +212,16 @@ def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     assert planned_request(tmp_path / "another", space, "hunt").spec.policy == Policy()
 
 
+def without_forecasts(done: list[Any]) -> list[Any]:
+    """Leave out what a new search would certify: that one is planned by the version of the day."""
+    for part in done:
+        if isinstance(part, dict):
+            for point in part["curve"]:
+                for key in NEW_KEYS:
+                    del point[key]
+    return done
+
+
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return two recorded hunts, by their policy's name, and what they do."""
@@ -224,7 +235,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             paths = SearchPaths(folder, one.spec.name)
             paths.check_writable()
             save_specification(one.spec, paths)
-            hunts[name] = one, paths, what_it_does(one, stride=30)
+            hunts[name] = one, paths, without_forecasts(what_it_does(one, stride=30))
     uncertainty._student.cache_clear()
     return hunts
 
@@ -238,7 +249,7 @@ def test_no_constant_of_a_recorded_search_follows_a_later_version(
         kept = load_specification(paths)
         assert getattr(kept.policy, name) == getattr(one.spec.policy, name), policy_name
         one.spec = kept
-        assert what_it_does(one, stride=30) == before, policy_name
+        assert without_forecasts(what_it_does(one, stride=30)) == before, policy_name
 
 
 def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
