@@ -202,12 +202,12 @@ class Source(ABC):
         apart = not self.is_record or question.train_sizes is not None
         curves = []
         for curve in freeze_curves(rows, evidence, train_sizes_apart=apart, target=target):
-            complete = self._with_searches(curve, question, rows, target)
+            complete = self._with_searches(curve, question, rows)
             curves.append(complete)
         return curves
 
     def _with_searches(
-        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow], target: float
+        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow]
     ) -> FreezeCurve:
         """Return a curve with what is known of the searches it comes from."""
         names = (curve.search or "").split(", ")
@@ -219,7 +219,7 @@ class Source(ABC):
         own_target = self.target(question, own_rows)
         looks = curve.looks
         if looks is not None:
-            looks = replace(looks, is_own_target=target == own_target)
+            looks = replace(looks, own_target=own_target)
         return replace(
             curve,
             looks=looks,

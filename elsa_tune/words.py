@@ -10,6 +10,19 @@ from elsa_tune.specs.task import Metric
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
 BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower rates may be better"}
 
+_ORDINALS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
+
 
 def points(quality: float | None) -> str:
     """Return a quality as a table prints it: .908 is `90.8`; `-` where there is none."""
@@ -108,6 +121,16 @@ def _rough(seconds: float) -> tuple[str, str]:
     if hours < 10:
         return f"{hours:.2g}", "h"
     return f"{hours:.0f}", "h"
+
+
+def ordinal(number: int) -> str:
+    """Write `third` for 3, and `12th` beyond ten; 1 or more."""
+    if number <= len(_ORDINALS):
+        return _ORDINALS[number - 1]
+    ending = "th"
+    if number % 100 not in (11, 12, 13):
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def layers_text(count: int) -> str:

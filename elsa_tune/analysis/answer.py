@@ -8,7 +8,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Claim, Policy
 
 ALL_TASKS = "*"
 
@@ -33,8 +33,16 @@ class Reason(enum.StrEnum):
     TOO_FEW_UNITS = "too_few_units"  # evaluation examples of too few groups, or different texts
     LOOKS_NOT_RECORDED = "looks_not_recorded"  # a table left out when its depths are tested
     EXAMPLES_UNKNOWN = "examples_unknown"  # scores alone do not tell how far examples move them
+    TARGET_NOT_PLANNED = "target_not_planned"  # the search was planned for a lower target
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
+
+
+class QualityClaimed(enum.StrEnum):
+    """Of which quality an answer's one certified claim is."""
+
+    CORRECTED = "corrected"  # of what is gained over chance
+    RAW = "raw"  # of the score itself; where chance is 0 both are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +152,11 @@ class Answer(FreezeCurve):
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None  # None where nothing is certain enough
     corrected_certified: Certified | None = None  # likewise, corrected for chance
-    # Those that may be the true operating point, at 95 %; None with too few seeds.
+    # Which of the two was named before the first trial; None where both are claimed, each with an
+    # error of its own, or neither can be.
+    claim: QualityClaimed | None = None
+    # Those that may be the true operating point by what is claimed, at 95 %; None with too few
+    # seeds.
     plausible_candidates: tuple[Candidate, ...] | None = None
     contrasts: Contrasts = field(default_factory=dict)  # of each measured depth but the full model
     corrected_contrasts: Contrasts = field(default_factory=dict)
@@ -198,6 +210,31 @@ class Answer(FreezeCurve):
         return tuple(numbers)
 
     @property
+    def claims_corrected(self) -> bool:
+        """Whether the one claim is of what is gained over chance."""
+        return self.claim is QualityClaimed.CORRECTED
+
+    @property
+    def claimed(self) -> Certified | None:
+        """What is certified of the one claim; of the raw one where there are two."""
+        return self.corrected_certified if self.claims_corrected else self.certified
+
+    @property
+    def claimed_point(self) -> CurvePoint | None:
+        """The operating point that the claim is about."""
+        return self.corrected_operating_point if self.claims_corrected else self.operating_point
+
+    @property
+    def claimed_contrasts(self) -> Contrasts:
+        """The contrasts that the claim is about."""
+        return self.corrected_contrasts if self.claims_corrected else self.contrasts
+
+    @property
+    def claimed_would_certify(self) -> Mapping[Candidate, WouldCertify]:
+        """What would certify more of the claim."""
+        return self.corrected_would_certify if self.claims_corrected else self.would_certify
+
+    @property
     def is_answered(self) -> bool:
         """Whether there is an operating point (which may be the full model)."""
         return self.operating_point is not None
@@ -208,6 +245,16 @@ class Answer(FreezeCurve):
         if not self.is_answered:
             return None
         return not self.failing_above
+
+
+def quality_claimed(curve: FreezeCurve) -> QualityClaimed | None:
+    """Return of which quality a curve's one claim is, from what was known before its first trial.
+
+    None where its policy claims both, and without chance, where nothing is certified.
+    """
+    if curve.policy.claim is Claim.BOTH or curve.chance is None:
+        return None
+    return QualityClaimed.CORRECTED if curve.chance else QualityClaimed.RAW
 
 
 def check_target(target: float) -> float:

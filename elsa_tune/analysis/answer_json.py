@@ -106,8 +106,13 @@ ANSWER_COLUMNS = (
     *_prefixed("recommendation", _RECOMMENDATION_COLUMNS),
 )
 
-# Columns that a table has only where a line has something there: how many units were evaluated, and
-# those of candidates that are no depths.
+# Fields that an answer has only where there is something to say: of which quality its one claim is,
+# and the searches that asked the same before.
+_CLAIM = "claim"
+_EARLIER = "earlier_searches"
+
+# Columns that a table has only where a line has something there: how many units were evaluated,
+# those of candidates that are no depths, and those fields.
 _DEPTH_COLUMN = "frozen_layers"
 _NAMING_COLUMNS = ("candidate", "label")
 _PLAUSIBLE_CANDIDATES = "plausible_candidates"
@@ -135,6 +140,10 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "next_step": answer.next_step,
         "recommendation": _recommendation(answer),
     }
+    if answer.claim is not None:
+        values[_CLAIM] = answer.claim.value
+    if answer.earlier.names:
+        values[_EARLIER] = list(answer.earlier.names)
     if answer.decided_by is not None:
         values["decided_by"] = list(answer.decided_by)
     return values
@@ -305,7 +314,7 @@ def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
 
 def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns that only some tables have, where lines have them."""
-    possible = [*_EVALUATED]
+    possible = [_CLAIM, _EARLIER, *_EVALUATED]
     for column in columns:
         if column.endswith(_DEPTH_COLUMN):
             prefix = column.removesuffix(_DEPTH_COLUMN)

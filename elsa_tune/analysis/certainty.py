@@ -10,7 +10,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import (
+    Answer,
+    Certified,
+    Contrasts,
+    QualityClaimed,
+    Reason,
+    quality_claimed,
+)
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.forecast import forecasts
@@ -18,7 +25,7 @@ from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Spread
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.task import Metric
 
 PROCEDURE = "fixed-sequence testing from the full model down"
@@ -26,31 +33,31 @@ PROCEDURE = "fixed-sequence testing from the full model down"
 
 def certify(
     points: Sequence[CurvePoint],
-    contrasts: Contrasts,
+    tested: Collection[Candidate],
+    certain: Collection[Candidate],
     *,
     learnt: bool,
     basis: str,
     policy: Policy,
-    given_up: Collection[Candidate] = (),
 ) -> tuple[Certified | None, Reason | None]:
-    """Test the points: the full model, then those with frozen layers in the order of testing.
+    """Return what is certified of the points: the full model, then the others in their order.
 
-    learnt: the full model is above chance at 95 %, which is D > 0 for k = L; else nothing is
-    certified. basis: what the contrasts rest on, in words. The full model itself is what is
-    certified where no frozen depth is. given_up: depths that do not pass, whatever seeds they lack.
-    The reason says where nothing is certified for want of seeds.
+    tested: the depths that have seeds enough for a test, or were given up before. certain: those
+    that `rejected` finds. learnt: the full model is above chance at 95 %, which is D > 0 for k = L;
+    else nothing is certified. basis: what the contrasts rest on, in words. The full model itself is
+    what is certified where no frozen depth is. The reason says where nothing is certified for want
+    of seeds.
     """
-    passed = full = points[0]
-    if full.candidate not in contrasts:
+    full, *frozen = points
+    if full.candidate not in tested:
         return None, Reason.TOO_FEW_SEEDS
     if not learnt:
         return None, None
-    for point in points[1:]:
-        contrast = contrasts.get(point.candidate)
-        is_open = contrast is None and point.candidate not in given_up
-        if is_open and passed is full:
-            return None, Reason.TOO_FEW_SEEDS
-        if contrast is None or contrast.lower <= policy.rounding:
+    if frozen and frozen[0].candidate not in tested:
+        return None, Reason.TOO_FEW_SEEDS
+    passed = full
+    for point in frozen:
+        if point.candidate not in certain:
             break
         passed = point
     certified = Certified(
@@ -62,20 +69,59 @@ def certify(
     return certified, None
 
 
+def rejected(
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    policy: Policy,
+    *,
+    planned: Contrasts | None = None,
+) -> list[Candidate]:
+    """Return the depths whose hypotheses are rejected, in their order; points as in `certify`.
+
+    planned: the contrasts at the target that the search was planned for, where that is higher. Both
+    targets are one sequence then: at each depth the lower target is tested before the planned one,
+    and the first that is not rejected ends it. What is rejected at a target is so at every lower
+    one, so that below the planned target a single depth more may be certified (Hsu and Berger
+    1999, J. Am. Stat. Assoc. 94, 468-482).
+    """
+    passed: list[Candidate] = []
+    for point in points[1:]:
+        is_certain = _is_above(contrasts.get(point.candidate), policy)
+        goes_on = is_certain
+        if planned is not None:
+            goes_on = _is_above(planned.get(point.candidate), policy)
+        if not is_certain and not goes_on:
+            break
+        passed.append(point.candidate)
+        if not goes_on:
+            break
+    return passed
+
+
+def _is_above(contrast: Interval | None, policy: Policy) -> bool:
+    """Whether a depth keeps the target with the confidence that is asked."""
+    return contrast is not None and contrast.lower > policy.rounding
+
+
 def plausible(
-    points: Sequence[CurvePoint], contrasts: Contrasts, policy: Policy
+    points: Sequence[CurvePoint],
+    contrasts: Contrasts,
+    policy: Policy,
+    reached: Collection[Candidate] | None = None,
 ) -> tuple[Candidate, ...] | None:
     """Return which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
+    reached: the depths that may count as certified; None for all.
     """
     if any(point.candidate not in contrasts for point in points):
         return None
     full, *frozen = points
     deepest = full.candidate  # that is certified at 97.5 %
     for point in frozen:
-        if contrasts[point.candidate].low <= policy.rounding:
+        is_reached = reached is None or point.candidate in reached
+        if not is_reached or contrasts[point.candidate].low <= policy.rounding:
             break
         deepest = point.candidate
     possible: list[Candidate] = []
@@ -125,32 +171,33 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         return replace(answer, reason=why)
     if answer.has_too_few_units:
         return replace(answer, reason=Reason.TOO_FEW_UNITS)
-    points = _points_tested(answer)
+    points = points_tested(answer)
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.by_candidate
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
         return replace(answer, reason=why)
-    raw = _contrasts(answer, points, corrected=False)
-    corrected = _contrasts(answer, points, corrected=True)
+    raw = contrasts_of(answer, points, answer.target, corrected=False)
+    corrected = contrasts_of(answer, points, answer.target, corrected=True)
     answer = replace(
         answer,
         contrasts=_of_frozen(raw),
         corrected_contrasts=_of_frozen(corrected),
+        claim=quality_claimed(answer),
     )
     if any(point.rates > 1 for point in points):
         return replace(answer, reason=Reason.RATES_NOT_FRESH)
     if leaves_out_examples(answer):
         return replace(answer, reason=Reason.EXAMPLES_UNKNOWN)
-    basis = answer.uncertainty.basis
-    policy = answer.policy
+    if is_above_plan(answer):
+        return replace(answer, reason=Reason.TARGET_NOT_PLANNED)
     given_up = _given_up(answer, points)
-    certified, reason = certify(
-        points, raw, learnt=learnt, basis=basis, policy=policy, given_up=given_up
+    certified, reason = _certified(
+        answer, points, learnt=learnt, given_up=given_up, corrected=False
     )
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
-    corrected_certified, _ = certify(
-        points, corrected, learnt=learnt, basis=basis, policy=policy, given_up=given_up
+    corrected_certified, _ = _certified(
+        answer, points, learnt=learnt, given_up=given_up, corrected=True
     )
     answer = replace(
         answer,
@@ -161,9 +208,10 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     )
     if not learnt:
         return answer
+    claimed = corrected if answer.claims_corrected else raw
     return replace(
         answer,
-        plausible_candidates=plausible(points, raw, policy),
+        plausible_candidates=plausible(points, claimed, answer.policy),
         would_certify=forecasts(answer, points),
         corrected_would_certify=forecasts(answer, points, corrected=True),
     )
@@ -181,7 +229,74 @@ def leaves_out_examples(curve: FreezeCurve) -> bool:
     return any(not uncertainty_of.has_examples for uncertainty_of in seen)
 
 
-def _points_tested(answer: Answer) -> list[CurvePoint]:
+def _certified(
+    answer: Answer,
+    points: Sequence[CurvePoint],
+    *,
+    learnt: bool,
+    given_up: Collection[Candidate],
+    corrected: bool,
+) -> tuple[Certified | None, Reason | None]:
+    """Return what is certified of an answer's points, as `certify` does."""
+    contrasts = contrasts_of(answer, points, answer.target, corrected=corrected)
+    return certify(
+        points,
+        tested={*contrasts, *given_up},
+        certain=certified_in_order(answer, corrected=corrected),
+        learnt=learnt,
+        basis=answer.uncertainty.basis,
+        policy=answer.policy,
+    )
+
+
+def certified_in_order(
+    answer: Answer, *, corrected: bool, two_sided: bool = False
+) -> list[Candidate]:
+    """Return the frozen depths that an answer's own tests certify, one after the other.
+
+    two_sided: at 97.5 % instead of 95 %.
+    """
+    points = points_tested(answer)
+    contrasts = contrasts_of(answer, points, answer.target, corrected=corrected)
+    planned = contrasts_as_planned(answer, points, corrected=corrected)
+    if two_sided:
+        contrasts = _at_low(contrasts)
+        planned = None if planned is None else _at_low(planned)
+    return rejected(points, contrasts, answer.policy, planned=planned)
+
+
+def _at_low(contrasts: Contrasts) -> dict[Candidate, Interval]:
+    """Return contrasts whose one-sided bound is the lower end of the two-sided interval."""
+    at_low: dict[Candidate, Interval] = {}
+    for candidate, contrast in contrasts.items():
+        at_low[candidate] = replace(contrast, lower=contrast.low)
+    return at_low
+
+
+def _planned_target(answer: Answer) -> float:
+    """Return the target that an answer's search was planned for; its own where none was."""
+    looks = answer.looks
+    if looks is None or looks.own_target is None or answer.policy.claim is Claim.BOTH:
+        return answer.target
+    return looks.own_target
+
+
+def is_above_plan(answer: Answer) -> bool:
+    """Whether an answer's target is higher than the one that its search was planned for."""
+    return answer.target > _planned_target(answer)
+
+
+def contrasts_as_planned(
+    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+) -> Contrasts | None:
+    """Return the contrasts at the planned target, where the answer has a lower one; else None."""
+    planned_target = _planned_target(answer)
+    if answer.target >= planned_target:
+        return None
+    return contrasts_of(answer, points, planned_target, corrected=corrected)
+
+
+def points_tested(answer: Answer) -> list[CurvePoint]:
     """Return the full model's point and those that are tested, in the order of testing.
 
     The latter are none where they were planned for other results than these.
@@ -195,13 +310,13 @@ def _points_tested(answer: Answer) -> list[CurvePoint]:
     return [full, *tested]
 
 
-def _contrasts(
-    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
+def contrasts_of(
+    answer: Answer, points: Sequence[CurvePoint], target: float, *, corrected: bool
 ) -> dict[Candidate, Interval]:
     """Return the contrast of each point that has seeds enough for one."""
     contrasts: dict[Candidate, Interval] = {}
     for point in points:
-        contrast = contrast_of(answer, point.candidate, answer.target, corrected=corrected)
+        contrast = contrast_of(answer, point.candidate, target, corrected=corrected)
         if contrast is not None:
             contrasts[point.candidate] = contrast
     return contrasts
@@ -226,12 +341,21 @@ def example_error(curve: FreezeCurve, target: float) -> float | None:
     return math.sqrt(variance) * math.hypot(1, target)
 
 
+def target_score(full_quality: float, target: float, *, claim: Claim, chance: float) -> float:
+    """Return the score that a target means, of what a search claims."""
+    base = 0.0 if claim is Claim.BOTH else chance
+    return base + target * (full_quality - base)
+
+
 def is_far_below(curve: FreezeCurve, quality: float, target: float) -> bool:
     """Whether a quality lies so far below the target that no more seeds are worth it."""
     error = example_error(curve, target)
     if error is None or curve.full is None or curve.full.quality is None:
         return False
-    return target * curve.full.quality - quality > curve.policy.clear * error
+    policy = curve.policy
+    chance = curve.chance or 0.0
+    enough = target_score(curve.full.quality, target, claim=policy.claim, chance=chance)
+    return enough - quality > policy.clear * error
 
 
 def _given_up(answer: Answer, points: Sequence[CurvePoint]) -> set[Candidate]:
@@ -253,10 +377,10 @@ def _open_look(
     answer: Answer, points: Sequence[CurvePoint], given_up: Collection[Candidate]
 ) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
-    if answer.looks is None or not answer.looks.is_own_target:
+    if answer.looks is None or answer.looks.own_target not in (None, answer.target):
         return False
     for point in points[1:]:
-        contrast = answer.contrasts.get(point.candidate)
+        contrast = answer.claimed_contrasts.get(point.candidate)
         if point.candidate in given_up:
             return False
         if contrast is None:
@@ -299,8 +423,14 @@ def contrast_of(
     return latest
 
 
+def claimed_contrast(curve: FreezeCurve, candidate: Candidate, target: float) -> Interval | None:
+    """Return the contrast that the curve's search claims; as `contrast_of`."""
+    corrected = quality_claimed(curve) is QualityClaimed.CORRECTED
+    return contrast_of(curve, candidate, target, corrected=corrected)
+
+
 def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float) -> float:
-    """Return the probability that the second look would reject, from the contrast now."""
+    """Return the probability that the second look would reject, from the claimed contrast now."""
     if curve.looks is None:
         return 0.0
     taken = curve.looks.taken(candidate)
@@ -312,7 +442,13 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     planned = curve.looks.by_candidate[candidate]
     _, level = levels(planned.counts, planned.error, curve.policy.first_look_share)
     ends = (level / 2, 1 - level / 2, level)
-    expected = seen.contrast(candidate, target, as_if_seeds=planned.counts[1], ends=ends)
+    expected = seen.contrast(
+        candidate,
+        target,
+        corrected=quality_claimed(curve) is QualityClaimed.CORRECTED,
+        as_if_seeds=planned.counts[1],
+        ends=ends,
+    )
     if expected is None:
         return 0.0
     variances: list[float] = []

@@ -17,6 +17,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
+from elsa_tune.specs.search import NONE_EARLIER, Earlier
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import candidates_text, points, rate_text
@@ -110,6 +111,8 @@ class FreezeCurve:
     units: int | None = None
     # What is odd about the rows that were trained on and evaluated, the gravest first.
     findings: tuple[RowFinding, ...] = ()
+    # The searches that asked the same before its one search; none of several searches together.
+    earlier: Earlier = NONE_EARLIER
 
     def __repr__(self) -> str:
         measured = f"{len(self.with_quality)} of {len(self.points)} depths measured"
@@ -192,6 +195,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         given_rates=_common_given_rates(group.rows),
         probe=_probe(group, full),
         findings=findings,
+        earlier=_earlier(group),
     )
 
 
@@ -216,6 +220,13 @@ def _warning_of_left_out_examples(
         what = "the intervals, and the test that the full model learnt, leave"
     text = f"{what} out the evaluation rows: by seeds alone they are too sure"
     return [AnswerWarning(WarningCode.EXAMPLES_LEFT_OUT, text)]
+
+
+def _earlier(group: ResultGroup) -> Earlier:
+    """Return which searches asked the same before the one that a group is of."""
+    if len(group.searches) > 1:
+        return NONE_EARLIER
+    return group.first.earlier
 
 
 def _points_by_rank(group: ResultGroup, warnings: list[AnswerWarning]) -> list[CurvePoint]:

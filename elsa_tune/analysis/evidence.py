@@ -131,8 +131,8 @@ class PlannedLooks:
     are_planned: bool = True
     # Whether it planned them, and a table left them out.
     are_lost: bool = False
-    # Whether the target is the search's own; it takes no further look for another.
-    is_own_target: bool = True
+    # The target that the search was planned for; None where that is the one asked about.
+    own_target: float | None = None
     # Returns a depth's looks whose seeds are all there, each with what it sees.
     taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
 
@@ -140,6 +140,14 @@ class PlannedLooks:
     def is_walk(self) -> bool:
         """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
         return any(len(looks.counts) > 1 for looks in self.by_candidate.values())
+
+    @property
+    def most_seeds(self) -> int:
+        """How many seeds of a depth its last look has, at most; 0 where nothing was planned."""
+        most = 0
+        for looks in self.by_candidate.values():
+            most = max(most, *(seeds for seeds, _ in looks.counts))
+        return most
 
     @property
     def has_begun(self) -> bool:

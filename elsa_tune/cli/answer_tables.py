@@ -24,7 +24,12 @@ from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, po
 CHOSEN_MARK = "▶"
 CHOSEN = "recommended"
 # The raw operating point, the corrected one, and the certified number of layers.
-DETAILED_MARKS = {"○": "operating point", "▷": "corrected for chance", "✓": "certified (raw)"}
+CERTIFIED_MARK = "✓"
+DETAILED_MARKS = {
+    "○": "operating point",
+    "▷": "corrected for chance",
+    CERTIFIED_MARK: "certified (raw)",
+}
 
 # Columns in the order in which a narrow window does without them; JSON has them all.
 SPARED = ("stopped", "tries", "frozen", "95 %", "rate")
@@ -177,7 +182,7 @@ def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
         marks = CHOSEN_MARK
     if not details:
         return marks
-    certified = None if candidate.is_reference else curve.certified
+    certified = None if candidate.is_reference else curve.claimed
     decisions = (curve.operating_point, curve.corrected_operating_point, certified)
     for mark, decision in zip(DETAILED_MARKS, decisions, strict=True):
         if _is_of(decision, candidate):
@@ -242,6 +247,8 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
     """Return what the marks and columns that are shown mean."""
     used_marks = "".join(marks)
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
+    if isinstance(curve, Answer) and curve.claims_corrected:
+        meanings[CERTIFIED_MARK] = "certified (corrected for chance)"
     legend = []
     for mark, meaning in meanings.items():
         if mark in used_marks:

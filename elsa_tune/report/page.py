@@ -180,7 +180,7 @@ def page_html(
             answer = named[section.name]
             keys[id(answer)] = section.key
         at_a_glance = overview(answers, keys)
-    procedures = [answer.certified.procedure for answer in answers if answer.certified]
+    procedures = [answer.claimed.procedure for answer in answers if answer.claimed]
     probe_features = ""
     if any(answer.probe for answer in answers):
         probe_features = PROBE_FEATURES

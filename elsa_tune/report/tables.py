@@ -105,7 +105,7 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
         "kept": kept,
         "kept, corrected": corrected,
         "k, corrected": _number(answer, answer.corrected_operating_point),
-        "k, certified": _number(answer, answer.certified),
+        "k, certified": _number(answer, answer.claimed),
         "k, plausible": ", ".join(plausible),
         "full model": points(full_quality),
         "constant answer": points(answer.chance),

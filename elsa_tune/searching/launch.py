@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
+from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, with_earlier
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, plan_warnings
 from elsa_tune.searching.request import Request
@@ -125,6 +126,7 @@ def start(request: Request, say: Say) -> Finished:
     try:
         with ray_session(spec.address) as session:
             store = _open_store(request.tracking_uri, say)
+            listing = StoreListing(store)
             spec, data = _with_data(spec)
             for warning in plan_warnings(spec):
                 say(warning)
@@ -137,6 +139,9 @@ def start(request: Request, say: Say) -> Finished:
             spec = dataclasses.replace(spec, resources=resources, max_time=limit)
             recipe = settled_recipe(spec, capacity.gpu_kinds, say)
             spec = dataclasses.replace(spec, recipe=recipe)
+            recorded = in_folder(spec, paths.storage) + listing.searches()
+            spec = with_earlier(spec, recorded, seed_is_given=request.seed_is_given)
+            say_earlier(spec, say)
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, session.over)
     finally:

@@ -21,7 +21,7 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Earlier, SearchSpec
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.forwarder import Forwarder
@@ -34,7 +34,14 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
+from elsa_tune.tracking.record_names import (
+    COMMAND,
+    EARLIER_TAG,
+    FINDINGS_TAG,
+    MACHINE_TAG,
+    POLICY_TAG,
+    SEEDS,
+)
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.words import duration
@@ -49,6 +56,7 @@ _OF_SEARCH = (
     "layers",
     "sampler",
     "seed",
+    SEEDS,
     "target",
     "train_examples",
     "holdout_examples",
@@ -56,6 +64,7 @@ _OF_SEARCH = (
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
 _POLICY = TypeAdapter(Policy)
+_EARLIER = TypeAdapter(Earlier)
 # How long the end of a search waits for room on a full disk.
 ROOM_SECONDS = 60.0
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
@@ -322,7 +331,15 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             MACHINE_TAG: ", ".join(machine),
             FINDINGS_TAG: _FINDINGS.dump_json(spec.findings, exclude_defaults=True).decode(),
             POLICY_TAG: _POLICY.dump_json(spec.policy).decode(),
+            **_earlier_tag(spec.earlier),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },
     )
+
+
+def _earlier_tag(earlier: Earlier) -> dict[str, str]:
+    """Return the tag that names the searches that asked the same before; {} without any."""
+    if not earlier.names:
+        return {}
+    return {EARLIER_TAG: _EARLIER.dump_json(earlier).decode()}

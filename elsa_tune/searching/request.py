@@ -20,7 +20,6 @@ from elsa_tune.searching.inputs import (
     read_until,
     search_command,
 )
-from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tasks.known import GLUE_TASKS
 from elsa_tune.tasks.task_file import has_columns
@@ -39,6 +38,7 @@ class Request:
     storage: Path  # the folder that its own is in
     tracking_uri: str  # with the credentials that a specification never has
     seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
+    seed_is_given: bool = False  # whether the space or an option says where seeds are counted from
     until_certified: bool = False  # whether a hunt is to take every look it planned
     gpu_hours: float | None = None  # hours of a GPU, in all
     cpus_per_trial: float | None = None  # None lets the machine decide
@@ -125,18 +125,24 @@ def request_of(
     # Readable, sortable, and free unless two start in one second.
     default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
     name = options.name or slug(f"{default}-{time.strftime(_STAMP)}")
+    recorded = _recorded(SearchPaths(storage, name))
     spec = specify(
         replace(options, name=name, tracking_uri=uri),
         inputs,
-        policy=_recorded_policy(SearchPaths(storage, name)),
+        policy=None if recorded is None else recorded.policy,
         joined=is_one_of_several,
         command=command,
     )
+    seed_is_given = "seed" in inputs.space.model_fields_set
+    if recorded is not None and recorded.earlier.names and not seed_is_given:
+        # As it began, it took a seed behind those of the searches that it found.
+        spec = replace(spec, seed=recorded.seed, earlier=recorded.earlier)
     return Request(
         spec=spec,
         storage=storage,
         tracking_uri=uri,
         seeds=options.seeds,
+        seed_is_given=seed_is_given,
         until_certified=read_until(options.until),
         gpu_hours=options.gpu_hours,
         cpus_per_trial=options.cpus_per_trial,
@@ -144,13 +150,13 @@ def request_of(
     )
 
 
-def _recorded_policy(paths: SearchPaths) -> Policy | None:
-    """Return the policy of the search that has this name, None where there is none."""
+def _recorded(paths: SearchPaths) -> SearchSpec | None:
+    """Return the search that has this name, None where there is none."""
     from elsa_tune.searching.specification import load_specification
 
     with contextlib.suppress(StorageError):  # why it cannot be read is said when it is gone on with
         if paths.exists:
-            return load_specification(paths).policy
+            return load_specification(paths)
     return None
 
 

@@ -31,7 +31,10 @@ def plan_of_recorded(search: Request) -> Plan:
     with contextlib.suppress(ElsaTuneError):
         begun = load_specification(paths)
         spec = dataclasses.replace(
-            spec, chance=begun.chance, evaluation_examples=begun.evaluation_examples
+            spec,
+            chance=begun.chance,
+            evaluation_examples=begun.evaluation_examples,
+            seed=begun.seed,
         )
     return Plan.of(spec, paths, state)
 

@@ -10,7 +10,7 @@ from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.search import NONE_EARLIER, Earlier, Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ResultRow:
     policy: Policy | None = None  # of its search; None where no search of ours is known
     probe_examples: int | None = None  # rows that a linear probe learnt from
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
+    earlier: Earlier = NONE_EARLIER  # the searches that asked the same before its own began
 
     def __post_init__(self) -> None:
         self.candidate.check(self.layers)

@@ -71,6 +71,20 @@ LOST_LOOKS: Final = Looks(after="lost", first_seed=0, counts=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """The searches that asked the same before: on equal weights and data, by an equal recipe."""
+
+    # Their names, in the order of their start: those that were found, and those that these found.
+    names: tuple[str, ...] = ()
+    # Whether none of them trained with this search's measuring seeds, as far as that is known.
+    seeds_are_fresh: bool = True
+
+
+# Of a search that found none, or was recorded before searches looked for each other.
+NONE_EARLIER: Final = Earlier()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What one trial takes: CPUs (its threads, 1 or more) and a share of a GPU (0: none)."""
 
@@ -103,8 +117,8 @@ class SearchSpec:
     resources: Resources
     tracking_uri: str
     address: str | None = None
-    # The seeds that the certificate is judged by, whatever is measured later; None for one seed,
-    # which certifies nothing, and for searches recorded before looks were planned.
+    # The seeds that the certificate is judged by, whatever is measured later; None for searches
+    # recorded before looks were planned, or with one seed, which certifies nothing.
     planned_seeds: int | None = None
     strategy: str = "even"  # by its name, which `strategy_of` knows
     target: float = 0.9  # the share of the full model's quality to keep
@@ -131,6 +145,7 @@ class SearchSpec:
     linear_probe: bool = False  # whether the frozen model is probed, too
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
     command: str = ""  # what is typed to start such a search, "" where that is not known
+    earlier: Earlier = NONE_EARLIER  # the searches that asked the same before this one began
     # Searches that were recorded without one have the constants of their version.
     policy: Policy = UNRECORDED
 

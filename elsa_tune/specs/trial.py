@@ -136,7 +136,8 @@ def canonical_rate(learning_rate: float) -> float:
 MOST = 1000  # epochs, seeds, tries, rates, depths: more would take years
 Count = Annotated[int, Bounds(ge=1, lt=2**31)]
 FewCount = Annotated[int, Bounds(ge=1, le=MOST)]
-Seed = Annotated[int, Bounds(ge=0, lt=2**31)]
+MOST_SEED = 2**31 - 1
+Seed = Annotated[int, Bounds(ge=0, le=MOST_SEED)]
 Rate = Annotated[float, Bounds(gt=0, le=1)]
 
 

@@ -67,8 +67,11 @@ _CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measur
 _POINTS = {
     "recommended_fine_tuned_layers": "recommendation",
     "fine_tuned_layers": "operating_point",
-    "certified_fine_tuned_layers": "certified",
 }
+# The metric of what is certified, and the field that has it, by the answer's claim; the raw one
+# where it names none.
+_CERTIFIED_METRIC = "certified_fine_tuned_layers"
+_CLAIMED = {"corrected": "corrected_certified"}
 
 
 def search_of(tags: Mapping[str, str]) -> str | None:
@@ -134,7 +137,9 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
             value = point[name]
             if value is not None:
                 metrics.setdefault(metric, float(value))
-    for metric, name in _POINTS.items():
+    claimed = _CLAIMED.get(answer.get("claim", ""), "certified")
+    points_by_metric = {**_POINTS, _CERTIFIED_METRIC: claimed}
+    for metric, name in points_by_metric.items():
         decision = answer.get(name) or {}
         tuned = decision.get("fine_tuned_layers")
         if tuned is not None:

@@ -17,6 +17,10 @@ MACHINE_TAG: Final = "machine"
 FINDINGS_TAG: Final = "row_findings"
 # The constants that it was planned by, as JSON.
 POLICY_TAG: Final = "policy"
+# The searches that asked the same before, as JSON; left out where there were none.
+EARLIER_TAG: Final = "earlier_searches"
+# The search's parameter that has its measuring seeds of a depth, at most.
+SEEDS: Final = "seeds"
 # What a store adds: the journal's place, so that a reader on the driver's machine can tell whether
 # the driver lives.
 JOURNAL_TAG: Final = "elsa_tune.journal"

@@ -17,9 +17,16 @@ from elsa_tune.specs.checked import problems
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
+from elsa_tune.specs.search import NONE_EARLIER, Earlier
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase
 from elsa_tune.tracking.params import UnreadParams
-from elsa_tune.tracking.record_names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
+from elsa_tune.tracking.record_names import (
+    COMMAND,
+    EARLIER_TAG,
+    FINDINGS_TAG,
+    MACHINE_TAG,
+    POLICY_TAG,
+)
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
 _POLICY = TypeAdapter(Policy)
+_EARLIER = TypeAdapter(Earlier)
 # Of a place in a store: the scheme, then the trial's `run_id`, then the file's path.
 RUN_SCHEME = "runs:/"
 
@@ -38,12 +46,13 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """
     findings = findings_of(state)
     policy = policy_of(state)
+    earlier = earlier_of(state)
     rows = []
     for trial in state.trials.values():
         if trial.start.params.phase == Phase.FINAL:
             continue
         row = _row(state.search.name, trial, folder)
-        complete = replace(row, findings=findings, policy=policy)
+        complete = replace(row, findings=findings, policy=policy, earlier=earlier)
         rows.append(complete)
     return rows
 
@@ -74,6 +83,17 @@ def policy_of(state: SearchState) -> Policy:
         raise ResultsError(
             f"the policy of search '{state.search.name}' cannot be read: {problems(error)}"
         ) from error
+
+
+def earlier_of(state: SearchState) -> Earlier:
+    """Return which searches asked the same before this one; none where that cannot be read."""
+    text = state.search.tags.get(EARLIER_TAG)
+    if text is None:
+        return NONE_EARLIER
+    try:
+        return _EARLIER.validate_json(text)
+    except ValidationError:
+        return NONE_EARLIER
 
 
 def origin_of(state: SearchState) -> Origin:

@@ -344,3 +344,39 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     assert (done.out + done.err).count("Get the full model to learn first") == 1
     assert "Traceback" not in done.err
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_question_that_is_asked_again_gets_seeds_of_its_own_and_says_so(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(tmp_path, train=96)
+    monkeypatch.chdir(bench.folder)
+    small = ("--set", "depths=[0, 1]", "--set", "epochs=1", "--set", "linear_probe=false")
+    asked = (*SETTINGS, *small)
+    first = run(*bench.search("first", *asked))
+    assert "of this question here" not in first.err + first.out
+    planned = run(*bench.search("second", *asked, "--dry-run"))
+    assert "by first, if weights and data are the same" in planned.out
+    second = run(*bench.search("second", *asked))
+    assert (
+        "search 'second' is the second of this question here, after first: each has its own error; "
+        "its measuring seeds are 4 to 5, which none of them had" in second.err
+    )
+    begun = of_kind(bench.records("second"), "trial_started")
+    assert {one["params"]["seed"] for one in begun} == {3, 4, 5}
+    specification = json.loads((bench.journal("second").parent / "search.json").read_text())
+    assert specification["earlier"] == {"names": ["first"], "seeds_are_fresh": True}
+    # The same command goes on with it, and neither it nor the first one is asked anew.
+    again = run(*bench.search("second", *asked))
+    assert again.status == second.status and "continuing it" in again.err
+    assert again.out == second.out
+    (found,) = json.loads(run("operating-point", "second", "--format", "json").out)
+    assert found["earlier_searches"] == ["first"]
+    (found,) = json.loads(run("operating-point", "first", "--format", "json").out)
+    assert "earlier_searches" not in found
+    # From MLflow alone, where the journals are elsewhere.
+    (bench.folder / "mlruns" / "searches").rename(bench.folder / "elsewhere")
+    third = run(*bench.search("third", *asked, "--set", "seed=0"))
+    assert "'third' is the third of this question here, after first and second" in third.err
+    assert "its measuring seeds, 1 to 2, are not fresh" in third.err

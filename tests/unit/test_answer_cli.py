@@ -80,8 +80,10 @@ def test_details_are_the_complete_statement_every_mark_and_every_note(run: Run, 
     assert lines[:6] == short[:6]
     [answer] = answer_rows(rows)
     assert any(line and answer.sentence.startswith(line) for line in lines)
-    marked = [line.split()[:2] for line in lines if line[:1] in "▶○▷✓"]
-    assert ["▶▷", "3"] in marked and ["○✓", "2"] in marked
+    marked = [line.split()[:2] for line in lines if line.lstrip()[:1] in "▶○▷✓"]
+    # The claim is the one corrected for chance.
+    assert ["▶▷✓", "3"] in marked and ["○", "2"] in marked
+    assert any("✓ certified (corrected for chance)" in line for line in lines)
     noted = [line for line in lines if line.startswith("! ")]
     for line, warning in zip(noted, answer.warnings, strict=True):
         assert warning.text.startswith(line.removeprefix("! "))

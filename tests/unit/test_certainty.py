@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer, QualityClaimed, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.certainty import certify, plausible, with_certainty
+from elsa_tune.analysis.certainty import certify, plausible, rejected, with_certainty
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.analysis.wording.certainty import seeds_for_another_search
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.policy import UNRECORDED, Policy
+from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import (
@@ -58,7 +59,11 @@ def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interv
 
 def certified_layers(steps: list[Step], *, learnt: bool = True) -> tuple[int | None, bool]:
     """What is certified, and whether nothing is for want of seeds."""
-    found, reason = certify(*known(steps), learnt=learnt, basis="seeds", policy=Policy())
+    points, contrasts = known(steps)
+    certain = rejected(points, contrasts, Policy())
+    found, reason = certify(
+        points, contrasts, certain, learnt=learnt, basis="seeds", policy=Policy()
+    )
     assert reason in (None, Reason.TOO_FEW_SEEDS)
     return None if found is None else found.fine_tuned_layers, reason is not None
 
@@ -139,8 +144,13 @@ def test_two_seeds_certified_nothing_in_early_searches() -> None:
     assert answer.certified is None and answer.plausible is None
     assert answer.reason is Reason.TOO_FEW_SEEDS
     assert "takes at least 3 runs more than there are depths that learn" in answer.certainty
-    # Two seeds say nothing of how seeds spread: no forecast, the usual number.
-    assert answer.next_step == "elsa-tune resume 'my search' --seeds 5"
+    # Two seeds say nothing of how seeds spread: no forecast, the usual number. More seeds of this
+    # search would count for nothing.
+    assert answer.next_step is None
+    assert dict(answer.first_lines.lines)["Next"].startswith(
+        "the same search once more with --seeds 5 (fresh ones, which may settle it), or elsa-tune "
+        "export 'my search'"
+    )
 
 
 def test_two_seeds_certify_what_lies_far_above_the_target() -> None:
@@ -157,7 +167,7 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
 
 
-OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t")
+OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t", chance=0.0)
 
 
 def judged(rows: list[ResultRow], point: int = 1) -> Answer:
@@ -179,7 +189,7 @@ def upper_quantile(count: int) -> float:
 
 
 @pytest.mark.parametrize(("count", "more"), [(6, 7), (12, 13), (30, None)])
-def test_an_open_answer_names_the_command_that_would_probably_settle_it(
+def test_an_open_answer_says_with_how_many_seeds_another_search_would_probably_settle_it(
     count: int, more: int | None
 ) -> None:
     """Four times out of five the bound lies above 0 where it does on the average by .84 standard
@@ -189,22 +199,23 @@ def test_an_open_answer_names_the_command_that_would_probably_settle_it(
     for factor, advised in ((1.01, count), (0.99, more)):
         mean = 0.9 * 0.9 + factor * (1 + 0.84 / 1.64) * needed
         full, deep = ([x - 0.01, x + 1e-6, x + 0.01 - 1e-6] for x in (0.9, mean))
-        rows = study(full, deep, search="mine", trial="t")
+        rows = study(full, deep, search="mine", trial="t", chance=0.0)
         sure = judged(rows)
         assert (seeds_advised(sure), takes_more_rows(sure)) == (advised, False)
         assert sure.certified is not None and sure.certified.fine_tuned_layers == 6
-        assert answered(rows).next_step is None  # that takes a new search
+        answer = answered(rows)
+        assert answer.next_step is None and seeds_for_another_search(answer) == advised
 
 
 def test_examples_can_be_too_few_for_any_number_of_seeds() -> None:
     """.9 and .85: D is .04, and 100 examples move it by sqrt(.85 x .15 + .81 x .9 x .1) / 10."""
     full, deep = [0.9001, 0.8999, 0.9], [0.8501, 0.8499, 0.85]
-    few, many = (judged(study(full, deep, examples=count)) for count in (100, 10_000))
+    few, many = (judged(study(full, deep, examples=count, chance=0.0)) for count in (100, 10_000))
     assert (seeds_advised(few), takes_more_rows(few)) == (None, True)
     assert many.certified is not None and many.certified.fine_tuned_layers == 3
     assert (seeds_advised(many), takes_more_rows(many)) == (None, False)
     # Seeds that differ so much that 30 are too few: with more of them it would be sure.
-    unsteady = judged(study([0.7, 0.9, 0.8], [0.8, 0.75, 0.65], examples=10**8))
+    unsteady = judged(study([0.7, 0.9, 0.8], [0.8, 0.75, 0.65], examples=10**8, chance=0.0))
     assert (seeds_advised(unsteady), takes_more_rows(unsteady)) == (None, False)
     # The full model as the answer, means: nothing to forecast. After two seeds neither more seeds
     # nor a hundred times the rows would do alone.
@@ -227,12 +238,12 @@ def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
 
 def test_enough_seeds_follow_from_their_forecast() -> None:
     """With as many seeds as were advised, spread as before, the answer is settled."""
-    advised = seeds_advised(answered(OPEN))
+    advised = seeds_for_another_search(answered(OPEN))
     assert advised is not None
     again = (advised + 2) // 3
     full = [0.90, 0.91, 0.92] * again
     deep = [0.82, 0.84, 0.83] * again
-    settled = answered(study(full, deep))
+    settled = answered(study(full, deep, chance=0.0))
     assert settled.certified is not None and settled.certified.fine_tuned_layers == 3
 
 
@@ -286,12 +297,12 @@ def test_a_table_that_tells_how_many_examples_is_not_surer_than_they_allow() -> 
 
 def test_the_joint_answer_is_certified_where_every_task_is() -> None:
     sure = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
-    unsure = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], task="cola")
+    unsure = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], task="cola", chance=0.0)
     *_, joint = answer_rows(sure + unsure)
     assert joint.task == "*" and joint.certified is not None
     assert joint.certified.fine_tuned_layers == 6
     assert joint.plausible == (3, 6)
-    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola")
+    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola", chance=0.0)
     *_, joint = answer_rows(sure + other)
     assert joint.certified is not None and joint.certified.fine_tuned_layers == 3
     assert joint.plausible == (3,)
@@ -300,16 +311,16 @@ def test_the_joint_answer_is_certified_where_every_task_is() -> None:
 def test_one_task_rules_a_number_out_for_all_of_them() -> None:
     sure = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
     sure += seeds(5, [0.88, 0.89, 0.88])
-    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola")
-    other += seeds(5, [0.60, 0.61, 0.60], task="cola")
+    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola", chance=0.0)
+    other += seeds(5, [0.60, 0.61, 0.60], task="cola", chance=0.0)
     alone, _, joint = answer_rows(sure + other)
     assert alone.plausible == (1,) and joint.plausible == (3,)
 
 
 def test_no_task_may_be_ruled_out_more_easily_for_being_one_of_many() -> None:
-    curve = answered(study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80]))
+    curve = answered(study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80], chance=0.0))
     assert curve.plausible == (6,)
-    both = study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80])
+    both = study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80], chance=0.0)
     both += study([0.90, 0.91, 0.92], [0.88, 0.89, 0.90], task="cola")
     *_, joint = answer_rows(both)
     assert joint.plausible == (3, 6)
@@ -439,24 +450,55 @@ def test_json_and_csv_carry_it_all() -> None:
     assert "certified_fine_tuned_layers" in text.splitlines()[0]
 
 
+EACH = Policy(claim=Claim.BOTH)
+
+
 @pytest.mark.parametrize(
-    ("deep", "chance", "said"),
+    ("deep", "policy", "said"),
     [
-        ([0.88, 0.89, 0.88], 0.5, "measured number, also corrected for chance."),
-        ([0.83, 0.84, 0.83], 0.5, "measured number; corrected for chance none."),
+        ([0.88, 0.89, 0.88], EACH, "measured number, also corrected for chance."),
+        ([0.83, 0.84, 0.83], EACH, "measured number; corrected for chance none."),
+        ([0.88, 0.89, 0.88], None, "number, corrected for chance, and so of the score itself."),
     ],
 )
 def test_the_sentence_says_what_is_certified_of_the_corrected_answer(
-    deep: list[float], chance: float, said: str
+    deep: list[float], policy: Policy | None, said: str
 ) -> None:
-    answer = answered(study([0.90, 0.91, 0.90], deep, chance=chance))
+    answer = answered(study([0.90, 0.91, 0.90], deep, policy=policy))
     assert answer.certainty.startswith("Certified at 95 %") and said in answer.certainty
+
+
+def test_one_of_the_raw_and_the_corrected_answer_is_the_claim() -> None:
+    rows = study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83])
+    answer = answered(rows)
+    assert answer.claim is QualityClaimed.CORRECTED
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert answer.claimed is not None and answer.claimed.fine_tuned_layers == 6
+    assert answer.certainty.startswith(
+        "No depth with frozen layers is certain (at 95 %) to keep 90 % of the full model's gain "
+        "over guessing at the rates found. Of the score itself 3 of 6 layers passed the same tests"
+    )
+    assert answer.plausible == (6,)
+    assert answer_object(answer)["claim"] == "corrected"
+    # Where a constant answer has nothing, both are one.
+    answer = answered(study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83], chance=0.0))
+    assert answer.claim is QualityClaimed.RAW and answer.corrected_contrasts == answer.contrasts
+    assert answer.claimed is not None and answer.claimed.fine_tuned_layers == 3
+    assert answered(study([0.9, 0.91, 0.9], [0.83, 0.84, 0.83], chance=None)).claim is None
+
+
+def test_a_search_that_claims_both_answers_as_ever() -> None:
+    answer = answered(study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83], policy=EACH))
+    assert answer.claim is None and answer.claimed == answer.certified
+    assert "claim" not in answer_object(answer)
+    assert answer.plausible == (3,)
+    assert "exploratory" not in answer.certainty
 
 
 def test_the_sentence_counts_the_numbers_that_may_be_true() -> None:
     sure = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88]))
     assert "only 3 layers can be the true answer" in sure.certainty
-    open_ = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
+    open_ = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], chance=0.0))
     assert open_.plausible == (3, 6)
     assert "No measured depth can be ruled out as the true answer." in open_.certainty
 

@@ -6,12 +6,13 @@ import io
 import pytest
 from rich.console import Console
 
-from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt
+from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt, QualityClaimed
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
+from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.trial import Phase
@@ -65,7 +66,12 @@ def test_certified_above_chance_comes_first() -> None:
 
 
 def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
-    answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
+    both = Policy(claim=Claim.BOTH)
+    rows = [
+        *seeds(0, [0.88, 0.9, 0.92], policy=both),
+        *seeds(3, [0.86, 0.88, 0.90], policy=both),
+    ]
+    answer = only(rows)
     assert answer.corrected_certified is not None
     assert answer.corrected_certified.candidate.is_full_model
     assert answer.recommendation.basis is Basis.RAW_CERTIFIED
@@ -73,6 +79,18 @@ def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
         "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
         "measured, not certified: 95.0 % of its gain over guessing. "
     )
+
+
+def test_what_is_certain_of_the_raw_score_alone_is_no_claim() -> None:
+    answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert answer.claim is QualityClaimed.CORRECTED and answer.claimed is not None
+    assert answer.claimed.candidate.is_full_model
+    assert answer.recommendation.basis is Basis.MEASURED
+    assert line(answer, "How sure").startswith(
+        "measured, not certified: 3 seeds a depth are too few to be sure."
+    )
+    assert "3 of 6 layers passed the same tests: exploratory, not certified" in answer.certainty
 
 
 def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.answers import answer_curve, answer_rows, freeze_curves
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_curve, answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
-from elsa_tune.specs.policy import UNRECORDED, Counts, Policy
+from elsa_tune.specs.policy import UNRECORDED, Claim, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import NO_LOOKS, Looks
+from elsa_tune.specs.search import NO_LOOKS, Earlier, Looks
 from tests.unit.result_rows import seeds, seeds_advised
 
 # By the first policy, whose looks these are.
@@ -127,11 +129,11 @@ def test_where_the_planned_seeds_are_all_there_and_too_few_it_says_so() -> None:
 
 
 def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> None:
-    rows = [*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.85, 0.80], 0, *TWO)]
+    rows = [*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.88, 0.85], 0, *TWO)]
     (curve,) = freeze_curves([dataclasses.replace(row, trial=f"t{row.seed}") for row in rows])
     assert answer_curve(curve).next_step == "elsa-tune resume s --until certified"
     assert curve.looks is not None
-    other = dataclasses.replace(curve, looks=dataclasses.replace(curve.looks, is_own_target=False))
+    other = dataclasses.replace(curve, looks=dataclasses.replace(curve.looks, own_target=0.95))
     assert answer_curve(other).next_step is None
 
 
@@ -211,6 +213,145 @@ def test_one_task_that_planned_no_tests_leaves_the_joint_answer_uncertified() ->
     *_, joint = answer_rows([*rows, *(dataclasses.replace(row, looks=NO_LOOKS) for row in cola)])
     assert joint.certified is None and joint.reason is Reason.NOT_PLANNED_TO_CERTIFY
     assert joint.plausible_candidates is None
+
+
+# ---- other targets than the planned one ----
+
+
+def at_target(rows: list[ResultRow], target: float, own: float) -> Answer:
+    """Answer at a target what was planned for its own."""
+    (curve,) = freeze_curves(rows)
+    assert curve.looks is not None
+    looks = dataclasses.replace(curve.looks, own_target=own)
+    return answer_curve(dataclasses.replace(curve, looks=looks), target)
+
+
+def falling(policy: Policy | None = None, **changes: Any) -> list[ResultRow]:
+    """Depths that keep 98, 88, 84 and 80 % of .9, with one look of three seeds each."""
+    rows = planned(0, [0.9, 0.902, 0.898], 0, (3, 3))
+    before = 0
+    for frozen, quality in ((3, 0.882), (4, 0.792), (5, 0.756), (6, 0.72)):
+        rows += planned(frozen, [quality, quality + 0.002, quality - 0.002], before, (3, 3))
+        before = frozen
+    return [dataclasses.replace(row, policy=policy, chance=0.0, **changes) for row in rows]
+
+
+def layers_certified(answer: Answer) -> int | None:
+    return None if answer.claimed is None else answer.claimed.fine_tuned_layers
+
+
+def test_below_the_planned_target_one_depth_more_is_certified_at_most() -> None:
+    rows = falling()
+    assert layers_certified(at_target(rows, 0.9, 0.9)) == 3
+    lower = at_target(rows, 0.75, 0.9)
+    # All of them keep 75 %, but the sequence ends at the depth that misses the planned 90.
+    assert layers_certified(lower) == 2
+    assert "planned for 90 %" in lower.certainty and "one depth more" in lower.certainty
+    # Planned for 75 %, all are certified; as they are where every target is a claim of its own.
+    assert layers_certified(at_target(rows, 0.75, 0.75)) == 0
+    assert layers_certified(at_target(falling(Policy(claim=Claim.BOTH)), 0.75, 0.9)) == 0
+    # At 87 % the next depth after the planned target's is certified, at 89 % it is not.
+    assert layers_certified(at_target(rows, 0.87, 0.9)) == 2
+    assert layers_certified(at_target(rows, 0.89, 0.9)) == 3
+
+
+def test_a_target_above_the_planned_one_is_exploratory() -> None:
+    rows = falling()
+    answer = at_target(rows, 0.95, 0.9)
+    assert answer.reason is Reason.TARGET_NOT_PLANNED
+    assert answer.certified is None and answer.corrected_certified is None
+    assert answer.plausible_candidates is None and contrast(answer, 3).lower > 0
+    assert "planned for 90 %, and a higher target is exploratory" in answer.certainty
+    assert "a higher target is exploratory" in str(answer.first_lines)
+    both = at_target(falling(Policy(claim=Claim.BOTH)), 0.95, 0.9)
+    assert layers_certified(both) == 3
+
+
+def test_a_joint_answer_above_or_below_the_planned_target_keeps_to_each_tasks_sequence() -> None:
+    rte = freeze_curves(falling())[0]
+    cola = freeze_curves(falling(task="cola", search="t"))[0]
+
+    def joint(target: float, own: float) -> Answer:
+        curves = []
+        for curve in (rte, cola):
+            assert curve.looks is not None
+            looks = dataclasses.replace(curve.looks, own_target=own)
+            curves.append(dataclasses.replace(curve, looks=looks))
+        *_, together = answer_curves(curves, target)
+        return together
+
+    assert layers_certified(joint(0.9, 0.9)) == 3
+    assert layers_certified(joint(0.75, 0.9)) == 2
+    higher = joint(0.95, 0.9)
+    assert higher.certified is None and higher.reason is Reason.TARGET_NOT_PLANNED
+
+
+# ---- joint answers ----
+
+
+def test_a_common_depth_counts_only_where_every_task_comes_to_it_in_its_own_order() -> None:
+    """Task a fails at its first depth; b left that one out, and both have the deeper ones."""
+    good = [0.89, 0.891, 0.889]
+    bad = [0.80, 0.801, 0.799]
+    one_look = (3, 3)
+    a = planned(0, FULL[:3], 0, one_look) + planned(3, bad, 0, one_look)
+    a += planned(5, good, 3, one_look) + planned(6, good, 5, one_look)
+    b = planned(0, FULL[:3], 0, one_look) + planned(5, good, 0, one_look)
+    b += planned(6, good, 5, one_look)
+    b = [dataclasses.replace(row, task="b", search="t") for row in b]
+    of_a, of_b, joint = answer_rows([*a, *b])
+    assert layers_certified(of_a) == 6 and layers_certified(of_b) == 0
+    assert joint.operating_point is not None and joint.operating_point.fine_tuned_layers == 0
+    assert layers_certified(joint) == 6
+    assert "No depth with frozen layers is certain for all tasks together." in joint.certainty
+    # The deepest common one is not certified at 97.5 % either: the full model stays plausible.
+    assert joint.plausible is not None and 6 in joint.plausible
+    # Where a comes to them, they are certified.
+    a = [row for row in a if row.candidate.frozen_layers != 3]
+    a = [dataclasses.replace(row, looks=b[3].looks) if row in a[3:6] else row for row in a]
+    *_, joint = answer_rows([*a, *b])
+    assert layers_certified(joint) == 0
+
+
+# ---- seeds that were not planned ----
+
+
+def test_a_search_that_planned_one_seed_certifies_nothing_whatever_is_added() -> None:
+    rows = [*planned(0, FULL, 0, (1, 1)), *planned(3, [0.89, 0.891, 0.889, 0.89, 0.89], 0, (1, 1))]
+    for count in (1, 5):
+        some = [
+            dataclasses.replace(row, trial=f"t{row.seed}")
+            for row in rows
+            if row.seed is not None and row.seed <= count
+        ]
+        answer = answered(some)
+        assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
+        assert answer.next_step is None
+        assert "this search planned 1: seeds that are added later do not count" in answer.certainty
+        next_line = dict(answer.first_lines.lines)["Next"]
+        assert next_line.startswith("the same search once more with --seeds 5 (fresh ones")
+
+
+# ---- several searches of one question ----
+
+
+def test_an_answer_says_that_its_question_was_asked_before() -> None:
+    rows = falling()
+    alone = answered(rows)
+    assert "search of this question" not in alone.certainty
+    assert "earlier_searches" not in answer_object(alone)
+    third = answered([dataclasses.replace(row, earlier=Earlier(names=("a", "b"))) for row in rows])
+    assert third.claimed == alone.claimed and third.claimed is not None
+    assert (
+        "This is the third search of this question here: each has its own 5 %, so the chance that "
+        "any of the 3 errs is up to 15 %." in third.certainty
+    )
+    assert "It is the third search of this question here" in str(third.first_lines)
+    assert "fresh:" not in third.certainty
+    assert answer_object(third)["earlier_searches"] == ["a", "b"]
+    used = Earlier(names=("a",), seeds_are_fresh=False)
+    again = answered([dataclasses.replace(row, earlier=used) for row in rows])
+    assert "Its seeds are not fresh: an earlier search" in again.certainty
 
 
 # ---- an adversary that sees everything ----

@@ -389,7 +389,9 @@ def test_the_json_has_exactly_the_documented_fields() -> None:
         json.loads(as_json([answer_object(answer)]))[0]
         for answer in answer_rows(two_tasks({0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.8}))
     )
-    assert set(rte) == ANSWER_KEYS and set(joint) == ANSWER_KEYS | {"decided_by"}
+    assert set(rte) == ANSWER_KEYS | {"claim"}
+    assert set(joint) == ANSWER_KEYS | {"claim", "decided_by"}
+    assert rte["claim"] == joint["claim"] == "corrected"
     assert set(rte["operating_point"]) == POINT_KEYS == set(joint["operating_point"])
     assert set(rte["operating_point"]["saves"]) == {
         "trainable_parameters",
@@ -430,7 +432,8 @@ def test_a_warning_is_a_code_and_a_text() -> None:
 
 def test_csv_has_one_line_an_answer_and_one_a_depth() -> None:
     answers = list(csv.DictReader(io.StringIO(answers_csv(answer_rows(falling_curve())))))
-    assert tuple(answers[0]) == ANSWER_COLUMNS and len(answers) == 1
+    assert tuple(answers[0]) == (*ANSWER_COLUMNS, "claim") and len(answers) == 1
+    assert answers[0]["claim"] == "corrected"
     heading = ("model", "task", "train_size", "search", "metric", "selection", "target", "layers")
     assert ANSWER_COLUMNS[: len(heading)] == heading
     assert answers[0]["operating_point_fine_tuned_layers"] == "2"

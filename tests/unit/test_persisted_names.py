@@ -103,8 +103,8 @@ prefix_cache selection holdout pooling standardize_targets eval_batch_size compa
 """
 # Of a search: in the journal, and as MLflow's params and tags.
 SEARCH_PARAMS = """
-space layers exploring_trials measuring_trials sampler seed target train_examples holdout_examples
-evaluation_examples comparison depths asha chance command
+space layers exploring_trials measuring_trials sampler seed seeds target train_examples
+holdout_examples evaluation_examples comparison depths asha chance command
 """
 SEARCH_TAGS = """
 fingerprint.weights fingerprint.data machine row_findings policy cpus_per_trial gpus_per_trial
@@ -136,7 +136,7 @@ fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of
 findings.where findings.exact findings.same_label findings.texts findings.groups
 findings.names findings.named
-command policy
+command earlier earlier.names earlier.seeds_are_fresh policy
 policy.tries policy.extension policy.noise policy.rate_factor policy.widest_gap policy.least_step
 policy.cheap_cost policy.cheap_patience policy.first_points policy.ask_limit policy.grace
 policy.exploring_share policy.deep_share policy.ladder_depths policy.looks policy.ladder_looks
@@ -148,7 +148,7 @@ policy.seeds_before_giving_up policy.failed_loss policy.failed_spreads
 policy.by_seeds_alone
 policy.prior_freedom policy.least_example_share
 policy.learning_share policy.at_chance policy.exact_decimals policy.same_score policy.rounding
-policy.extension.low policy.extension.high policy.extension.tries
+policy.claim policy.extension.low policy.extension.high policy.extension.tries
 """
 # By the kind of learning rates and of sources: a part of `search.json`, and its path.
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -340,6 +340,7 @@ def test_tags_prefixes_and_experiments_keep_their_names() -> None:
         "MACHINE_TAG": "machine",
         "FINDINGS_TAG": "row_findings",
         "POLICY_TAG": "policy",
+        "EARLIER_TAG": "earlier_searches",
     }
     written = vars(mlflow_names) | vars(record_names)
     assert {name: written[name] for name in persisted} == persisted

@@ -25,7 +25,14 @@ from elsa_tune.searching.specification import (
     save_specification,
     specify,
 )
-from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, SeedTerms, common_policy
+from elsa_tune.specs.policy import (
+    UNRECORDED,
+    Claim,
+    Extension,
+    Policy,
+    SeedTerms,
+    common_policy,
+)
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal_records import TrialStarted
@@ -116,6 +123,8 @@ def changed(name: str) -> Any:
         return Extension(low=1e-5, high=1e-3, tries=2)
     if name in ("looks", "ladder_looks"):
         return ((3, 3), (6, 6))
+    if name == "claim":
+        return Claim.BOTH
     if name == "first_rates":
         return (4e-5, 1e-5)
     others = (value + 1, value + 2) if isinstance(value, int) else (value / 2, value / 4)
@@ -137,7 +146,7 @@ def later_version(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         assert (getattr(Policy(), name) != getattr(before, name)) is (name in names), name
     for name in names:
         # Of two values, the other one is that of before.
-        if name not in ("seed_terms", "by_seeds_alone"):
+        if name not in ("seed_terms", "by_seeds_alone", "claim"):
             assert getattr(Policy(), name) != getattr(UNRECORDED, name), name
 
 
@@ -264,6 +273,14 @@ def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
     save_specification(first.spec, first.paths)
     again = planned_request(tmp_path, space, "joint", layers=12)
     assert differences(again.spec, first.spec) == []
+
+
+def test_a_policy_that_was_recorded_before_a_field_has_the_value_of_before() -> None:
+    values = TypeAdapter(Policy).dump_python(Policy(error=0.1))
+    del values["claim"]
+    read = TypeAdapter(Policy).validate_json(json.dumps(values))
+    assert read == Policy(error=0.1, claim=Claim.BOTH)
+    assert Policy().claim is Claim.CORRECTED
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:

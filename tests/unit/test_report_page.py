@@ -155,7 +155,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
         "Data": ["rte, 480 training rows, 600 evaluation rows, fingerprint 949eccf9c86c"],
     }
     text = " ".join(Elements(page_of(rows, origins=origins)).texts)
-    assert "elsa-tune resume first --seeds" in text and "949eccf9c86c" in text
+    assert "the same search once more with --seeds 5" in text and "949eccf9c86c" in text
     # What to type to have all of it again.
     again = page_of(rows, origins=origins).split('id="again"')[1]
     assert escape(command) in again

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from elsa_tune.analysis.answer import Answer, Reason, WouldCertify
+from elsa_tune.analysis.answer import Answer, Certified, Reason, WouldCertify
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
@@ -16,6 +16,7 @@ from elsa_tune.words import (
     either_text,
     metric_text,
     number_of,
+    ordinal,
     part_text,
     percent,
     target_text,
@@ -28,16 +29,20 @@ USUAL_SEEDS = 5
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """Say what is certified or why nothing is, what is plausible, and what seeds leave open."""
     uncertainty_of = answer.uncertainty
+    claimed = answer.claimed
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
-    elif answer.certified is None:
+    elif claimed is None:
         yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
-        yield _certified_text(answer)
+        yield _certified_text(answer, claimed)
+        yield from _exploratory_text(answer, claimed)
         if not uncertainty_of.has_predictions:
             yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
-        if not answer.certified.candidate.is_reference:
-            yield from _failures_text(uncertainty_of, answer.certified.candidate, answer.layers)
+        if not claimed.candidate.is_reference:
+            yield from _failures_text(uncertainty_of, claimed.candidate, answer.layers)
+    if answer.earlier.names:
+        yield earlier_text(answer)
     if answer.units is not None and answer.examples is not None and answer.units < answer.examples:
         yield (
             f"The {answer.examples:,} evaluation rows count as {answer.units:,} "
@@ -51,11 +56,15 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
 
 
 def _what_would_do(answer: Answer) -> Iterator[str]:
-    """Say what would certify the depths that are not certified, raw and corrected."""
-    raw = _advice_text(answer, answer.would_certify)
+    """Say what would certify the depths that are not certified, of each quality that is claimed."""
     corrected = ""
-    if answer.chance:  # else there is nothing to correct for
+    if answer.chance or answer.claims_corrected:  # without chance there is nothing to correct for
         corrected = _advice_text(answer, answer.corrected_would_certify)
+    if answer.claims_corrected:
+        if corrected:
+            yield capitalized(corrected)
+        return
+    raw = _advice_text(answer, answer.would_certify)
     if raw and raw == corrected:
         yield f"Raw and corrected for chance: {raw}"
         return
@@ -104,6 +113,23 @@ def _need_text(answer: Answer, needed: WouldCertify) -> str:
     return seeds
 
 
+def earlier_text(answer: Answer) -> str:
+    """Say that the question was asked before, and what that does to the error."""
+    searches = len(answer.earlier.names) + 1
+    error = 100 * answer.policy.error
+    in_all = min(100.0, searches * error)
+    text = (
+        f"This is the {ordinal(searches)} search of this question here: each has its own "
+        f"{error:g} %, so the chance that any of the {searches} errs is up to {in_all:g} %."
+    )
+    if not answer.earlier.seeds_are_fresh:
+        text += (
+            " Its seeds are not fresh: an earlier search measured with some of them, so that what "
+            "is certified here may be wrong more often."
+        )
+    return text
+
+
 def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     """Return why a curve with this reason has nothing certified: a clause."""
     if reason is Reason.RATES_NOT_FRESH:
@@ -129,14 +155,23 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         )
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
+    if reason is Reason.TARGET_NOT_PLANNED:
+        assert curve.looks is not None and curve.looks.own_target is not None
+        planned = target_text(curve.looks.own_target)
+        return f"the search was planned for {planned}, and a higher target is exploratory"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
     if curve.looks is not None and not curve.looks.has_begun:
         return "the seeds planned for the first test are not all there"
-    least = min(point.seeds for point in curve.measured)
     fewest = curve.policy.fewest_seeds
+    if curve.looks is not None and curve.looks.most_seeds < fewest:
+        return (
+            f"that takes {fewest} seeds or more a depth, planned from the start, and this search "
+            f"planned {curve.looks.most_seeds}: seeds that are added later do not count"
+        )
+    least = min(point.seeds for point in curve.measured)
     if least < fewest:
         return f"that takes {fewest} seeds or more a depth, and there is {least}"
     fewest = curve.policy.fewest_freedom
@@ -159,29 +194,46 @@ def _examples_text(curve: FreezeCurve) -> str:
     return f"{unknown} {predictions}; accuracy with a column `examples` can be certified, too"
 
 
-def _certified_text(answer: Answer) -> str:
-    certified = answer.certified
-    corrected = answer.corrected_certified
-    assert certified is not None
-    confidence = percent(certified.confidence).replace(".0 %", " %")
-    if certified.candidate.is_reference:
+def _certified_text(answer: Answer, claimed: Certified) -> str:
+    confidence = percent(claimed.confidence).replace(".0 %", " %")
+    if claimed.candidate.is_reference:
+        gain = " of the full model's gain over guessing" if answer.claims_corrected else ""
         return (
             f"No {cheaper_text(answer)} is certain (at {confidence}) to keep "
-            f"{target_text(answer.target)} at the rates found."
+            f"{target_text(answer.target)}{gain} at the rates found."
         )
-    part = part_text(certified.candidate, answer.layers)
+    part = part_text(claimed.candidate, answer.layers)
     larger = "larger measured number"
-    if number_of(certified.candidate, answer.layers) is None:
+    if number_of(claimed.candidate, answer.layers) is None:
         larger = "measured candidate before it in the order of tests"
     text = f"Certified at {confidence}, at the rates found: {part}, and every {larger}"
+    if answer.claims_corrected:
+        return f"{text}, corrected for chance, and so of the score itself."
+    corrected = answer.corrected_certified
     if corrected is None:
         return f"{text}."
-    if corrected.candidate == certified.candidate:
+    if corrected.candidate == claimed.candidate:
         return f"{text}, also corrected for chance."
     if corrected.candidate.is_reference:
         return f"{text}; corrected for chance none."
     part = part_text(corrected.candidate, answer.layers)
     return f"{text}; corrected for chance {part}."
+
+
+def _exploratory_text(answer: Answer, claimed: Certified) -> Iterator[str]:
+    """Say what the tests gave beside the one claim, and what a lower target may have."""
+    raw = answer.certified
+    if answer.claims_corrected and raw is not None and raw.candidate != claimed.candidate:
+        yield (
+            f"Of the score itself {part_text(raw.candidate, answer.layers)} passed the same tests: "
+            "exploratory, not certified, for the claim is the one corrected for chance."
+        )
+    planned_target = None if answer.looks is None else answer.looks.own_target
+    if answer.claim is not None and planned_target is not None and planned_target > answer.target:
+        yield (
+            f"The search was planned for {target_text(planned_target)}: what is certified there "
+            "is so here, and at most one depth more."
+        )
 
 
 def _failures_text(
@@ -207,33 +259,52 @@ def plausible_text(answer: Answer, *, measured: int) -> str:
     """Return the plausible depths of an answer that has them, of so many measured ones."""
     candidates = answer.plausible_candidates
     assert candidates is not None
+    the_answer = "the true answer"
+    if answer.claims_corrected:
+        the_answer += " corrected for chance"
     if len(candidates) == 1:
         return (
             "Among the measured depths, at the rates found, only "
-            f"{count_text(candidates[0], answer.layers)} can be the true answer (at 95 %)."
+            f"{count_text(candidates[0], answer.layers)} can be {the_answer} (at 95 %)."
         )
     if len(candidates) == measured:
-        return "No measured depth can be ruled out as the true answer."
-    return f"The true answer at the rates found may be {either_text(candidates, answer.layers)}."
+        return f"No measured depth can be ruled out as {the_answer}."
+    others = either_text(candidates, answer.layers)
+    return f"{capitalized(the_answer)} at the rates found may be {others}."
 
 
 def next_step(answer: Answer) -> str | None:
-    """Return the command that would settle an open answer, or None."""
+    """Return the command that would settle an open answer, or None.
+
+    Never one that adds seeds: those that were not planned count for the curve alone.
+    """
     name = recorded_search(answer)
-    chosen = answer.operating_point
-    if name is None or chosen is None or chosen.candidate.is_reference:
+    chosen = answer.claimed_point or answer.operating_point
+    if name is None or chosen is None or chosen.candidate.is_reference or not answer.open_look:
         return None
-    if answer.looks is not None:  # seeds beyond those planned are for the curve alone
-        return f"elsa-tune resume {name} --until certified" if answer.open_look else None
-    if answer.reason is not Reason.TOO_FEW_SEEDS:
-        return None  # one more test of the same question, with more seeds, would break the claim
-    return f"elsa-tune resume {name} --seeds {USUAL_SEEDS}"
+    return f"elsa-tune resume {name} --until certified"
+
+
+def seeds_for_another_search(answer: Answer) -> int | None:
+    """Return with how many seeds a depth another search may certify what is open; None for none.
+
+    Its seeds are fresh. A hunt chooses its own.
+    """
+    chosen = answer.claimed_point or answer.operating_point
+    if recorded_search(answer) is None or chosen is None or chosen.candidate.is_reference:
+        return None
+    if answer.looks is not None and answer.looks.is_walk:
+        return None
+    if answer.reason is Reason.TOO_FEW_SEEDS:
+        return USUAL_SEEDS
+    advice = answer.claimed_would_certify.get(chosen.candidate)
+    return None if advice is None else advice.seeds
 
 
 def recorded_search(answer: Answer) -> str | None:
     """Return the recorded search that alone gave an answer's runs, as a command names it, or None.
 
-    Only a single one can go on; a second would begin with the same seeds.
+    Only a single one can go on.
     """
     names: set[str | None] = set()
     for point in answer.points:

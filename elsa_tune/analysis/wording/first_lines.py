@@ -17,7 +17,12 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.curve import CurvePoint, LinearProbe
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
-from elsa_tune.analysis.wording.certainty import export_command, recorded_search, why_not_certified
+from elsa_tune.analysis.wording.certainty import (
+    export_command,
+    recorded_search,
+    seeds_for_another_search,
+    why_not_certified,
+)
 from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
@@ -28,6 +33,7 @@ from elsa_tune.words import (
     last_text,
     listed,
     metric_text,
+    ordinal,
     percent,
     points,
     rate_text,
@@ -188,6 +194,15 @@ def _conditions(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "The certificate holds on the conditions of each task."
     failed, count = answer.uncertainty.failures()
+    searches = len(answer.earlier.names) + 1
+    asked_before = ""
+    if searches > 1:
+        asked_before = (
+            f" It is the {ordinal(searches)} search of this question here, each with its own "
+            f"{100 * answer.policy.error:g} %."
+        )
+    if not answer.earlier.seeds_are_fresh:
+        asked_before += " Its seeds are not fresh."
     how_often = ""
     if count:
         how_often = f": {failed} of the {count} runs that could learn"
@@ -196,7 +211,7 @@ def _conditions(answer: Answer) -> str:
         ways = "diverge, end at guessing, or fall far below others of their depth"
     return (
         f"The certificate assumes these learning rates, and that fresh seeds fail ({ways}) "
-        f"no more often than here{how_often}."
+        f"no more often than here{how_often}.{asked_before}"
     )
 
 
@@ -220,7 +235,7 @@ def _why_not(answer: Answer) -> str:
         return f"guessing alone reaches the target{where}, so that reaching it proves nothing"
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
-    if answer.certified is None:
+    if answer.claimed is None:
         if answer.reason is None:
             return "it is not certain that the full model learnt anything"
         return why_not_certified(answer, answer.reason)
@@ -238,8 +253,9 @@ def _seeds(answer: Answer) -> str:
 
 
 def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:
-    """Name what else may be the answer, which is known of the raw target alone."""
-    if answer.chance or answer.task == ALL_TASKS:
+    """Name what else may be the answer; where both are claimed, that is known of the raw one."""
+    is_of_another = answer.chance and not answer.claims_corrected
+    if is_of_another or answer.task == ALL_TASKS:
         return ""
     candidates = answer.plausible_candidates or ()
     others = [candidate for candidate in candidates if candidate != point.candidate]
@@ -340,6 +356,12 @@ def _next(answer: Answer, point: CurvePoint) -> str:
         return f"{snippet} in your own training." if snippet and adapts_one_model else ""
     if _has(answer, Doubt.INCOMPLETE):
         return f"elsa-tune resume {name}"
+    seeds = seeds_for_another_search(answer)
+    if answer.next_step is None and seeds is not None:
+        return (
+            f"the same search once more with --seeds {seeds} (fresh ones, which may settle it), or "
+            f"{export_command(answer)}"
+        )
     if answer.next_step is None:
         return export_command(answer)
     return f"{answer.next_step} (may settle it), or {export_command(answer)}"

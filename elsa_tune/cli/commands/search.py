@@ -99,7 +99,8 @@ def resume(
     name: SearchName = None,
     search: SearchOption = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Measuring trials per depth, no fewer than before.")
+        int | None,
+        typer.Option(help="Measuring trials per depth; those added count for the curve alone."),
     ] = None,
     until: Annotated[Literal["certified"] | None, SEARCH_OPTIONS["until"]] = None,
     max_time: Annotated[
@@ -192,6 +193,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         "depths": candidates,
         "exploring": f"{_up_to(exploring, most_exploring)} trials",
         "measuring": f"{_up_to(measuring, most_measuring)} trials",
+        **_asked_before(request, spec),
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
         "steps": f"at most {_up_to(steps, most_steps)} ({trial_steps:,} per trial)",
         "time": _time(request, spec, probe=probe),
@@ -204,6 +206,24 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
         lines["holdout"] = f"{share} choose learning rate and evaluation"
     show(lines)
+
+
+def _asked_before(request: Request, spec: "SearchSpec") -> dict[str, str]:
+    """Return the line that names the recorded searches of the same question; {} without any."""
+    from elsa_tune.searching.earlier import behind, likely_in_folder
+
+    earlier = likely_in_folder(spec, request.storage)
+    if not earlier:
+        return {}
+    later = behind(spec, earlier, seed_is_given=request.seed_is_given)
+    names = later.earlier.names
+    seeds = later.measuring_seeds
+    are_fresh = "which none of them had" if later.earlier.seeds_are_fresh else "which are not fresh"
+    text = (
+        f"by {shortlist(names)}, if weights and data are the same; this one measures with seeds "
+        f"{seeds[0]} to {seeds[-1]}, {are_fresh}"
+    )
+    return {"asked before": text}
 
 
 def _up_to(planned: int, most: int) -> str:

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from elsa_tune.analysis.certainty import (
-    contrast_of,
+    claimed_contrast,
     example_error,
     is_far_below,
     second_look_promises,
+    target_score,
 )
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
@@ -195,7 +196,7 @@ class Hunt(Strategy):
         for candidate in (REFERENCE, first_deep):
             if candidate not in findings.chosen_rates:
                 return None
-        enough = self.spec.target * explored_quality(findings, REFERENCE)
+        enough = self.enough(explored_quality(findings, REFERENCE))
         above = explored_quality(findings, first_deep) - enough
         error = example_error(curve, self.spec.target)
         if error is None or not math.isfinite(above):
@@ -206,6 +207,11 @@ class Hunt(Strategy):
         if above <= policy.clear * error:
             return self.ladder[-1:]
         return ()
+
+    def enough(self, full_quality: float) -> float:
+        """Return the score that keeps the target, where the full model has this one."""
+        spec = self.spec
+        return target_score(full_quality, spec.target, claim=spec.policy.claim, chance=spec.chance)
 
     def tested(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         if LADDER not in decisions:
@@ -331,7 +337,7 @@ class _Walk:
         for trial in tried(self.findings.known, REFERENCE):
             if trial.is_final and trial.quality is not None:
                 of_full.append(trial.quality)
-        enough = self.spec.target * max(of_full, default=math.inf)
+        enough = self.hunt.enough(max(of_full, default=math.inf))
         needed = []
         for candidate in self.first:
             if self.quality(candidate, 0.0) >= enough:
@@ -539,7 +545,7 @@ class _Walk:
             return False
         if self.error is None:
             return False
-        enough = self.spec.target * self.full_quality
+        enough = self.hunt.enough(self.full_quality)
         below = enough - explored_quality(self.findings, candidate)
         return below > self.policy.clear * self.error
 
@@ -551,7 +557,7 @@ class _Walk:
         if self.curve is None:
             return None
         if candidate not in self.contrasts:
-            self.contrasts[candidate] = contrast_of(self.curve, candidate, self.spec.target)
+            self.contrasts[candidate] = claimed_contrast(self.curve, candidate, self.spec.target)
         return self.contrasts[candidate]
 
     def measured_quality(self, candidate: Candidate) -> float | None:
@@ -564,7 +570,7 @@ class _Walk:
 
     def is_above_target(self, candidate: Candidate) -> bool:
         quality = self.measured_quality(candidate)
-        return quality is not None and quality > self.spec.target * self.full_quality
+        return quality is not None and quality > self.hunt.enough(self.full_quality)
 
     def named(self, *candidates: Candidate) -> str:
         return candidates_text(candidates, self.spec.layers)

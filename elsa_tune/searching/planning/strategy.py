@@ -102,12 +102,9 @@ class Strategy(ABC):
                 f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what "
                 f"is measured stays; write {spec.seeds} or more"
             )
-        fewest = spec.policy.fewest_seeds
-        had_too_few = spec.seeds < fewest
-        # Those beyond the planned ones count for the curve, not for the certificate.
-        planned = spec.planned_seeds
-        if had_too_few and seeds >= fewest:
-            planned = seeds
+        # Those beyond the planned ones count for the curve, not for the certificate: who saw some
+        # seeds chooses how many more. A search that recorded no plan had planned what it has.
+        planned = spec.planned_seeds or spec.seeds
         return replace(spec, seeds=seeds, planned_seeds=planned)
 
     def until_certain(self) -> SearchSpec:

@@ -54,7 +54,7 @@ def specify(
         sampler=space.sampler,
         asha=space.asha,
         seeds=seeds,
-        planned_seeds=seeds if seeds >= policy.fewest_seeds else None,
+        planned_seeds=seeds,
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
