@@ -25,6 +25,7 @@ from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import (
+    BY_SEEDS_ALONE,
     codes,
     falling_curve,
     row,
@@ -450,7 +451,7 @@ def test_json_and_csv_carry_it_all() -> None:
     assert "certified_fine_tuned_layers" in text.splitlines()[0]
 
 
-EACH = Policy(claim=Claim.BOTH)
+EACH = dataclasses.replace(BY_SEEDS_ALONE, claim=Claim.BOTH)
 
 
 @pytest.mark.parametrize(
@@ -458,7 +459,11 @@ EACH = Policy(claim=Claim.BOTH)
     [
         ([0.88, 0.89, 0.88], EACH, "measured number, also corrected for chance."),
         ([0.83, 0.84, 0.83], EACH, "measured number; corrected for chance none."),
-        ([0.88, 0.89, 0.88], None, "number, corrected for chance, and so of the score itself."),
+        (
+            [0.88, 0.89, 0.88],
+            BY_SEEDS_ALONE,
+            "number, corrected for chance, and so of the score",
+        ),
     ],
 )
 def test_the_sentence_says_what_is_certified_of_the_corrected_answer(

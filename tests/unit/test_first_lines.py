@@ -12,12 +12,12 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
-from elsa_tune.specs.policy import Claim, Policy
+from elsa_tune.specs.policy import Claim
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.trial import Phase
 from elsa_tune.words import candidates_text, last_of_layers, rate_text
-from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+from tests.unit.result_rows import BY_SEEDS_ALONE, EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 CLOSE = [-0.002, 0.0, 0.002]
 
@@ -66,7 +66,7 @@ def test_certified_above_chance_comes_first() -> None:
 
 
 def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
-    both = Policy(claim=Claim.BOTH)
+    both = dataclasses.replace(BY_SEEDS_ALONE, claim=Claim.BOTH)
     rows = [
         *seeds(0, [0.88, 0.9, 0.92], policy=both),
         *seeds(3, [0.86, 0.88, 0.90], policy=both),

@@ -20,7 +20,7 @@ from elsa_tune.specs.looks_text import looks_text, read_looks
 from elsa_tune.specs.policy import UNRECORDED, Claim, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Earlier, Looks
-from tests.unit.result_rows import seeds, seeds_advised
+from tests.unit.result_rows import BY_SEEDS_ALONE, seeds, seeds_advised
 
 # By the first policy, whose looks these are.
 SHARE = UNRECORDED.first_look_share
@@ -226,7 +226,10 @@ def at_target(rows: list[ResultRow], target: float, own: float) -> Answer:
     return answer_curve(dataclasses.replace(curve, looks=looks), target)
 
 
-def falling(policy: Policy | None = None, **changes: Any) -> list[ResultRow]:
+EACH = dataclasses.replace(BY_SEEDS_ALONE, claim=Claim.BOTH)
+
+
+def falling(policy: Policy = BY_SEEDS_ALONE, **changes: Any) -> list[ResultRow]:
     """Depths that keep 98, 88, 84 and 80 % of .9, with one look of three seeds each."""
     rows = planned(0, [0.9, 0.902, 0.898], 0, (3, 3))
     before = 0
@@ -249,7 +252,7 @@ def test_below_the_planned_target_one_depth_more_is_certified_at_most() -> None:
     assert "planned for 90 %" in lower.certainty and "one depth more" in lower.certainty
     # Planned for 75 %, all are certified; as they are where every target is a claim of its own.
     assert layers_certified(at_target(rows, 0.75, 0.75)) == 0
-    assert layers_certified(at_target(falling(Policy(claim=Claim.BOTH)), 0.75, 0.9)) == 0
+    assert layers_certified(at_target(falling(EACH), 0.75, 0.9)) == 0
     # At 87 % the next depth after the planned target's is certified, at 89 % it is not.
     assert layers_certified(at_target(rows, 0.87, 0.9)) == 2
     assert layers_certified(at_target(rows, 0.89, 0.9)) == 3
@@ -263,7 +266,7 @@ def test_a_target_above_the_planned_one_is_exploratory() -> None:
     assert answer.plausible_candidates is None and contrast(answer, 3).lower > 0
     assert "planned for 90 %, and a higher target is exploratory" in answer.certainty
     assert "a higher target is exploratory" in str(answer.first_lines)
-    both = at_target(falling(Policy(claim=Claim.BOTH)), 0.95, 0.9)
+    both = at_target(falling(EACH), 0.95, 0.9)
     assert layers_certified(both) == 3
 
 
