@@ -216,7 +216,7 @@ class Uncertainty:
         b: 0, or chance where corrected (then None without chance). The lower ends allow for
         collapses that the few seeds of this depth did not show but those of other depths did.
         Depths are taken as independent, though they may have the same seeds: where these move them
-        alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
+        alike, that is cautious, and they hardly do (docs/measured.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
         tuned = self.runs.get(candidate)
