@@ -5,14 +5,15 @@
 Each study has one search: the full model, and depths that lie exactly where a claim is decided (a
 millionth below it), with runs of seeds that spread by SPREAD and an accuracy that E examples move,
 judged as a table that says E. Writes bench/results/questions.json: shares of studies in which
-anything that was claimed is false, once as searches of before are judged (raw and corrected, every
-target and every common depth at 5 % each) and once as today's are (one claim, one sequence).
+anything that was claimed is false, once where raw and corrected, every target and every common
+depth have 5 % each, and once as today's are judged (one sequence).
 
 targets: asked at .95, .90 and .85, where one depth each lies at each of them; planned for one of
-these. claims: raw and corrected, one depth at each. joint: a task that misses the target at its
-first depth and at a deeper one, another that keeps it and left the first one out; false if the
-first task's answer or the joint one is. searches: three of one question, each with its own seeds,
-on the same examples; any of their answers.
+these; once where a constant answer has nothing, once where it has a half. claims: raw and
+corrected, one depth at each. joint: a task that misses the target at its first depth and at a
+deeper one, another that keeps it and left the first one out; false if the first task's answer or
+the joint one is. searches: three of one question, each with its own seeds, on the same examples;
+any of their answers.
 """
 
 from __future__ import annotations
@@ -118,12 +119,7 @@ def is_false(certified: Any, truth: Truth, target: float, base: float = 0.0) -> 
 
 
 def is_claimed_falsely(answer: Answer, truth: Truth) -> bool:
-    """Whether an answer claims anything false: by the one claim, or by either where both are."""
-    if answer.claim is not None:
-        base = answer.chance or 0.0
-        if not answer.claims_corrected:
-            base = 0.0
-        return is_false(answer.claimed, truth, answer.target, base)
+    """Whether an answer certifies anything false, raw or corrected."""
     raw = is_false(answer.certified, truth, answer.target)
     corrected = answer.corrected_certified
     return raw or is_false(corrected, truth, answer.target, answer.chance or 0.0)
@@ -138,11 +134,17 @@ def at(targets: Iterable[float], base: float = 0.0) -> dict[int, float]:
 
 
 def targets_cell(
-    policy: Policy, seeds: int, examples: int, draw: np.random.Generator, *, own: float
+    policy: Policy,
+    seeds: int,
+    examples: int,
+    draw: np.random.Generator,
+    *,
+    own: float,
+    chance: float = 0.0,
 ) -> bool:
     """Whether any of the three targets' answers is false."""
-    truth = at(TARGETS)
-    rows = rows_of(moved(truth, examples, draw), seeds, examples, 0.0, draw)
+    truth = at(TARGETS, chance)
+    rows = rows_of(moved(truth, examples, draw), seeds, examples, chance, draw)
     [curve] = judged_by(policy, rows, own)
     return any(is_claimed_falsely(answer_curve(curve, target), truth) for target in TARGETS)
 
@@ -225,7 +227,9 @@ def main() -> None:
     _fewer_draws(1000)
     kinds: dict[str, Any] = {"claims": claims_cell, "joint": joint_cell}
     for own in TARGETS[:2]:
-        kinds[f"targets, planned for {own:g}"] = functools.partial(targets_cell, own=own)
+        name = f"targets, planned for {own:g}"
+        kinds[name] = functools.partial(targets_cell, own=own)
+        kinds[f"{name}, with chance"] = functools.partial(targets_cell, own=own, chance=CHANCE)
     kinds["3 searches"] = functools.partial(searches_cell, count=3)
     results = []
     for kind, run in kinds.items():
@@ -238,7 +242,7 @@ def main() -> None:
                 print(json.dumps(found), flush=True)
     note = (
         f"{options.studies} synthetic studies a row; shares of studies in which anything claimed "
-        "is false, as searches of before and of today are judged"
+        "is false, with an error for each claim (before) and in one sequence (now)"
     )
     print(machine.write("questions", results, note))
 

@@ -74,25 +74,29 @@ def rejected(
     contrasts: Contrasts,
     policy: Policy,
     *,
-    planned: Contrasts | None = None,
+    before: Contrasts | None = None,
+    claimed: Contrasts | None = None,
 ) -> list[Candidate]:
     """Return the depths whose hypotheses are rejected, in their order; points as in `certify`.
 
-    planned: the contrasts at the target that the search was planned for, where that is higher. Both
-    targets are one sequence then: at each depth the lower target is tested before the planned one,
-    and the first that is not rejected ends it. What is rejected at a target is so at every lower
-    one, so that below the planned target a single depth more may be certified (Hsu and Berger
-    1999, J. Am. Stat. Assoc. 94, 468-482).
+    claimed: the contrasts of what the search claims, where these are of something weaker: the raw
+    quality, or a lower target. All are one sequence then: at each depth what is weaker is tested
+    before the claim, and the first that is not rejected ends it. The claim implies what is weaker,
+    so that of this a single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc.
+    94, 468-482). before: the contrasts that are tested at each depth before these.
     """
     passed: list[Candidate] = []
     for point in points[1:]:
-        is_certain = _is_above(contrasts.get(point.candidate), policy)
+        candidate = point.candidate
+        is_certain = _is_above(contrasts.get(candidate), policy)
+        if before is not None and not _is_above(before.get(candidate), policy):
+            is_certain = False
         goes_on = is_certain
-        if planned is not None:
-            goes_on = _is_above(planned.get(point.candidate), policy)
+        if claimed is not None:
+            goes_on = _is_above(claimed.get(candidate), policy)
         if not is_certain and not goes_on:
             break
-        passed.append(point.candidate)
+        passed.append(candidate)
         if not goes_on:
             break
     return passed
@@ -254,15 +258,31 @@ def certified_in_order(
 ) -> list[Candidate]:
     """Return the frozen depths that an answer's own tests certify, one after the other.
 
-    two_sided: at 97.5 % instead of 95 %.
+    Tested are, at each depth: the raw quality at ever higher targets up to the planned one, then
+    what is gained over chance likewise. two_sided: at 97.5 % instead of 95 %.
     """
     points = points_tested(answer)
-    contrasts = contrasts_of(answer, points, answer.target, corrected=corrected)
-    planned = contrasts_as_planned(answer, points, corrected=corrected)
-    if two_sided:
-        contrasts = _at_low(contrasts)
-        planned = None if planned is None else _at_low(planned)
-    return rejected(points, contrasts, answer.policy, planned=planned)
+    planned_target = _planned_target(answer)
+    claims_corrected = answer.claims_corrected
+
+    def contrasts(target: float, *, corrected: bool) -> Contrasts:
+        found = contrasts_of(answer, points, target, corrected=corrected)
+        return _at_low(found) if two_sided else found
+
+    is_below_plan = answer.target < planned_target
+    before = None
+    claimed = None
+    if is_below_plan or (claims_corrected and not corrected):
+        claimed = contrasts(planned_target, corrected=claims_corrected)
+    if is_below_plan and claims_corrected and corrected:
+        before = contrasts(planned_target, corrected=False)
+    return rejected(
+        points,
+        contrasts(answer.target, corrected=corrected),
+        answer.policy,
+        before=before,
+        claimed=claimed,
+    )
 
 
 def _at_low(contrasts: Contrasts) -> dict[Candidate, Interval]:
@@ -284,16 +304,6 @@ def _planned_target(answer: Answer) -> float:
 def is_above_plan(answer: Answer) -> bool:
     """Whether an answer's target is higher than the one that its search was planned for."""
     return answer.target > _planned_target(answer)
-
-
-def contrasts_as_planned(
-    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool
-) -> Contrasts | None:
-    """Return the contrasts at the planned target, where the answer has a lower one; else None."""
-    planned_target = _planned_target(answer)
-    if answer.target >= planned_target:
-        return None
-    return contrasts_of(answer, points, planned_target, corrected=corrected)
 
 
 def points_tested(answer: Answer) -> list[CurvePoint]:

@@ -38,10 +38,9 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     """Return the depth to fine-tune and what speaks for it; None without an operating point.
 
     Corrected for chance goes before raw: near chance, a model that guesses keeps most of the raw
-    quality. Certified goes before measured. Where the raw answer is a claim of its own and the only
-    one that is certified, the larger of that number of layers and of the corrected operating point
-    is both certified (raw: every larger measured number is) and measured to keep the target
-    (corrected).
+    quality. Certified goes before measured. Where only the raw answer is certified, the larger of
+    that number of layers and of the corrected operating point is both certified (raw: every larger
+    measured number is) and measured to keep the target (corrected).
     """
     raw = answer.operating_point
     if raw is None:
@@ -52,8 +51,6 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     measured = answer.corrected_operating_point or raw
     if measured.candidate.is_reference:
         return measured, Basis.FULL_MODEL
-    if answer.claims_corrected:
-        return measured, Basis.MEASURED  # what is certain of the raw quality alone is no claim
     certified = _certified_below_full(answer.certified)
     # Where guessing reaches the target, that a depth does so says nothing.
     if certified is None or _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):

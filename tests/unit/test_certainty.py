@@ -481,7 +481,8 @@ def test_one_of_the_raw_and_the_corrected_answer_is_the_claim() -> None:
     assert answer.claimed is not None and answer.claimed.fine_tuned_layers == 6
     assert answer.certainty.startswith(
         "No depth with frozen layers is certain (at 95 %) to keep 90 % of the full model's gain "
-        "over guessing at the rates found. Of the score itself 3 of 6 layers passed the same tests"
+        "over guessing at the rates found. Of the score itself, certified by the same sequence: "
+        "3 of 6 layers."
     )
     assert answer.plausible == (6,)
     assert answer_object(answer)["claim"] == "corrected"

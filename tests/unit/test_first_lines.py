@@ -81,16 +81,16 @@ def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
     )
 
 
-def test_what_is_certain_of_the_raw_score_alone_is_no_claim() -> None:
+def test_the_raw_score_may_be_certain_of_one_depth_more() -> None:
     answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
     assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
     assert answer.claim is QualityClaimed.CORRECTED and answer.claimed is not None
     assert answer.claimed.candidate.is_full_model
-    assert answer.recommendation.basis is Basis.MEASURED
+    assert answer.recommendation.basis is Basis.RAW_CERTIFIED
     assert line(answer, "How sure").startswith(
-        "measured, not certified: 3 seeds a depth are too few to be sure."
+        "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
+        "measured, not certified: 95.0 % of its gain over guessing. "
     )
-    assert "3 of 6 layers passed the same tests: exploratory, not certified" in answer.certainty
 
 
 def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:

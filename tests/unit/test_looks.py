@@ -258,6 +258,43 @@ def test_below_the_planned_target_one_depth_more_is_certified_at_most() -> None:
     assert layers_certified(at_target(rows, 0.89, 0.9)) == 3
 
 
+def with_chance() -> list[ResultRow]:
+    """Return depths that keep 98, 88, 84 and 80 % of .9, and 95, 73, 64 and 55 % of the gain."""
+    return [dataclasses.replace(row, chance=0.5) for row in falling()]
+
+
+@pytest.mark.parametrize(
+    ("target", "raw", "corrected"),
+    [
+        # At N = 4 the claim is missed, so that nothing deeper is tested; the raw target, too.
+        (0.9, 3, 3),
+        (0.85, 2, 3),
+        # At 70 % N = 4 keeps what it should gain, but not the raw target of the plan, which is
+        # tested before.
+        (0.7, 2, 3),
+    ],
+)
+def test_raw_and_corrected_and_lower_targets_are_one_sequence(
+    target: float, raw: int, corrected: int
+) -> None:
+    answer = at_target(with_chance(), target, 0.9)
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == raw
+    assert layers_certified(answer) == corrected
+    sentence = f"Of the score itself, certified by the same sequence: {raw} of 6 layers."
+    assert (sentence in answer.certainty) == (raw != corrected)
+
+
+def test_below_the_plan_a_gain_counts_where_the_raw_target_of_the_plan_is_kept() -> None:
+    """N = 3 keeps 92 % of .9, and 82 % of what is gained over .5."""
+    rows = planned(0, [0.9, 0.902, 0.898], 0, (3, 3))
+    rows += planned(3, [0.828, 0.83, 0.826], 0, (3, 3))
+    rows = [dataclasses.replace(row, policy=BY_SEEDS_ALONE, chance=0.5) for row in rows]
+    assert layers_certified(at_target(rows, 0.9, 0.9)) == 6
+    lower = at_target(rows, 0.75, 0.9)
+    assert layers_certified(lower) == 3
+    assert lower.certified is not None and lower.certified.fine_tuned_layers == 3
+
+
 def test_a_target_above_the_planned_one_is_exploratory() -> None:
     rows = falling()
     answer = at_target(rows, 0.95, 0.9)

@@ -36,7 +36,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
         yield _certified_text(answer, claimed)
-        yield from _exploratory_text(answer, claimed)
+        yield from _weaker_text(answer, claimed)
         if not uncertainty_of.has_predictions:
             yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
         if not claimed.candidate.is_reference:
@@ -220,13 +220,13 @@ def _certified_text(answer: Answer, claimed: Certified) -> str:
     return f"{text}; corrected for chance {part}."
 
 
-def _exploratory_text(answer: Answer, claimed: Certified) -> Iterator[str]:
-    """Say what the tests gave beside the one claim, and what a lower target may have."""
+def _weaker_text(answer: Answer, claimed: Certified) -> Iterator[str]:
+    """Say what is certified beside the claim: of the score itself, and at a lower target."""
     raw = answer.certified
     if answer.claims_corrected and raw is not None and raw.candidate != claimed.candidate:
         yield (
-            f"Of the score itself {part_text(raw.candidate, answer.layers)} passed the same tests: "
-            "exploratory, not certified, for the claim is the one corrected for chance."
+            f"Of the score itself, certified by the same sequence: "
+            f"{part_text(raw.candidate, answer.layers)}."
         )
     planned_target = None if answer.looks is None else answer.looks.own_target
     if answer.claim is not None and planned_target is not None and planned_target > answer.target:
