@@ -39,7 +39,7 @@ class Reason(enum.StrEnum):
 
 
 class QualityClaimed(enum.StrEnum):
-    """Of which quality an answer's one certified claim is."""
+    """What an answer claims: which of the two qualities keeps the target."""
 
     CORRECTED = "corrected"  # of what is gained over chance
     RAW = "raw"  # of the score itself; where chance is 0 both are the same

@@ -213,11 +213,13 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     if not learnt:
         return answer
     claimed = corrected if answer.claims_corrected else raw
+    of_gain = forecasts(answer, points, corrected=True)
+    of_score = forecasts(answer, points, claimed=of_gain if answer.claims_corrected else None)
     return replace(
         answer,
         plausible_candidates=plausible(points, claimed, answer.policy),
-        would_certify=forecasts(answer, points),
-        corrected_would_certify=forecasts(answer, points, corrected=True),
+        would_certify=of_score,
+        corrected_would_certify=of_gain,
     )
 
 

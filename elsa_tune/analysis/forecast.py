@@ -7,7 +7,7 @@ of its certificate.
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,13 +31,18 @@ POWER_MARGIN = 0.84 / 1.64
 
 
 def forecasts(
-    answer: Answer, points: Sequence[CurvePoint], *, corrected: bool = False
+    answer: Answer,
+    points: Sequence[CurvePoint],
+    *,
+    corrected: bool = False,
+    claimed: Mapping[Candidate, WouldCertify] | None = None,
 ) -> dict[Candidate, WouldCertify]:
     """Return what would certify each tested depth that is not certified.
 
     points: the full model, then the others in the order of testing. A depth counts only if all
-    before it certify, so that it takes at least what those take. Depths that too few seeds say
-    nothing of are left out, and all behind them.
+    before it certify, so that it takes at least what those take. claimed: what those take for the
+    claim, where this is of something weaker. Depths that too few seeds say nothing of are left out,
+    and all behind them.
     """
     certified = answer.corrected_certified if corrected else answer.certified
     contrasts = answer.corrected_contrasts if corrected else answer.contrasts
@@ -46,16 +51,21 @@ def forecasts(
     # Whatever planned the search that is answered, this version plans the next one.
     uncertainty = replace(answer.uncertainty, policy=Policy())
     order = [point.candidate for point in points]
-    not_certified = points[order.index(certified.candidate) + 1 :]
+    last_certified = order.index(certified.candidate)
+    not_certified = points[last_certified + 1 :]
     seeds: int | None = 1
     rows = answer.examples
     if uncertainty.examples is None:
         rows = None
     found: dict[Candidate, WouldCertify] = {}
-    for point in not_certified:
+    for point_before, point in zip(points[last_certified:], not_certified, strict=False):
         contrast = contrasts.get(point.candidate)
         if contrast is None:
             break
+        needed_before = None if claimed is None else claimed.get(point_before.candidate)
+        if needed_before is not None:
+            seeds = needed_before.seeds
+            rows = needed_before.evaluation_rows
         forecast = _Forecast(
             answer=answer, uncertainty=uncertainty, point=point, corrected=corrected
         )

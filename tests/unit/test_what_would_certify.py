@@ -16,10 +16,10 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.forecast import MOST_SEEDS, round_numbers, with_rows
 from elsa_tune.analysis.power import PlannedTest, Power
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
-from tests.unit.result_rows import seeds, seeds_advised, takes_more_rows
+from tests.unit.result_rows import BY_SEEDS_ALONE, seeds, seeds_advised, takes_more_rows
 
 NEITHER = WouldCertify(seeds=None, evaluation_rows=None)
 DEEP = FreezeDepth(3, True)
@@ -38,7 +38,11 @@ def answered(rows: list[ResultRow]) -> Answer:
 
 
 def studied(*depths: tuple[int, list[float]], **how: Any) -> Answer:
-    """Answer for the full model and these depths, by their frozen layers."""
+    """Answer for the full model and these depths, by their frozen layers.
+
+    A constant answer has nothing, so that raw and corrected are the same.
+    """
+    how = {"chance": 0.0, **how}
     rows = seeds(0, FULL, **how)
     for frozen, qualities in depths:
         rows += seeds(frozen, qualities, **how)
@@ -85,13 +89,13 @@ def test_what_is_certified_needs_nothing() -> None:
 def test_nothing_is_promised_below_the_target() -> None:
     answer = studied((3, around(0.80, 0.0001)), examples=100)
     assert answer.would_certify[DEEP] == NEITHER
-    assert "no number of seeds or evaluation rows that can be advised" in answer.certainty
+    assert "No number of seeds or evaluation rows that can be advised" in answer.certainty
 
 
 def test_rows_are_enough_where_examples_are_too_few() -> None:
     """D is .04. 100 examples move it by sqrt(.85 x .15 + .81 x .9 x .1) / 10; seeds hardly do."""
-    rows = seeds(0, [0.9001, 0.8999, 0.9], examples=100)
-    rows += seeds(3, [0.8501, 0.8499, 0.85], examples=100)
+    rows = seeds(0, [0.9001, 0.8999, 0.9], examples=100, chance=0.0)
+    rows += seeds(3, [0.8501, 0.8499, 0.85], examples=100, chance=0.0)
     answer = answered(rows)
     needed = answer.would_certify[DEEP]
     of_one_example = 0.85 * 0.15 + 0.81 * 0.9 * 0.1
@@ -147,7 +151,27 @@ def test_raw_and_corrected_are_two_questions() -> None:
     of_deep = answer_object(answer)["curve"][1]
     assert of_deep["would_certify"]["seeds"] == answer.would_certify[DEEP].seeds
     assert of_deep["corrected_would_certify"] == {"seeds": None, "evaluation_rows": None}
-    assert "Corrected for chance: no number of seeds" in answer.certainty
+    # What is said is of the claim.
+    assert "No number of seeds or evaluation rows that can be advised" in answer.certainty
+    both = studied(
+        (3, around(0.825, 0.01)),
+        chance=0.5,
+        policy=dataclasses.replace(BY_SEEDS_ALONE, claim=Claim.BOTH),
+    )
+    assert "Corrected for chance: no number of seeds" in both.certainty
+
+
+def test_a_raw_depth_takes_what_the_one_before_takes_corrected() -> None:
+    """Of the claim N = 3 needs more seeds than raw, and N = 5 comes after it."""
+    of_both = (3, around(0.875, 0.012)), (5, around(0.83, 0.01))
+    answer = studied(*of_both, chance=0.5)
+    assert answer.certified is not None and answer.certified.candidate == DEEP
+    gain = answer.corrected_would_certify[DEEP].seeds
+    assert gain is not None and gain > 3
+    score = answer.would_certify[DEEPER].seeds
+    assert score is not None and score >= gain
+    alone = studied((5, around(0.83, 0.01)), chance=0.5)
+    assert alone.certified is not None and alone.certified.candidate == DEEPER
 
 
 def test_too_few_seeds_say_nothing() -> None:
@@ -161,12 +185,12 @@ def test_too_few_seeds_say_nothing() -> None:
 
 def planned(frozen: int, qualities: list[float], *counts: tuple[int, int]) -> list[ResultRow]:
     looks = Looks(after=0, first_seed=1, counts=counts)
-    return seeds(frozen, qualities, looks=looks, search="s", trial="t", examples=10**6)
+    return seeds(frozen, qualities, looks=looks, search="s", trial="t", examples=10**6, chance=0.0)
 
 
 def test_a_tested_search_is_never_to_be_resumed_with_more_seeds() -> None:
     rows = [*seeds(0, FULL, search="s", trial="t"), *seeds(3, [0.81, 0.83, 0.82], trial="t")]
-    rows = [dataclasses.replace(row, search="s") for row in rows]
+    rows = [dataclasses.replace(row, search="s", chance=0.0) for row in rows]
     answer = answered(rows)
     assert seeds_advised(answer) is not None
     assert answer.next_step is None
