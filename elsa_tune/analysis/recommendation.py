@@ -40,7 +40,9 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     Corrected for chance goes before raw: near chance, a model that guesses keeps most of the raw
     quality. Certified goes before measured. Where only the raw answer is certified, the larger of
     that number of layers and of the corrected operating point is both certified (raw: every larger
-    measured number is) and measured to keep the target (corrected).
+    measured number is) and measured to keep the target (corrected). But where the claim is the
+    corrected one, raw certificates end a depth behind it, however good deeper ones are: what was
+    measured is recommended then.
     """
     raw = answer.operating_point
     if raw is None:
@@ -54,6 +56,9 @@ def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
     certified = _certified_below_full(answer.certified)
     # Where guessing reaches the target, that a depth does so says nothing.
     if certified is None or _has_warning(answer, WarningCode.CONSTANT_REACHES_TARGET):
+        return measured, Basis.MEASURED
+    needs_more_layers = certified < measured.candidate
+    if needs_more_layers and answer.claims_corrected:
         return measured, Basis.MEASURED
     with_more_layers = min(measured.candidate, certified)
     return _measured(answer, with_more_layers), Basis.RAW_CERTIFIED

@@ -93,6 +93,25 @@ def test_the_raw_score_may_be_certain_of_one_depth_more() -> None:
     )
 
 
+def test_what_was_measured_comes_before_a_raw_certificate_that_ends_early() -> None:
+    """Corrected nothing is certain, so that raw only the first frozen depth can be."""
+    answer = only(
+        [
+            *seeds(0, [0.88, 0.9, 0.92]),
+            *seeds(2, [0.86, 0.88, 0.90]),
+            *seeds(3, [0.86, 0.88, 0.90]),
+        ]
+    )
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 4
+    advice = answer.recommendation
+    assert advice.basis is Basis.MEASURED and advice.point is not None
+    assert advice.point.fine_tuned_layers == 3
+    assert line(answer, "How sure").startswith(
+        "measured, not certified: 3 seeds a depth are too few to be sure. Certain is only that the "
+        "last 4 of 6 layers keep 90 % of the full model's accuracy."
+    )
+
+
 def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:
     answer = only(curve({0: 0.6, 3: 0.59, 4: 0.3}, metric="matthews", chance=0.0))
     assert line(answer, "How sure").startswith(

@@ -39,8 +39,10 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         yield from _weaker_text(answer, claimed)
         if not uncertainty_of.has_predictions:
             yield f"Predictions are not used: this rests on {uncertainty_of.basis}."
-        if not claimed.candidate.is_reference:
-            yield from _failures_text(uncertainty_of, claimed.candidate, answer.layers)
+        # Raw, a depth more may be certified.
+        deepest = max(claimed.candidate, (answer.certified or claimed).candidate)
+        if not deepest.is_reference:
+            yield from _failures_text(uncertainty_of, deepest, answer.layers)
     if answer.earlier.names:
         yield earlier_text(answer)
     if answer.units is not None and answer.examples is not None and answer.units < answer.examples:

@@ -158,7 +158,8 @@ def _how_sure(answer: Answer, point: CurvePoint) -> str:
     if basis is Basis.FULL_MODEL:
         return _sure_of_full_model(answer)
     if basis is Basis.MEASURED:
-        return f"measured, not certified: {_why_not(answer)}.{_not_ruled_out(answer, point)}"
+        why_not = f"measured, not certified: {_why_not(answer)}."
+        return why_not + _raw_certificate(answer) + _not_ruled_out(answer, point)
     if basis is Basis.CORRECTED_CERTIFIED:
         target = _target_of(answer)
         about = _about(answer, answer.chance or 0.0)
@@ -171,6 +172,18 @@ def _how_sure(answer: Answer, point: CurvePoint) -> str:
         kept = percent(point.corrected_retention)
         certificate += f"; measured, not certified: {kept} of its gain over guessing"
     return f"{certificate}. {_conditions(answer)}"
+
+
+def _raw_certificate(answer: Answer) -> str:
+    """Say which number of layers is certain to keep the score itself; "" for none."""
+    raw = answer.certified
+    if not answer.claims_corrected or raw is None or raw.candidate.is_reference:
+        return ""
+    score = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
+    return (
+        f" Certain is only that {last_of_text(raw.candidate, answer.layers)} keep "
+        f"{target_text(answer.target)} of the full model's {score}."
+    )
 
 
 def _certified(answer: Answer) -> str:
