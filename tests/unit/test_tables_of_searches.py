@@ -140,7 +140,7 @@ def test_a_hunts_table_of_an_earlier_version_certifies_nothing(tmp_path: Path) -
     # A report of that table cannot bring them back.
     assert only(through_a_table(hunt, file)).reason is Reason.LOOKS_NOT_RECORDED
     # With as many seeds everywhere there was one test with all of them.
-    rows = even(3, 3, 3)
+    rows = even(3, 3, 3, policy=Policy())
     without = through_a_table(rows, file, EARLIER_COLUMNS)
     assert only(without).certified == only(rows).certified is not None
     # Nobody else's table has all of the columns.
