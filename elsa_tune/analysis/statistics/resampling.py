@@ -34,6 +34,7 @@ _FEW_UNITS = 3
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
+Integers = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,10 @@ class ExampleDraws:
         flips: dict[Candidate, float] = {}
         stretch = _stretch(resampled)
         units = resampled.units or resampled.examples
+        resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
-            errors = generator.exponential(size=len(resampled.chance))
+            errors = generator.exponential(size=resamples)
             moves_if_flawless = -errors / units
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
@@ -100,9 +102,11 @@ class ExampleDraws:
                 variance_of_run = np.mean(variances)
                 variance_of_mean = moves_of_mean.var()
                 apart = float(variance_of_run - variance_of_mean)
-                own_variance = apart * seeds / (seeds - 1)
+                freedom = seeds - 1
+                own_variance = apart * seeds / freedom
                 flips[candidate] = max(0.0, own_variance)
-        moves_of_chance = resampled.chance - resampled.chance.mean()
+        mean_of_chance = resampled.chance.mean()
+        moves_of_chance = resampled.chance - mean_of_chance
         return cls(
             candidates=moves_by_depth,
             chance=_rounded(moves_of_chance * stretch),
@@ -122,7 +126,11 @@ class ExampleDraws:
             right = accuracy * examples
             wrong = examples - right
             generator = np.random.default_rng([_EXAMPLES, stream])
-            drawn_accuracies = generator.beta(right + 1, wrong + 1, RESAMPLES)
+            drawn_accuracies = generator.beta(
+                right + 1,
+                wrong + 1,
+                size=RESAMPLES,
+            )
             moves_by_depth[candidate] = drawn_accuracies - accuracy
         return cls(
             candidates=moves_by_depth,
@@ -148,7 +156,8 @@ def resample(
         if not np.array_equal(run.labels, labels):
             raise ResultsError("the runs were judged by different evaluation examples")
     kernel = kernel_of(metric)
-    predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
+    of_each_run = [run.predictions for run in runs]
+    predictions = stacked(of_each_run)  # [E, M, ...]
     score_runs = kernel.scorer(predictions, labels, classes, np.float32)
     score_chance = kernel.chance(labels, classes, np.float32)
     examples = len(labels)
@@ -181,24 +190,24 @@ def resample(
     )
 
 
-def _equal_units(sizes: NDArray[np.integer[Any]]) -> float:
+def _equal_units(sizes: Integers) -> float:
     """Return how many units of one size tell as much as units of these sizes [U].
 
     E^2 / sum of n_u^2, as Kish (1965, Survey Sampling).
     """
     examples = int(sizes.sum())
-    squared_sizes = sizes.astype(np.float64) ** 2
-    total = float(np.sum(squared_sizes))
-    return examples**2 / total
+    exact_sizes = sizes.astype(np.float64)
+    squares = float(np.sum(exact_sizes**2))
+    return examples**2 / squares
 
 
-def _common_units(runs: Sequence[Predictions]) -> NDArray[np.integer[Any]] | None:
+def _common_units(runs: Sequence[Predictions]) -> Integers | None:
     """Return the unit of each example [E], 0..U-1; None where each is its own, or none is known.
 
     Runs of earlier versions know none, and were judged by the same examples. Raises ResultsError
     where two runs know different ones.
     """
-    common: NDArray[np.integer[Any]] | None = None
+    common: Integers | None = None
     for run in runs:
         if run.units is None:
             continue
@@ -222,21 +231,27 @@ def _stretch(resampled: Resampled) -> Floats | float:
     from scipy.special import chdtri  # scipy.stats takes half a second to import
 
     freedom = max(units - 1, 1.0)
-    count = len(resampled.chance)
-    strata = np.arange(count)
-    middles = (strata + 0.5) / count
+    resamples = len(resampled.chance)
+    strata = np.arange(resamples)
+    middles = (strata + 0.5) / resamples
     generator = np.random.default_rng([_FEW_UNITS, 0])
     shuffled = generator.permutation(middles)
     chi_squares = np.asarray(chdtri(freedom, shuffled))
     lacking_variance = units / (units - 1)
-    return np.sqrt(lacking_variance * freedom / chi_squares)
+    squared_stretch = lacking_variance * freedom / chi_squares
+    return np.sqrt(squared_stretch)
 
 
 def score(run: Predictions, metric: str) -> float:
     """Return a run's quality on its own examples, each counted once."""
     kernel = kernel_of(metric)
     predictions = stacked([run.predictions])  # [E, 1, ...]
-    score_run = kernel.scorer(predictions, run.labels, run.classes, np.float32)
+    score_run = kernel.scorer(
+        predictions,
+        run.labels,
+        run.classes,
+        np.float32,
+    )
     examples = len(run.labels)
     each_once = np.ones((1, examples), dtype=np.float32)
     qualities = score_run(each_once)  # [1, 1]
@@ -251,7 +266,8 @@ def _poisson_weights(resamples: int, units: int) -> Iterator[Weights]:
     for start in range(0, resamples, _CHUNK):
         rows_left = resamples - start
         rows = min(_CHUNK, rows_left)
-        two_bytes_each = generator.bytes(2 * rows * units)
+        numbers = rows * units
+        two_bytes_each = generator.bytes(2 * numbers)
         bits = np.frombuffer(two_bytes_each, dtype=np.uint16)
         weights = count_of_bits[bits].reshape(rows, units)
         totals = weights.sum(axis=1)
@@ -267,12 +283,12 @@ def _poisson_table() -> Weights:
     """
     density = []
     for count in range(9):
-        share = math.exp(-1) / math.factorial(count)
-        density.append(share)
+        ways = math.factorial(count)
+        density.append(math.exp(-1) / ways)
     distribution = np.cumsum(density)
     last_bits = distribution * 2**16  # of each count
-    middles_of_bits = np.arange(2**16) + 0.5
-    counts = np.searchsorted(last_bits, middles_of_bits)
+    bits = np.arange(2**16)
+    counts = np.searchsorted(last_bits, bits + 0.5)
     return counts.astype(np.float32)
 
 

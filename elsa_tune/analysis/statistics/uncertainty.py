@@ -199,7 +199,8 @@ class Uncertainty:
         stands_alone = any(runs.failed)
         if of_others is not None and not stands_alone:
             most = self.policy.prior_freedom
-            prior_freedom = most * of_others.freedom / (most + of_others.freedom)
+            together = most + of_others.freedom
+            prior_freedom = most * of_others.freedom / together
             prior_variance = of_others.variance
         freedom = prior_freedom + own_freedom
         pooled_variance = 0.0
@@ -207,9 +208,12 @@ class Uncertainty:
             prior_squares = prior_freedom * prior_variance
             own_squares = own_freedom * own_variance
             pooled_variance = (prior_squares + own_squares) / freedom
-        of_one_run = max(pooled_variance, self._flips(candidate))
-        of_one_run += self._rounding
-        return Spread(variance=of_one_run / seeds, freedom=freedom)
+        variance_of_run = max(pooled_variance, self._flips(candidate))
+        variance_of_run += self._rounding
+        return Spread(
+            variance=variance_of_run / seeds,
+            freedom=freedom,
+        )
 
     def _spread_of_others(self, runs: CandidateRuns) -> Spread | None:
         """Return how single runs of the other depths that learn spread; None without any to say.
@@ -256,7 +260,10 @@ class Uncertainty:
         tuned_gain = tuned.mean - base
         full_gain = full.mean - base
         value = tuned_gain - target * full_gain
-        tuned_seeds, full_seeds = as_if_seeds or (tuned.count, full.count)
+        tuned_seeds = tuned.count
+        full_seeds = full.count
+        if as_if_seeds is not None:
+            tuned_seeds, full_seeds = as_if_seeds
         tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
         full_term = self._seed_term(full, -target, full_seeds)
         spreads = [tuned_term.spread, full_term.spread]
@@ -299,7 +306,10 @@ class Uncertainty:
             freedom=seen.freedom,
         )
         fall = -weight * move
-        return _SeedTerm(spread=weighted, allowance=max(0.0, fall))
+        return _SeedTerm(
+            spread=weighted,
+            allowance=max(0.0, fall),
+        )
 
     def _moved_contrast(
         self, candidate: Candidate, target: float, *, corrected: bool
@@ -423,7 +433,8 @@ class Uncertainty:
         working = runs.working
         if len(working) == 0:
             return 0.0, 0.0
-        failing = (failed + 1) / (count + 2)  # Laplace's rule of succession
+        # Laplace's rule of succession.
+        failing = (failed + 1) / (count + 2)
         succeeding = 1 - failing
         working_mean = float(working.mean())
         usual_gain = working_mean - self.chance
