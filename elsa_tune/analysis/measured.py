@@ -85,8 +85,11 @@ def candidate_rates(
     within_given = [row for row in exploring if _is_given(row)]
     explored_qualities = [quality for _, quality in _completed(within_given)]
     quality = max(explored_qualities, default=None)
-    if chosen is not None and _all_given(rows, chosen):
-        quality = measured.get(chosen)
+    if chosen is not None:
+        chosen_rows = [row for row in rows if row.learning_rate == chosen]
+        all_given = all(_is_given(row) for row in chosen_rows)
+        if all_given:
+            quality = measured.get(chosen)
     means = sorted(_means(rows).items())
     return CandidateRates(
         means=tuple(means),
@@ -94,14 +97,6 @@ def candidate_rates(
         quality_within_given=quality,
         tries_within_given=sum(row.runs for row in within_given),
     )
-
-
-def _all_given(rows: Sequence[ResultRow], rate: float) -> bool:
-    """Whether this rate was given to every search that has a row with it."""
-    for row in rows:
-        if row.learning_rate == rate and not _is_given(row):
-            return False
-    return True
 
 
 def explored(rows: Sequence[ResultRow]) -> list[ResultRow]:
