@@ -15,7 +15,7 @@ import ray
 
 from elsa_tune.searching.eta import evaluation_seconds
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.words import duration
@@ -64,7 +64,7 @@ class Watch:
     def __init__(
         self,
         spec: SearchSpec,
-        trials: Callable[[], Sequence[KnownTrial]],
+        plan: KnowsTrials,
         waiting: Waiting,
         has_workers: Callable[[], bool],
         say: Say,
@@ -72,11 +72,11 @@ class Watch:
     ) -> None:
         """Prepare a watch; it begins with `with`.
 
-        trials: gives those so far. waiting: what Ray Tune was given. has_workers: whether Ray
+        plan: knows the trials so far. waiting: what Ray Tune was given. has_workers: whether Ray
         has given the search a worker. give_up: ends this process where Ray hangs.
         """
         self._spec = spec
-        self._trials = trials
+        self._plan = plan
         self._waiting = waiting
         self._has_workers = has_workers
         self._say = say
@@ -111,7 +111,7 @@ class Watch:
                 if self.lost is not None:
                     continue  # the guard sees to it that the search ends
                 self._unanswered = 0.0
-                trials = self._trials()
+                trials = self._plan.known
                 self._look_at_beginning(trials)
                 self._look_at_news(trials)
 
