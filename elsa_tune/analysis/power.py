@@ -47,7 +47,7 @@ class Power:
     """What is estimated of the planned tests of a depth."""
 
     guessing: float  # quality of a constant answer
-    target: float
+    target: float  # the share of the full model's quality that a depth must keep
     tests: tuple[PlannedTest, ...]  # one or two, the second with the seeds of the first and more
     seed_spread: float  # standard deviation of one run on the same examples, but for their flips
 

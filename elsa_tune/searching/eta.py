@@ -91,7 +91,7 @@ class Expected:
 class _Load:
     """What is left of one phase, in seconds of one worker."""
 
-    total: float = 0.0
+    total: float = 0.0  # of all its trials
     longest: float = 0.0  # the longest row of trials that wait for one another
 
     def add(self, seconds: float) -> None:

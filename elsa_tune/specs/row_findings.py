@@ -34,7 +34,7 @@ class FindingCode(enum.StrEnum):
 class RowFinding:
     """Something that is odd about a number of rows."""
 
-    code: FindingCode
+    code: FindingCode  # what is odd
     count: int  # of rows; for CLASSES_* of classes, for FEW_UNITS of units
     of: int  # how many were looked at
     where: str = "training"  # their split; for rows that were lost their files

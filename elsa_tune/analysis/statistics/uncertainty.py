@@ -66,7 +66,7 @@ class Look:
     """One planned look that was taken."""
 
     number: int  # 1-based, of `planned` ones
-    planned: int
+    planned: int  # how many there are at most
     seeds: int  # of the depth, that it uses
     full_seeds: int  # and of the full model
     level: float  # the error that it may spend, one-sided

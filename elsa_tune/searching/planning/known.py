@@ -135,7 +135,7 @@ class KnowsTrials(Protocol):
 class Slot:
     """One exploring trial to come."""
 
-    candidate: Candidate
+    candidate: Candidate  # what it trains
     learning_rate: float | None = None  # None: chosen when it begins
 
 

@@ -54,7 +54,7 @@ class Capacity:
 
     cpus: float  # of all nodes
     gpus: float  # of all nodes
-    nodes: int
+    nodes: int  # how many there are
     largest_cpus: float  # of the node with the most
     largest_gpus: float  # of the node with the most
     gpu_kinds: tuple[Gpu, ...] = ()  # what torch finds, one for each node that was asked
