@@ -90,12 +90,15 @@ def candidate_rates(
         all_given = all(_is_given(row) for row in chosen_rows)
         if all_given:
             quality = measured.get(chosen)
+    tries = 0
+    for row in within_given:
+        tries += row.runs
     means = sorted(_means(rows).items())
     return CandidateRates(
         means=tuple(means),
         at_border=at_border,
         quality_within_given=quality,
-        tries_within_given=sum(row.runs for row in within_given),
+        tries_within_given=tries,
     )
 
 
@@ -123,16 +126,17 @@ def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
     """Return the mean quality of the completed trials by rate, where that is named."""
     qualities: dict[float, list[float]] = {}
-    runs: dict[float, list[int]] = {}
+    weights: dict[float, list[int]] = {}  # how many runs each of these qualities stands for
     for row, quality in _completed(rows):
         rate = row.learning_rate
         if not rate:
             continue
         qualities.setdefault(rate, []).append(quality)
-        runs.setdefault(rate, []).append(row.runs)
+        weights.setdefault(rate, []).append(row.runs)
     means: dict[float, float] = {}
     for rate, qualities_at_rate in qualities.items():
-        means[rate] = statistics.fmean(qualities_at_rate, weights=runs[rate])
+        weights_at_rate = weights[rate]
+        means[rate] = statistics.fmean(qualities_at_rate, weights_at_rate)
     return means
 
 
@@ -150,10 +154,11 @@ def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:
 
 def _is_given(row: ResultRow) -> bool:
     """Whether its rate lies within those its search was given; yes where these are not known."""
-    if row.given_rates is None or row.learning_rate is None:
+    rate = row.learning_rate
+    if row.given_rates is None or rate is None:
         return True
     low, high = row.given_rates
-    return low <= row.learning_rate <= high
+    return low <= rate <= high
 
 
 def failure_text(
@@ -219,9 +224,11 @@ def without_copies(
 def _disagreement(first: ResultRow, second: ResultRow, name: str) -> ResultsError:
     """Return the error for two rows of one seed with different outcomes."""
     rate = rate_text(first.learning_rate)
+    first_outcome = _outcome(first)
+    second_outcome = _outcome(second)
     return ResultsError(
         f"{first.model} on {first.task}, {name}, learning rate {rate}, seed {first.seed}: "
-        f"two rows disagree ({_outcome(first)} and {_outcome(second)}); keep the right one"
+        f"two rows disagree ({first_outcome} and {second_outcome}); keep the right one"
     )
 
 
@@ -280,16 +287,19 @@ def usable_runs(
 
 def _warning_of_rows_not_counted(rows: Sequence[ResultRow], name: str) -> AnswerWarning:
     """Return the warning that these measuring rows do not count."""
-    runs_by_reason: dict[str, int] = {}
+    runs_by_reason: Counter[str] = Counter()
     for row in rows:
         reason = _why_not_counted(row)
-        runs_so_far = runs_by_reason.get(reason, 0)
-        runs_by_reason[reason] = runs_so_far + row.runs
-    parts = [f"{runs} {reason}" for reason, runs in runs_by_reason.items()]
-    reasons = "; ".join(parts)
-    total = sum(runs_by_reason.values())
-    trials = "trial is" if total == 1 else "trials are"
-    text = f"{name}: {total} measuring {trials} not counted ({reasons})"
+        runs_by_reason[reason] += row.runs
+    reasons: list[str] = []
+    for reason, runs in runs_by_reason.items():
+        reasons.append(f"{runs} {reason}")
+    listed = "; ".join(reasons)
+    total = runs_by_reason.total()
+    trials = "trials are"
+    if total == 1:
+        trials = "trial is"
+    text = f"{name}: {total} measuring {trials} not counted ({listed})"
     return AnswerWarning(WarningCode.NOT_COUNTED, text)
 
 

@@ -83,15 +83,18 @@ def _fits_generic(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
         return is_text and value in parts
     if origin is tuple:
         return _fits_tuple(value, parts)
-    if origin is Mapping:
-        return isinstance(value, Mapping)
     if origin is Sequence:
-        is_text = isinstance(value, str | bytes)
-        if is_text or not isinstance(value, Sequence):
-            return False
-        [kind] = parts
-        return all(_fits(item, kind) for item in value)
+        return _fits_sequence(value, parts[0])
     return isinstance(value, origin)
+
+
+def _fits_sequence(value: Any, kind: Any) -> bool:
+    """Return whether a value is a list of one kind of items, and no text."""
+    if isinstance(value, str | bytes):
+        return False
+    if not isinstance(value, Sequence):
+        return False
+    return all(_fits(item, kind) for item in value)
 
 
 def _fits_tuple(value: Any, parts: tuple[Any, ...]) -> bool:

@@ -20,7 +20,7 @@ from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
 from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
-_FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
+_FIELDS = frozenset(TrialFacts.__dataclass_fields__) - {"others"}
 # How MLflow shows what is not known.
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
@@ -64,11 +64,7 @@ Params = Annotated[TrialFacts | UnreadParams, PlainValidator(read_params)]
 
 def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of TrialFacts, by what this version, MLflow or an older one recorded."""
-    described = values.get("candidate", values)
-    if not isinstance(described, Mapping | Candidate):
-        came = quoted(described)
-        raise SpaceError(f"field 'candidate' must be a table, not {came}")
-    candidate = recorded_candidate(described)
+    candidate = _described_candidate(values)
     fields: dict[str, Any] = {"candidate": candidate}
     others: dict[str, Any] = {}
     names_of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}
@@ -92,6 +88,15 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(looks, str):
         fields["looks"] = read_looks(looks)
     return fields
+
+
+def _described_candidate(values: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of a record, which has it as a table or beside the other fields."""
+    described = values.get("candidate", values)
+    if not isinstance(described, Mapping | Candidate):
+        came = quoted(described)
+        raise SpaceError(f"field 'candidate' must be a table, not {came}")
+    return recorded_candidate(described)
 
 
 def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
@@ -202,7 +207,7 @@ def param_text(value: object) -> str:
 def _names(facts: TrialFacts) -> list[str]:
     """Return the names of a trial's facts, without the others."""
     names: list[str] = []
-    for fact in dataclasses.fields(facts):
-        if fact.name != "others":
-            names.append(fact.name)
+    for field in dataclasses.fields(facts):
+        if field.name != "others":
+            names.append(field.name)
     return names
