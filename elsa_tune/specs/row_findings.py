@@ -132,7 +132,7 @@ class RowFinding:
 
     @property
     def _alike(self) -> str:
-        """In brackets, how alike leaked rows are to those in training; "" where not known."""
+        """How alike leaked rows are to those in training, in brackets; "" where not known."""
         parts = []
         if self.exact is not None:
             parts.append(f"{self.exact:,} letter for letter")
