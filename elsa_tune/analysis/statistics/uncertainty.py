@@ -86,8 +86,8 @@ class Interval:
     """A value with its two-sided 95 % interval and its lower one-sided 95 % bound."""
 
     value: float  # the estimate
-    low: float  # the end below which 2.5 % of what may be lie
-    high: float  # the upper end; of several tasks together at 2.5 % divided by their number
+    low: float  # its lower end
+    high: float  # its upper end; of several tasks together at 2.5 % divided by their number
     lower: float  # the one-sided bound
     allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
     look: Look | None = None  # that it rests on and is widened for; None where none was planned
