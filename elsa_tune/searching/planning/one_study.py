@@ -61,10 +61,10 @@ class OneStudy(Rates):
     def in_turn(
         self,
         candidates: Sequence[Candidate],
-        had: Mapping[Candidate, int],
+        begun: Mapping[Candidate, int],
     ) -> Sequence[Candidate]:
         """Return those first that have had fewest: what they find is worth most to all."""
-        return sorted(candidates, key=lambda candidate: had[candidate])
+        return sorted(candidates, key=lambda candidate: begun[candidate])
 
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
         family = [trial for trial in exploring if trial.candidate.family == candidate.family]
