@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import io
 import itertools
 import json
@@ -193,8 +192,8 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
             journal.earlier = earlier
             record = SearchRecord(spec, paths, journal, nowhere, print)
             console = Console(file=io.StringIO())
-            plan_of = Plan(spec, record.state, paths.folder)
-            board = Board(spec, functools.partial(getattr, plan_of, "known"), lambda: None, console)
+            board = Board(spec, lambda: None, console)
+            board.follow(Plan(spec, record.state, paths.folder))
             starts, reports, ends = [], [], []
             for trial in plan[count:]:
                 params = facts_of(spec, trial)

@@ -9,7 +9,7 @@ import itertools
 import signal
 import threading
 import time
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import KnownTrial
@@ -48,7 +48,8 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
 def main() -> None:
     """Show it; the first Ctrl-C is said, the second ends it."""
     spec, known = made_up(time.time())
-    board = Board(spec, lambda: known, lambda: "3 of 6 layers")
+    board = Board(spec, lambda: "3 of 6 layers")
+    board.follow(SimpleNamespace(known=known))
     asked, ended = threading.Event(), threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
+from elsa_tune.analysis.statistics.resampling import Floats
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Ends, Interval, Uncertainty
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
@@ -44,21 +45,25 @@ def forecasts(
     claim, where this is of something weaker. Depths that too few seeds say nothing of are left out,
     and all behind them.
     """
-    certified = answer.corrected_certified if corrected else answer.certified
-    contrasts = answer.corrected_contrasts if corrected else answer.contrasts
+    certified = answer.certified
+    contrasts = answer.contrasts
+    if corrected:
+        certified = answer.corrected_certified
+        contrasts = answer.corrected_contrasts
     if certified is None:
         return {}
     # Whatever planned the search that is answered, this version plans the next one.
     uncertainty = replace(answer.uncertainty, policy=Policy())
     order = [point.candidate for point in points]
-    last_certified = order.index(certified.candidate)
-    not_certified = points[last_certified + 1 :]
+    place_of_certified = order.index(certified.candidate)
+    not_certified = points[place_of_certified + 1 :]
     seeds: int | None = 1
     rows = answer.examples
     if uncertainty.examples is None:
         rows = None
-    found: dict[Candidate, WouldCertify] = {}
-    for point_before, point in zip(points[last_certified:], not_certified, strict=False):
+    would_certify: dict[Candidate, WouldCertify] = {}
+    points_before = points[place_of_certified:]
+    for point_before, point in zip(points_before, not_certified, strict=False):
         contrast = contrasts.get(point.candidate)
         if contrast is None:
             break
@@ -67,14 +72,19 @@ def forecasts(
             seeds = needed_before.seeds
             rows = needed_before.evaluation_rows
         forecast = _Forecast(
-            answer=answer, uncertainty=uncertainty, point=point, corrected=corrected
+            answer=answer,
+            uncertainty=uncertainty,
+            point=point,
+            corrected=corrected,
         )
         if seeds is not None:
-            seeds = forecast.fewest_seeds(max(seeds, _seeds_now(answer, point, contrast) + 1))
+            more_than_now = _seeds_now(answer, point, contrast) + 1
+            least = max(seeds, more_than_now)
+            seeds = forecast.fewest_seeds(least)
         if rows is not None:
             rows = forecast.fewest_rows(rows)
-        found[point.candidate] = WouldCertify(seeds=seeds, evaluation_rows=rows)
-    return found
+        would_certify[point.candidate] = WouldCertify(seeds=seeds, evaluation_rows=rows)
+    return would_certify
 
 
 def _seeds_now(answer: Answer, point: CurvePoint, contrast: Interval) -> int:
@@ -89,9 +99,9 @@ def _seeds_now(answer: Answer, point: CurvePoint, contrast: Interval) -> int:
 class _Forecast:
     """What a new search would make of one depth."""
 
-    answer: Answer
+    answer: Answer  # to the search as it was
     uncertainty: Uncertainty  # the answer's, judged as a new search would be
-    point: CurvePoint
+    point: CurvePoint  # of the depth
     corrected: bool  # for chance
 
     def fewest_seeds(self, least: int) -> int | None:
@@ -105,13 +115,15 @@ class _Forecast:
 
     def fewest_rows(self, least: int) -> int | None:
         """Return the fewest evaluation rows, `least` or more, that would probably certify it."""
-        there_are = self.answer.examples
-        assert there_are is not None
-        choices = round_numbers(least, MOST_TIMES_ROWS * there_are)
+        rows_now = self.answer.examples
+        assert rows_now is not None
+        most = MOST_TIMES_ROWS * rows_now
+        choices = round_numbers(least, most)
         seeds, ends = self._planned()
 
         def certifies(rows: int) -> bool:
-            return self._certifies(with_rows(self.uncertainty, rows / there_are), seeds, ends)
+            uncertainty = with_rows(self.uncertainty, rows / rows_now)
+            return self._certifies(uncertainty, seeds, ends)
 
         return _first(choices, certifies)
 
@@ -121,12 +133,19 @@ class _Forecast:
             return None, None
         planned = self.answer.looks.by_candidate[self.point.candidate]
         share = self.answer.policy.first_look_share
-        level = levels(planned.counts, planned.error, share)[-1]
-        return planned.counts[-1], (level / 2, 1 - level / 2, level)
+        error_of_tests = levels(planned.counts, planned.error, share)
+        error = error_of_tests[-1]
+        seeds = planned.counts[-1]
+        ends = (error / 2, 1 - error / 2, error)
+        return seeds, ends
 
     def _certifies(
-        self, uncertainty: Uncertainty, seeds: tuple[int, int] | None, ends: Ends | None
+        self,
+        uncertainty: Uncertainty,
+        seeds: tuple[int, int] | None,
+        ends: Ends | None,
     ) -> bool:
+        """Return whether a search with such uncertainty and so many seeds probably certifies."""
         contrast = uncertainty.contrast(
             self.point.candidate,
             self.answer.target,
@@ -134,14 +153,20 @@ class _Forecast:
             as_if_seeds=seeds,
             ends=ends,
         )
-        return contrast is not None and _is_probably_above(contrast)
+        if contrast is None:
+            return False
+        return _is_probably_above(contrast)
 
 
 def _first(choices: Sequence[int], certifies: Callable[[int], bool]) -> int | None:
     """Return the first choice that certifies; more never hurt, so that it is found by bisection."""
-    if not choices or not certifies(choices[-1]):
+    if not choices:
         return None
-    return choices[bisect.bisect_left(choices, True, key=certifies)]
+    most = choices[-1]
+    if not certifies(most):
+        return None
+    place = bisect.bisect_left(choices, True, key=certifies)
+    return choices[place]
 
 
 def round_numbers(above: int, most: int) -> list[int]:
@@ -160,7 +185,8 @@ def round_numbers(above: int, most: int) -> list[int]:
 def _is_probably_above(contrast: Interval) -> bool:
     """Whether a lower end would lie above 0 with a margin for the luck of seeds and examples."""
     half_width = contrast.value - contrast.allowance - contrast.lower
-    return contrast.lower - POWER_MARGIN * half_width > 0
+    unlucky = contrast.lower - POWER_MARGIN * half_width
+    return unlucky > 0
 
 
 def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
@@ -172,16 +198,27 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
     examples = uncertainty.examples
     assert examples is not None
     shorter = math.sqrt(1 / times)
-    moves = {candidate: moved * shorter for candidate, moved in examples.candidates.items()}
-    flips = {candidate: variance / times for candidate, variance in examples.flips.items()}
-    runs: dict[Candidate, CandidateRuns] = {}
-    for candidate, of_depth in uncertainty.runs.items():
-        fewer_flips = examples.flips.get(candidate, 0.0) * (1 - 1 / times)
-        runs[candidate] = _with_less_variance(of_depth, fewer_flips)
+    shorter_moves: dict[Candidate, Floats] = {}
+    for candidate, moves in examples.candidates.items():
+        shorter_moves[candidate] = moves * shorter
+    fewer_flips: dict[Candidate, float] = {}
+    for candidate, variance in examples.flips.items():
+        fewer_flips[candidate] = variance / times
+    examples_then = replace(
+        examples,
+        candidates=shorter_moves,
+        chance=examples.chance * shorter,
+        flips=fewer_flips,
+    )
+    share_gone = 1 - 1 / times
+    runs_then: dict[Candidate, CandidateRuns] = {}
+    for candidate, runs in uncertainty.runs.items():
+        flips = examples.flips.get(candidate, 0.0)
+        runs_then[candidate] = _with_less_variance(runs, flips * share_gone)
     return replace(
         uncertainty,
-        runs=runs,
-        examples=replace(examples, candidates=moves, chance=examples.chance * shorter, flips=flips),
+        runs=runs_then,
+        examples=examples_then,
     )
 
 
@@ -190,12 +227,17 @@ def _with_less_variance(runs: CandidateRuns, less: float) -> CandidateRuns:
 
     A depth with a failed seed keeps its own: what failed differs for another reason.
     """
-    if runs.count < 2 or any(runs.failed):
+    has_failed_seed = any(runs.failed)
+    if runs.count < 2 or has_failed_seed:
         return runs
     variance = float(np.var(runs.qualities, ddof=1))
     if variance == 0:
         return runs
-    shorter = math.sqrt(max(0.0, 1 - less / variance))
+    share_left = 1 - less / variance
+    shorter = math.sqrt(max(0.0, share_left))
     mean = runs.mean
-    qualities = tuple(mean + (quality - mean) * shorter for quality in runs.qualities)
-    return replace(runs, qualities=qualities)
+    qualities: list[float] = []
+    for quality in runs.qualities:
+        distance = quality - mean
+        qualities.append(mean + distance * shorter)
+    return replace(runs, qualities=tuple(qualities))

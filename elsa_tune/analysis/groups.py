@@ -35,7 +35,11 @@ class ResultGroup:
     @functools.cached_property
     def policy(self) -> Policy:
         """The policy they are answered by: their searches' own; this version's for tables."""
-        return common_policy(row.policy or Policy() for row in self.rows)
+        policies: list[Policy] = []
+        for row in self.rows:
+            policy = row.policy or Policy()
+            policies.append(policy)
+        return common_policy(policies)
 
 
 def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
@@ -45,21 +49,30 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
     the same seed twice is the same trial twice, not a second measurement. Raises ResultsError
     where the rows of one group contradict one another in the number of layers or in chance.
     """
-    alike: dict[tuple[object, ...], list[ResultRow]] = {}
+    rows_alike: dict[tuple[object, ...], list[ResultRow]] = {}
     for row in rows:
-        key = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
-        alike.setdefault(key, []).append(row)
-    parts: list[list[ResultRow]] = []
-    for members in alike.values():
-        if _share_a_seed(members):
-            parts += _by_search(members)
+        key = (
+            row.model,
+            row.task,
+            row.train_size,
+            row.metric,
+            row.selection,
+            row.comparison,
+        )
+        rows_alike.setdefault(key, []).append(row)
+    rows_of_groups: list[list[ResultRow]] = []
+    for alike in rows_alike.values():
+        if _share_a_seed(alike):
+            rows_of_groups += _by_search(alike)
         else:
-            parts.append(members)
+            rows_of_groups.append(alike)
     groups: list[ResultGroup] = []
-    for part in parts:
+    for rows_of_group in rows_of_groups:
         # A search that has only been probed has no results yet.
-        if any(row.phase is not Phase.PROBE for row in part):
-            groups.append(_group(part))
+        has_results = any(row.phase is not Phase.PROBE for row in rows_of_group)
+        if has_results:
+            group = _group(rows_of_group)
+            groups.append(group)
     return tuple(groups)
 
 
@@ -105,27 +118,27 @@ def require_one_each(
             raise _rivals(several, in_short)
 
 
-def _rivals(several: Sequence[ResultGroup], in_short: Callable[[ResultGroup], str]) -> ResultsError:
+def _rivals(
+    several: Sequence[ResultGroup],
+    in_short: Callable[[ResultGroup], str],
+) -> ResultsError:
     """Return the error for groups that would be one curve.
 
     It has a line for each: what tells it from the others, and what it says alone.
     """
     first = several[0].first
     common = set(_traits(first))
-    for group in several[1:]:
-        common &= set(_traits(group.first))
-    lines = [_rival_line(group, common, in_short) for group in several[:LISTED]]
-    if len(several) > LISTED:
-        lines.append(f"and {len(several) - LISTED:,} more")
-    ways = []
-    if all(group.searches for group in several):
-        ways.append("`search` NAME")
-    train_sizes = {group.first.train_size for group in several}
-    if len(train_sizes) == len(several):
-        ways.append("`train_size`")
-    remedy = "keep only one of them in the table"
-    if ways:
-        remedy = f"choose one with {' or '.join(ways)}"
+    for group in several:
+        traits = _traits(group.first)
+        common.intersection_update(traits)
+    lines: list[str] = []
+    for group in several[:LISTED]:
+        line = _rival_line(group, common, in_short)
+        lines.append(line)
+    more = len(several) - LISTED
+    if more > 0:
+        lines.append(f"and {more:,} more")
+    remedy = _remedy(several)
     return ResultsError(
         f"{len(several)} sets of results that must not be averaged match {first.model} on "
         f"{first.task}; {remedy}:",
@@ -133,45 +146,80 @@ def _rivals(several: Sequence[ResultGroup], in_short: Callable[[ResultGroup], st
     )
 
 
+def _remedy(several: Sequence[ResultGroup]) -> str:
+    """Write by which settings one of the groups can be chosen, or what to do without any."""
+    settings = []
+    if all(group.searches for group in several):
+        settings.append("`search` NAME")
+    train_sizes = {group.first.train_size for group in several}
+    if len(train_sizes) == len(several):
+        settings.append("`train_size`")
+    if not settings:
+        return "keep only one of them in the table"
+    either = " or ".join(settings)
+    return f"choose one with {either}"
+
+
 def _rival_line(
-    group: ResultGroup, common: Collection[str], in_short: Callable[[ResultGroup], str]
+    group: ResultGroup,
+    common: Collection[str],
+    in_short: Callable[[ResultGroup], str],
 ) -> str:
     """Return what tells a group from its rivals. common: the traits that all of them have."""
     name = shortlist(group.searches) or "(no search named)"
-    measured = sum(row.phase is Phase.MEASURE for row in group.rows)
+    measured = 0
+    for row in group.rows:
+        if row.phase is Phase.MEASURE:
+            measured += 1
     rows = "row" if measured == 1 else "rows"
     own_traits = [trait for trait in _traits(group.first) if trait not in common]
     special = "; ".join(own_traits) or "same recipe, and seeds in common"
-    return f"{name}: {measured} measuring {rows}; {special}; {in_short(group)}"
+    answer = in_short(group)
+    return f"{name}: {measured} measuring {rows}; {special}; {answer}"
 
 
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
     """Return the group of these rows. Raises ResultsError where they contradict one another."""
-    rows = [row for row in members if row.phase is not Phase.PROBE]
-    # Like searches probe alike: the first stands for all.
-    probes = [row for row in members if row.phase is Phase.PROBE and row.quality is not None]
-    examples = [row.examples for row in rows if row.examples is not None]
-    units = [row.evaluation_units for row in rows if row.evaluation_units is not None]
-    searches = [row.search for row in rows if row.search is not None]
+    rows: list[ResultRow] = []
+    probe: ResultRow | None = None
+    for row in members:
+        if row.phase is not Phase.PROBE:
+            rows.append(row)
+        elif probe is None and row.quality is not None:
+            probe = row  # like searches probe alike: the first stands for all
+    examples: list[int] = []
+    units: list[int] = []
+    searches: list[str] = []
+    for row in rows:
+        if row.examples is not None:
+            examples.append(row.examples)
+        if row.evaluation_units is not None:
+            units.append(row.evaluation_units)
+        if row.search is not None:
+            searches.append(row.search)
+    distinct_searches = dict.fromkeys(searches)
     _check_layers(rows)
     return ResultGroup(
-        searches=tuple(dict.fromkeys(searches)),
+        searches=tuple(distinct_searches),
         chance=_chance(rows),
         examples=min(examples, default=None),
         units=min(units, default=None),
         rows=tuple(rows),
-        probe=probes[0] if probes else None,
+        probe=probe,
     )
 
 
 def _check_layers(rows: Sequence[ResultRow]) -> None:
     """Raise ResultsError where the rows disagree on the model's number of layers."""
-    layers = sorted({row.layers for row in rows})
-    if len(layers) > 1:
-        raise ResultsError(
-            f"{_where(rows)}: the rows say {layers[0]} and {layers[1]} layers; one model has one "
-            "number of layers, so give different models different names"
-        )
+    layer_counts = sorted({row.layers for row in rows})
+    if len(layer_counts) < 2:
+        return
+    first = layer_counts[0]
+    second = layer_counts[1]
+    raise ResultsError(
+        f"{_where(rows)}: the rows say {first} and {second} layers; one model has one "
+        "number of layers, so give different models different names"
+    )
 
 
 def _chance(rows: Sequence[ResultRow]) -> float | None:
@@ -179,7 +227,9 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
     chances = [row.chance for row in rows if row.chance is not None]
     if not chances:
         metric = Metric.named(rows[0].metric)
-        return None if metric is None else metric.of_constants
+        if metric is None:
+            return None
+        return metric.of_constants
     lowest = min(chances)
     highest = max(chances)
     if highest - lowest > CHANCE_TOLERANCE:
@@ -192,17 +242,18 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
 
 def _where(rows: Sequence[ResultRow]) -> str:
     """Return how messages begin that are about these rows."""
-    return f"{rows[0].model} on {rows[0].task}"
+    first = rows[0]
+    return f"{first.model} on {first.task}"
 
 
 def _traits(row: ResultRow) -> list[str]:
     """Return what tells a row's group from others, one text each."""
-    traits = [
-        number_text(row.train_size, "{:,} training examples", "the whole training set"),
-        f"metric {row.metric or 'not named'}",
-        f"selection {row.selection or 'not named'}",
-    ]
-    for text in re.split(r"[;,\n]\s*", str(row.comparison)):
+    size = number_text(row.train_size, "{:,} training examples", "the whole training set")
+    metric = row.metric or "not named"
+    selection = row.selection or "not named"
+    traits = [size, f"metric {metric}", f"selection {selection}"]
+    comparison = str(row.comparison)
+    for text in re.split(r"[;,\n]\s*", comparison):
         if text:
             traits.append(text)
     return traits

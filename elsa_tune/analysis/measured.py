@@ -20,8 +20,8 @@ from elsa_tune.words import points, rate_text
 class MeasuredRun:
     """A measuring row (one run, or the mean of several) with the quality it counts as."""
 
-    row: ResultRow
-    quality: float
+    row: ResultRow  # as the table or record has it
+    quality: float  # its own, or chance where it diverged
 
     @property
     def is_diverged(self) -> bool:
@@ -36,8 +36,9 @@ class MeasuredRun:
         if self.is_diverged:
             return True
         # A mean of several runs hides how many of them failed.
-        at_chance = chance is not None and self.quality <= chance + policy.at_chance
-        return self.row.runs == 1 and at_chance
+        if chance is None or self.row.runs != 1:
+            return False
+        return self.quality <= chance + policy.at_chance
 
 
 # The measuring runs of each depth.
@@ -82,22 +83,33 @@ def candidate_rates(
     if chosen in tried:
         at_border = border(tried, chance, policy.noise)
     within_given = [row for row in exploring if _is_given(row)]
-    quality = max((quality for _, quality in _completed(within_given)), default=None)
-    chosen_rows = [row for row in rows if row.learning_rate == chosen]
-    if chosen is not None and all(_is_given(row) for row in chosen_rows):
-        quality = measured.get(chosen)
+    explored_qualities = [quality for _, quality in _completed(within_given)]
+    quality = max(explored_qualities, default=None)
+    if chosen is not None:
+        chosen_rows = [row for row in rows if row.learning_rate == chosen]
+        all_given = all(_is_given(row) for row in chosen_rows)
+        if all_given:
+            quality = measured.get(chosen)
+    tries = 0
+    for row in within_given:
+        tries += row.runs
     means = sorted(_means(rows).items())
     return CandidateRates(
         means=tuple(means),
         at_border=at_border,
         quality_within_given=quality,
-        tries_within_given=sum(row.runs for row in within_given),
+        tries_within_given=tries,
     )
 
 
 def explored(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Return the rows of exploring trials that have ended."""
-    return [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
+    ended: list[ResultRow] = []
+    for row in rows:
+        explores = row.phase is Phase.EXPLORE
+        if explores and row.status.is_final:
+            ended.append(row)
+    return ended
 
 
 def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
@@ -105,22 +117,26 @@ def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
     means = _means(exploring)
     tried: dict[float, float | None] = {}
     for row in exploring:
-        if row.learning_rate is not None:
-            tried[row.learning_rate] = means.get(row.learning_rate)
+        rate = row.learning_rate
+        if rate is not None:
+            tried[rate] = means.get(rate)
     return tried
 
 
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
     """Return the mean quality of the completed trials by rate, where that is named."""
     qualities: dict[float, list[float]] = {}
-    runs: dict[float, list[int]] = {}
+    weights: dict[float, list[int]] = {}  # how many runs each of these qualities stands for
     for row, quality in _completed(rows):
-        if row.learning_rate:
-            qualities.setdefault(row.learning_rate, []).append(quality)
-            runs.setdefault(row.learning_rate, []).append(row.runs)
+        rate = row.learning_rate
+        if not rate:
+            continue
+        qualities.setdefault(rate, []).append(quality)
+        weights.setdefault(rate, []).append(row.runs)
     means: dict[float, float] = {}
-    for rate in qualities:
-        means[rate] = statistics.fmean(qualities[rate], weights=runs[rate])
+    for rate, qualities_at_rate in qualities.items():
+        weights_at_rate = weights[rate]
+        means[rate] = statistics.fmean(qualities_at_rate, weights_at_rate)
     return means
 
 
@@ -128,19 +144,21 @@ def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:
     """Return the rows that ran to their end, with their qualities."""
     completed: list[tuple[ResultRow, float]] = []
     for row in rows:
-        if row.status is not TrialStatus.COMPLETED or row.quality is None:
+        if row.status is not TrialStatus.COMPLETED:
             continue
-        if math.isfinite(row.quality):
-            completed.append((row, row.quality))
+        quality = row.quality
+        if quality is not None and math.isfinite(quality):
+            completed.append((row, quality))
     return completed
 
 
 def _is_given(row: ResultRow) -> bool:
     """Whether its rate lies within those its search was given; yes where these are not known."""
-    if row.given_rates is None or row.learning_rate is None:
+    rate = row.learning_rate
+    if row.given_rates is None or rate is None:
         return True
     low, high = row.given_rates
-    return low <= row.learning_rate <= high
+    return low <= rate <= high
 
 
 def failure_text(
@@ -152,8 +170,13 @@ def failure_text(
     """Write how many of a depth's runs failed, and how."""
     count = run_count(failed)
     seeds = run_count(runs)
-    diverged = run_count([run for run in failed if run.is_diverged])
-    no_better = run_count([run for run in failed if run.is_failed(chance, policy)])
+    diverged = 0
+    no_better = 0
+    for run in failed:
+        if run.is_diverged:
+            diverged += run.row.runs
+        if run.is_failed(chance, policy):
+            no_better += run.row.runs
     at_chance = no_better - diverged
     far_below = count - no_better
     ways: list[str] = []
@@ -164,11 +187,14 @@ def failure_text(
     if far_below:
         ways.append(f"{far_below} far below the others")
     how = "; ".join(ways)
-    return f"{count} of {seeds} seeds failed ({how}, {points(chance)}); they count in the mean"
+    guessing = points(chance)
+    return f"{count} of {seeds} seeds failed ({how}, {guessing}); they count in the mean"
 
 
 def without_copies(
-    rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
+    rows: Sequence[ResultRow],
+    name: str,
+    warnings: list[AnswerWarning],
 ) -> list[ResultRow]:
     """Drop rows that repeat another of the same seed, with a warning.
 
@@ -177,23 +203,33 @@ def without_copies(
     """
     distinct: dict[tuple[object, ...], ResultRow] = {}
     for place, row in enumerate(rows):
-        run = ("seed", row.seed)
+        rate = row.learning_rate
+        key = (rate, "seed", row.seed)
         if row.seed is None:
-            run = ("place", place)
-        first = distinct.setdefault((row.learning_rate, *run), row)
+            key = (rate, "place", place)
+        first = distinct.setdefault(key, row)
+        first_outcome = (first.quality, first.status, first.runs)
         outcome = (row.quality, row.status, row.runs)
-        if (first.quality, first.status, first.runs) != outcome:
-            raise ResultsError(
-                f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
-                f"seed {row.seed}: two rows disagree ({_outcome(first)} and {_outcome(row)}); keep "
-                "the right one"
-            )
+        if outcome != first_outcome:
+            raise _disagreement(first, row, name)
     dropped = len(rows) - len(distinct)
     if dropped:
         rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
         text = f"{name}: {dropped} {rows_repeat} exactly and counted once"
-        warnings.append(AnswerWarning(WarningCode.REPEATED_ROWS, text))
+        warning = AnswerWarning(WarningCode.REPEATED_ROWS, text)
+        warnings.append(warning)
     return list(distinct.values())
+
+
+def _disagreement(first: ResultRow, second: ResultRow, name: str) -> ResultsError:
+    """Return the error for two rows of one seed with different outcomes."""
+    rate = rate_text(first.learning_rate)
+    first_outcome = _outcome(first)
+    second_outcome = _outcome(second)
+    return ResultsError(
+        f"{first.model} on {first.task}, {name}, learning rate {rate}, seed {first.seed}: "
+        f"two rows disagree ({first_outcome} and {second_outcome}); keep the right one"
+    )
 
 
 def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
@@ -202,9 +238,11 @@ def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
     One such row may be a tie of two runs; all of them are probably a file that was pasted twice.
     """
     measuring = [row for row in rows if row.phase is Phase.MEASURE]
-    if not measuring or any(row.seed is not None for row in measuring):
+    have_seeds = any(row.seed is not None for row in measuring)
+    if not measuring or have_seeds:
         return []
-    if any(count % 2 for count in Counter(measuring).values()):
+    copies = Counter(measuring)
+    if any(count % 2 for count in copies.values()):
         return []
     text = (
         f"each of the {len(measuring)} measuring rows is there twice, and all of them count: was "
@@ -214,37 +252,59 @@ def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
 
 
 def _outcome(row: ResultRow) -> str:
-    quality = "no quality" if row.quality is None else f"{row.quality:g}"
+    """Write a row's quality, and how the trial ended if not well."""
+    quality = "no quality"
+    if row.quality is not None:
+        quality = f"{row.quality:g}"
     if row.status is TrialStatus.COMPLETED:
         return quality
     return f"{row.status.value}, {quality}"
 
 
 def usable_runs(
-    measuring: Sequence[ResultRow], chance: float | None, name: str, warnings: list[AnswerWarning]
+    measuring: Sequence[ResultRow],
+    chance: float | None,
+    name: str,
+    warnings: list[AnswerWarning],
 ) -> list[MeasuredRun]:
     """Return the rows that count; a warning says how many do not, and why."""
-    usable = [MeasuredRun(row, quality) for row, quality in _completed(measuring)]
+    usable: list[MeasuredRun] = []
+    for row, quality in _completed(measuring):
+        run = MeasuredRun(row, quality)
+        usable.append(run)
     if chance is not None:
         for row in measuring:
             if row.status is TrialStatus.DIVERGED:
-                usable.append(MeasuredRun(row, chance))
+                run = MeasuredRun(row, chance)
+                usable.append(run)
     counted = {id(run.row) for run in usable}
-    runs_by_reason: dict[str, int] = {}
-    for row in measuring:
-        if id(row) not in counted:
-            reason = _why_not_counted(row)
-            runs_by_reason[reason] = runs_by_reason.get(reason, 0) + row.runs
-    if runs_by_reason:
-        total = sum(runs_by_reason.values())
-        reasons = "; ".join(f"{runs} {reason}" for reason, runs in runs_by_reason.items())
-        trials = "trial is" if total == 1 else "trials are"
-        text = f"{name}: {total} measuring {trials} not counted ({reasons})"
-        warnings.append(AnswerWarning(WarningCode.NOT_COUNTED, text))
+    not_counted = [row for row in measuring if id(row) not in counted]
+    if not_counted:
+        warning = _warning_of_rows_not_counted(not_counted, name)
+        warnings.append(warning)
     return usable
 
 
+def _warning_of_rows_not_counted(rows: Sequence[ResultRow], name: str) -> AnswerWarning:
+    """Return the warning that these measuring rows do not count."""
+    runs_by_reason: Counter[str] = Counter()
+    for row in rows:
+        reason = _why_not_counted(row)
+        runs_by_reason[reason] += row.runs
+    reasons: list[str] = []
+    for reason, runs in runs_by_reason.items():
+        reasons.append(f"{runs} {reason}")
+    listed = "; ".join(reasons)
+    total = runs_by_reason.total()
+    trials = "trials are"
+    if total == 1:
+        trials = "trial is"
+    text = f"{name}: {total} measuring {trials} not counted ({listed})"
+    return AnswerWarning(WarningCode.NOT_COUNTED, text)
+
+
 def _why_not_counted(row: ResultRow) -> str:
+    """Write why a row does not count, so that it follows the number of such runs."""
     if row.status is TrialStatus.DIVERGED:
         return "diverged, and as chance is not known there is no quality to count them as"
     if row.status is TrialStatus.COMPLETED:

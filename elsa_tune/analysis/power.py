@@ -47,14 +47,15 @@ class Power:
     """What is estimated of the planned tests of a depth."""
 
     guessing: float  # quality of a constant answer
-    target: float
+    target: float  # the share of the full model's quality that a depth must keep
     tests: tuple[PlannedTest, ...]  # one or two, the second with the seeds of the first and more
     seed_spread: float  # standard deviation of one run on the same examples, but for their flips
 
     @property
     def full(self) -> float:
         """The quality that the full model is assumed to have."""
-        return (1 + self.guessing) / 2
+        twice = 1 + self.guessing
+        return twice / 2
 
     def share_certified(self, rows: int, margin: float) -> float:
         """Return in which share of cases a depth that truly lies so far above is certified.
@@ -70,40 +71,74 @@ class Power:
             shares.append(share)
         if len(shares) == 1:
             return shares[0]
-        first, second = shares
-        return _either(first, second, correlation=math.sqrt(variances[1] / variances[0]))
+        first_share, second_share = shares
+        first_variance, second_variance = variances
+        correlation = math.sqrt(second_variance / first_variance)
+        return _either(first_share, second_share, correlation=correlation)
 
-    def _by_test(self, test: PlannedTest, rows: int, margin: float) -> tuple[float, float]:
+    def _by_test(
+        self,
+        test: PlannedTest,
+        rows: int,
+        margin: float,
+    ) -> tuple[float, float]:
         """Return the variance of a test's contrast, and in which share of cases it rejects.
 
-        The test knows the spread of seeds only from its few: each depth's is that of a scaled
-        chi-square, here at the middles of equal shares, and what it needs follows by Welch's
-        degrees of freedom. Examples are added in quadrature, as good as their convolution.
+        Examples are added in quadrature, as good as their convolution.
         """
-        from scipy.special import ndtr, ndtri, stdtrit
+        from scipy.special import ndtr, ndtri
 
-        of_one_example = self.full * (1 - self.full)
+        wrong = 1 - self.full
+        of_one_example = self.full * wrong
         by_examples = PAIRED_SHARE * of_one_example / rows
         flips = FLIPPED_SHARE * of_one_example / rows
         of_one_run = self.seed_spread**2 + flips
-        variance = by_examples + of_one_run / test.seeds
-        variance += self.target**2 * of_one_run / test.full_seeds
+        of_depth = of_one_run / test.seeds
+        of_full = self.target**2 * of_one_run / test.full_seeds
+        variance = by_examples + of_depth + of_full
 
-        # A certificate takes a spread for no less than what its runs answer differently.
-        of_depth = np.maximum(of_one_run * _scaled_chi_squares(test.seeds - 1), flips)
-        of_full = np.maximum(of_one_run * _scaled_chi_squares(test.full_seeds - 1), flips)
+        for_seeds = self._needed_for_seeds(test, of_one_run, flips)
+        for_examples = ndtri(1 - test.level) * math.sqrt(by_examples)
+        needed = np.hypot(for_seeds, for_examples)
+        standard_error = math.sqrt(variance)
+        beyond_needed = (margin - needed) / standard_error
+        share = np.mean(ndtr(beyond_needed))
+        return variance, float(share)
+
+    def _needed_for_seeds(
+        self,
+        test: PlannedTest,
+        of_one_run: float,
+        flips: float,
+    ) -> Floats:
+        """Return how far above 0 a contrast must lie for its seeds, [depth's, full model's spread].
+
+        The test knows the spread of seeds only from its few: each depth's is that of a scaled
+        chi-square, here at the middles of equal shares, and what it needs follows by Welch's
+        degrees of freedom. of_one_run: the true variance. flips: what of it runs show in any case.
+        """
+        from scipy.special import stdtrit
+
+        depth_freedom = test.seeds - 1
+        full_freedom = test.full_seeds - 1
+        of_depth = _estimates(of_one_run, flips, depth_freedom)
+        of_full = _estimates(of_one_run, flips, full_freedom)
         depth_term = of_depth[:, None] / test.seeds
         full_term = self.target**2 * of_full[None, :] / test.full_seeds
-        of_seeds = depth_term + full_term
-        inverse = depth_term**2 / (test.seeds - 1) + full_term**2 / (test.full_seeds - 1)
-        by_seeds = stdtrit(of_seeds**2 / inverse, 1 - test.level) * np.sqrt(of_seeds)
-        needed = np.hypot(by_seeds, ndtri(1 - test.level) * math.sqrt(by_examples))
-        return variance, float(np.mean(ndtr((margin - needed) / math.sqrt(variance))))
+        variance = depth_term + full_term
+        depth_part = depth_term**2 / depth_freedom
+        full_part = full_term**2 / full_freedom
+        inverse_freedom = depth_part + full_part
+        freedom = variance**2 / inverse_freedom
+        students = stdtrit(freedom, 1 - test.level)
+        return np.asarray(students * np.sqrt(variance))
 
     def rows_needed(self, rows: int, margin: float) -> int | None:
         """Return how many rows such a depth probably takes, more than these; None for too many."""
-        for number in round_numbers(rows, MOST_TIMES_ROWS * rows):
-            if self.share_certified(number, margin) >= PROBABLY:
+        most = MOST_TIMES_ROWS * rows
+        for number in round_numbers(rows, most):
+            share = self.share_certified(number, margin)
+            if share >= PROBABLY:
                 return number
         return None
 
@@ -113,18 +148,32 @@ class Power:
         In steps of half a point; None where even a perfect one is not.
         """
         most = 1 - self.target * self.full
-        for steps in range(1, int(most / _STEP) + 1):
-            if self.share_certified(rows, steps * _STEP) >= PROBABLY:
-                return steps * _STEP
+        most_steps = int(most / _STEP)
+        for steps in range(1, most_steps + 1):
+            margin = steps * _STEP
+            share = self.share_certified(rows, margin)
+            if share >= PROBABLY:
+                return margin
         return None
+
+
+def _estimates(variance: float, flips: float, freedom: int) -> Floats:
+    """Return estimates of a run's variance, each as likely as another, [_POINTS].
+
+    A certificate takes a spread for no less than what its runs answer differently (flips).
+    """
+    estimates = variance * _scaled_chi_squares(freedom)
+    return np.maximum(estimates, flips)
 
 
 def _scaled_chi_squares(freedom: int) -> Floats:
     """Return estimates of a variance of 1, each as likely as another."""
     from scipy.special import chdtri
 
-    shares_above = (np.arange(_POINTS) + 0.5) / _POINTS
-    return np.asarray(chdtri(freedom, shares_above) / freedom)
+    strata = np.arange(_POINTS)
+    shares_above = (strata + 0.5) / _POINTS
+    chi_squares = chdtri(freedom, shares_above)
+    return np.asarray(chi_squares / freedom)
 
 
 def _either(first: float, second: float, *, correlation: float) -> float:
@@ -133,10 +182,19 @@ def _either(first: float, second: float, *, correlation: float) -> float:
 
     passes_first = NORMAL.inv_cdf(first)
     passes_second = NORMAL.inv_cdf(second)
-    scale = math.sqrt(max(1 - correlation**2, 1e-9))
+    left_over = 1 - correlation**2
+    scale = math.sqrt(max(left_over, 1e-9))
 
     def density(z: float) -> float:
-        return NORMAL.pdf(z) * NORMAL.cdf((-passes_second - correlation * z) / scale)
+        """Return how likely the first test finds z and the second does not reject."""
+        expected = correlation * z
+        shortfall = (-passes_second - expected) / scale
+        return NORMAL.pdf(z) * NORMAL.cdf(shortfall)
 
-    neither, _ = quad(density, -9.0, -passes_first, epsabs=1e-9)
+    neither, _ = quad(
+        density,
+        -9.0,
+        -passes_first,
+        epsabs=1e-9,
+    )
     return 1 - float(neither)

@@ -86,31 +86,43 @@ def page_svgs(chart: Chart) -> list[str]:
 
 def _for_page(svg: str) -> str:
     """Return an SVG in one line, in the page's colours, without what a page can do without."""
+    coloured = svg
     for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    svg = _NEEDLESS.sub("", svg)
-    in_one_line = re.sub(r"\s*\n\s*", " ", svg)
-    return in_one_line.replace("> <", "><").strip()
+        coloured = coloured.replace(colour, variable)
+    bare = _NEEDLESS.sub("", coloured)
+    in_one_line = re.sub(r"\s*\n\s*", " ", bare)
+    without_gaps = in_one_line.replace("> <", "><")
+    return without_gaps.strip()
 
 
 @contextmanager
 def _drawing(salt: str) -> Iterator[None]:
+    """Draw in the package's style while inside. salt: for the names inside an SVG."""
     names = font_manager.get_font_names()
     for_other_scripts = [name for name in names if "CJK" in name]
     fonts = ["DejaVu Sans", *sorted(for_other_scripts)]
-    settings = {"font.family": fonts, "svg.hashsalt": salt}
+    settings = {
+        "font.family": fonts,
+        "svg.hashsalt": salt,
+    }
     with style.context([STYLE, settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
+    """Return a figure as a file of this kind, without what differs from run to run."""
     target = io.BytesIO()
     left_out = ["Date", "Creator"]
     if kind == "png":
         left_out = ["Software"]
-    metadata = dict.fromkeys(left_out)
-    figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
+    figure.savefig(
+        target,
+        format=kind,
+        dpi=PNG_DPI,
+        metadata=dict.fromkeys(left_out),
+        **how,
+    )
     return target.getvalue()
 
 
@@ -124,11 +136,13 @@ def _figure(chart: Chart) -> Figure:
     if count == 1:
         axes_width, axes_height = ALONE
     rows = math.ceil(count / columns)
-    width = columns * (LEFT + axes_width + RIGHT)
+    panel_width = LEFT + axes_width + RIGHT
+    panel_height = TOP + axes_height + BOTTOM
+    width = columns * panel_width
+    panels_height = rows * panel_height
     legend = _legend(chart)
     names_in_a_row = _names_in_a_row(legend, width)
     legend_rows = math.ceil(len(legend) / names_in_a_row)
-    panels_height = rows * (TOP + axes_height + BOTTOM)
     height = panels_height + LEGEND_HEIGHT * legend_rows
     figure = Figure((width / 72, height / 72))
     all_axes = figure.subplots(rows, columns, squeeze=False).flat
@@ -173,16 +187,19 @@ def _names_in_a_row(names: Collection[str], width: float) -> int:
     """Return how many names of a legend stand beside one another, at least 1."""
     longest = max(len(name) for name in names)
     widest_entry = HANDLE_WIDTH + NAME_WIDTH * longest
-    in_a_row = min(len(names), int(width / widest_entry))
+    room_for = int(width / widest_entry)
+    in_a_row = min(len(names), room_for)
     return max(1, in_a_row)
 
 
 def _name(text: str) -> str:
     """Return a name as a figure has it: an SVG with a control character cannot be opened."""
-    return shortened(visible(text), LONGEST_NAME)
+    name = visible(text)
+    return shortened(name, LONGEST_NAME)
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
+    """Draw a panel in a pair of axes."""
     # A given y spares a search for the best one.
     axes.set_title(_name(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
@@ -193,30 +210,48 @@ def _draw(axes: Axes, panel: Panel) -> None:
         _draw_bars(axes, series)
         axes.plot(series.x, series.y, zorder=layer, **series.look)
         ys += series.y
-        if not series.look["marker"]:
+        has_marker = bool(series.look["marker"])
+        if not has_marker:
             levels.append(series.y[0])
     tick_places = [place for place, _ in panel.ticks]
     tick_texts = [text for _, text in panel.ticks]
     axes.set_xticks(tick_places, tick_texts)
-    # A wide interval may be most of what there is: it must not squeeze what was measured.
-    lowest = min(ys)
-    highest = max(ys)
-    room = WIDEST_BAR * (highest - lowest or 1.0)
-    bottom, top = axes.get_ylim()
-    bottom = max(bottom, lowest - room)
-    top = min(top, highest + room)
-    axes.set_ylim(bottom, top)
+    _fit_to_points(axes, ys)
     if panel.arrow is not None:
         _point_to(axes, panel.arrow, levels)
 
 
+def _fit_to_points(axes: Axes, ys: Sequence[float]) -> None:
+    """Cut the axes to the points' range and a margin around it.
+
+    A wide interval may be most of what there is: it must not squeeze what was measured.
+    """
+    lowest = min(ys)
+    highest = max(ys)
+    height = highest - lowest
+    room = WIDEST_BAR * (height or 1.0)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(
+        bottom=max(bottom, lowest - room),
+        top=min(top, highest + room),
+    )
+
+
 def _draw_bars(axes: Axes, series: Series) -> None:
     """Draw the interval of each point that has one."""
-    colour = series.look["color"]
     bars = zip(series.x, series.low, series.high, strict=False)
     for x, low, high in bars:
-        if low is not None and high is not None:
-            axes.vlines(x, low, high, color=colour, linewidth=4, alpha=0.3, zorder=1)
+        if low is None or high is None:
+            continue
+        axes.vlines(
+            x,
+            low,
+            high,
+            color=series.look["color"],
+            linewidth=4,
+            alpha=0.3,
+            zorder=1,
+        )
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
@@ -227,8 +262,9 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
     left, right = axes.get_xlim()
     bottom, top = axes.get_ylim()
     width = right - left
+    height = top - bottom
     height_in_points = 72 * axes.bbox.height / axes.figure.dpi
-    a_point = (top - bottom) / height_in_points
+    a_point = height / height_in_points
     is_left = arrow.x - left < 0.6 * width
     text_x = right
     alignment = "right"
@@ -236,12 +272,25 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
         text_x = arrow.x + 0.04 * width
         alignment = "left"
     has_room_below = arrow.y - bottom > 90 * a_point
-    direction = -1 if has_room_below else 1
+    direction = 1
+    if has_room_below:
+        direction = -1
     heights = []
     for points in (50, 35, 65, 80):
         distance = points * a_point
         heights.append(arrow.y + direction * distance)
     text_y = _clear_height(heights, levels, 11 * a_point)
+    box = {
+        "boxstyle": "square,pad=0.2",
+        "facecolor": GROUND,
+        "edgecolor": "none",
+    }
+    line = {
+        "arrowstyle": "-|>",
+        "color": INK,
+        "linewidth": 1.6,
+        "shrinkB": 6,
+    }
     axes.annotate(
         visible(arrow.text),
         xy=(arrow.x, arrow.y),
@@ -249,8 +298,8 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
         horizontalalignment=alignment,
         verticalalignment="center",
         fontweight="bold",
-        bbox={"boxstyle": "square,pad=0.2", "facecolor": GROUND, "edgecolor": "none"},
-        arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.6, "shrinkB": 6},
+        bbox=box,
+        arrowprops=line,
         zorder=20,
     )
 

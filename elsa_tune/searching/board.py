@@ -24,11 +24,11 @@ from rich.text import Text
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.eta import time_range
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.specs.trial import Selection, TrialStatus
 from elsa_tune.visible import visible
 from elsa_tune.words import (
     depth_cells,
@@ -69,7 +69,7 @@ COUNTED = (*dict.fromkeys(_COUNTED_AS.values()), "waiting")
 class CandidateLine:
     """One row of the table."""
 
-    candidate: Candidate
+    candidate: Candidate  # whose trials it counts
     # Of its trials, both phases, by the words of COUNTED; together they are those planned so far.
     counts: Counter[str]
     # The completed trial with the best score (held out under `selection: holdout`).
@@ -79,36 +79,49 @@ class CandidateLine:
 
 def candidate_lines(spec: SearchSpec, trials: Sequence[KnownTrial]) -> list[CandidateLine]:
     """Return the rows, shallowest depth first."""
-    lines = []
-    for candidate in spec.candidates:
-        counts: Counter[str] = Counter()
-        completed = []
-        measured = []
-        for trial in trials:
-            if trial.trial.candidate != candidate:
-                continue
-            word = _COUNTED_AS.get(trial.status)
-            if word is not None:
-                counts[word] += 1
-            if trial.status is not TrialStatus.COMPLETED:
-                continue
-            completed.append(trial)
-            if trial.trial.phase is Phase.MEASURE:
-                measured.append(trial.quality or 0.0)
-        planned = planned_trials(spec, trials, candidate)
-        waiting = planned - counts.total()
-        counts["waiting"] = max(0, waiting)
-        best = max(completed, default=None, key=lambda trial: trial.score or 0.0)
-        mean = None
-        if measured:
-            mean = sum(measured) / len(measured)
-        line = CandidateLine(candidate, counts, best, mean)
-        lines.append(line)
-    return lines
+    return [_candidate_line(spec, trials, candidate) for candidate in spec.candidates]
+
+
+def _candidate_line(
+    spec: SearchSpec,
+    trials: Sequence[KnownTrial],
+    candidate: Candidate,
+) -> CandidateLine:
+    """Return a candidate's row."""
+    counts: Counter[str] = Counter()
+    completed = []
+    measured = []
+    for trial in trials:
+        if trial.candidate != candidate:
+            continue
+        word = _COUNTED_AS.get(trial.status)
+        if word is not None:
+            counts[word] += 1
+        if not trial.is_completed:
+            continue
+        completed.append(trial)
+        if trial.measures:
+            quality = trial.quality or 0.0
+            measured.append(quality)
+    planned = planned_trials(spec, trials, candidate)
+    begun = counts.total()
+    counts["waiting"] = max(0, planned - begun)
+    best = max(completed, default=None, key=lambda trial: trial.score or 0.0)
+    mean = None
+    if measured:
+        mean = sum(measured) / len(measured)
+    return CandidateLine(
+        candidate=candidate,
+        counts=counts,
+        best=best,
+        measured=mean,
+    )
 
 
 def counts_of(
-    lines: Iterable[CandidateLine], in_all: tuple[int, int] | None = None, running: str = ""
+    lines: Iterable[CandidateLine],
+    in_all: tuple[int, int] | None = None,
+    running: str = "",
 ) -> tuple[str, str]:
     """Return `12/40`, how many trials have ended of those planned so far, and the same in words.
 
@@ -121,22 +134,28 @@ def counts_of(
     for line in lines:
         counts += line.counts
     planned = counts.total()
-    fewest, most = in_all or (planned, planned)
-    number = planned - counts["running"] - counts["waiting"]
+    fewest = planned
+    most = planned
+    if in_all is not None:
+        fewest, most = in_all
+    to_come = counts["running"] + counts["waiting"]
+    number = planned - to_come
     ended = f"{number} of {fewest} to {most}"
     if fewest == most:
         ended = f"{number}/{planned}"
     parts = []
     for word in COUNTED:
-        if not counts[word]:
+        count = counts[word]
+        if not count:
             continue
-        part = f"{counts[word]} {word}"
+        part = f"{count} {word}"
         if word == "running" and running:
             part += f" ({running})"
         if word == "waiting" and fewest < planned:
             part = f"up to {part}"
         parts.append(part)
-    return ended, f"{ended} trials: {', '.join(parts)}"
+    listed = ", ".join(parts)
+    return ended, f"{ended} trials: {listed}"
 
 
 def running_text(spec: SearchSpec, trials: Sequence[KnownTrial], now: float) -> str:
@@ -147,7 +166,8 @@ def running_text(spec: SearchSpec, trials: Sequence[KnownTrial], now: float) -> 
     recipe = spec.recipe
     running = []
     for trial in trials:
-        if trial.status is TrialStatus.RUNNING and trial.started:
+        is_running = trial.status is TrialStatus.RUNNING
+        if is_running and trial.started:
             running.append(trial)
     running.sort(key=lambda trial: trial.started)
     parts = []
@@ -155,9 +175,11 @@ def running_text(spec: SearchSpec, trials: Sequence[KnownTrial], now: float) -> 
         last_sign = trial.started
         if trial.reported:
             last_sign = trial.reported[-1]
-        done = len(trial.reported) // recipe.evaluations_per_epoch
+        reports = len(trial.reported)
+        done = reports // recipe.evaluations_per_epoch
         epoch = min(done + 1, recipe.epochs)
-        spent = duration(max(0.0, now - last_sign))
+        since_last_sign = now - last_sign
+        spent = duration(max(0.0, since_last_sign))
         parts.append(f"epoch {epoch}/{recipe.epochs} for {spent}")
     more = len(running) - len(parts)
     if more > 0:
@@ -169,19 +191,18 @@ class Board:
     """Shows a search's progress between `with` and its end.
 
     Everything is printed by one thread of its own, so that nobody who says something waits for a
-    terminal or a pipe that takes nothing. trials: gives those that have begun so far. provisional:
-    gives the answer so far in a line, or None. Both are called in that thread.
+    terminal or a pipe that takes nothing. provisional: gives the answer so far in a line, or None;
+    it is called in that thread.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
-        trials: Callable[[], Sequence[KnownTrial]],
         provisional: Callable[[], str | None],
         console: Console | None = None,
     ) -> None:
         self._spec = spec
-        self._trials = trials
+        self._plan: KnowsTrials | None = None
         self._provisional = provisional
         self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
@@ -203,6 +224,16 @@ class Board:
         self._answer: str | None = None
         self._is_answer_old = True
 
+    def follow(self, plan: KnowsTrials) -> None:
+        """Show the trials of this plan; the board's own thread asks it for them."""
+        self._plan = plan
+
+    def _known(self) -> Sequence[KnownTrial]:
+        """Return the trials that have begun so far."""
+        if self._plan is None:
+            return ()
+        return self._plan.known
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -212,6 +243,7 @@ class Board:
         self._thread.join(_PATIENCE)
 
     def phase(self, name: str) -> None:
+        """Say what the search is at from now on."""
         self._tasks.put(functools.partial(self._announce, name))
 
     def say(self, message: str) -> None:
@@ -226,22 +258,28 @@ class Board:
         self._tasks.put(functools.partial(self._stop, hint))
 
     def ended(self, trial: KnownTrial) -> None:
+        """Say that a trial has ended, and how."""
         self._tasks.put(functools.partial(self._end, trial))
 
     def _show(self) -> None:
+        """Print until the end; this is what the board's thread does."""
         with self._opened():
             while self._do_next_task():
                 if time.monotonic() < self._due:
                     continue
                 if self._put is None:
-                    trials = self._trials()
-                    lines = candidate_lines(self._spec, trials)
-                    progress = self._progress(trials, lines)
-                    self._print(progress)
+                    self._print_progress()
                 else:
                     self._draw(self._put)
             if self._put is not None:
                 self._draw(self._put)
+
+    def _print_progress(self) -> None:
+        """Print how far the search is, so that a long silence is no cause for worry."""
+        trials = self._known()
+        lines = candidate_lines(self._spec, trials)
+        progress = self._progress(trials, lines)
+        self._print(progress)
 
     def _opened(self) -> Live | contextlib.nullcontext[None]:
         """Decide how frames are put up, and return what shows them while inside."""
@@ -283,7 +321,10 @@ class Board:
 
     def _stop(self, hint: str) -> None:
         """Say what is kept: the trials that have ended, and nothing of those that run."""
-        ended = sum(trial.status.is_final for trial in self._trials())
+        ended = 0
+        for trial in self._known():
+            if trial.is_final:
+                ended += 1
         saved = "no trial has ended, so that it"
         if ended:
             saved = f"{trials_text(ended)} saved; what runs"
@@ -304,24 +345,30 @@ class Board:
     def _line(self, trial: KnownTrial) -> str:
         """Write how a trial ended, and how far the search is."""
         recipe = self._spec.recipe
-        measures = trial.trial.phase is Phase.MEASURE
-        value = trial.quality if measures else trial.score
+        value = trial.score
+        by_holdout = recipe.selection is Selection.HOLDOUT
+        if trial.measures:
+            value = trial.quality
+            by_holdout = False
         reached = ""
         if value is not None:
             reached = f" at {points(value)}"
-            if recipe.selection is Selection.HOLDOUT and not measures:
+            if by_holdout:
                 reached += " held out"
-        trials = self._trials()
+        trials = self._known()
         lines = candidate_lines(self._spec, trials)
         in_all = trial_range(self._spec, trials)
         ended, _ = counts_of(lines, in_all)
         status = trial.status.value.replace("_", " ")
-        evaluations = f"{len(trial.qualities)}/{recipe.evaluations} evaluations"
+        reports = len(trial.qualities)
+        evaluations = f"{reports}/{recipe.evaluations} evaluations"
         left = self._left(trials)
-        return f"[{ended}] {trial.trial.key}: {status}{reached} after {evaluations}{left}"
+        return f"[{ended}] {trial.key}: {status}{reached} after {evaluations}{left}"
 
     def _progress(self, trials: Sequence[KnownTrial], lines: Sequence[CandidateLine]) -> str:
-        elapsed = duration(time.monotonic() - self._started)
+        """Write how far the search is, and how long it takes."""
+        since_start = time.monotonic() - self._started
+        elapsed = duration(since_start)
         running = running_text(self._spec, trials, time.time())
         in_all = trial_range(self._spec, trials)
         _, counted = counts_of(lines, in_all, running)
@@ -351,6 +398,7 @@ class Board:
         return f", about {rough_range(low, high)} left"
 
     def _draw(self, put: Callable[[Group], object]) -> None:
+        """Put up a new frame, and decide when the next one is due."""
         started = time.monotonic()
         if self._is_answer_old:
             self._is_answer_old = False
@@ -358,18 +406,22 @@ class Board:
         self._fit()
         frame = self._frame()
         took = time.monotonic() - started
-        self._drawn = frame, self._console.size
+        self._drawn = (frame, self._console.size)
         put(frame)
         # Not counted: how long the terminal took.
-        self._due = time.monotonic() + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
+        pause = max(REFRESH_SECONDS, took / _DRAWING_SHARE)
+        self._due = time.monotonic() + pause
 
     def _frame(self) -> Group:
+        """Return what is drawn: a few lines of text, and the table."""
         spec = self._spec
-        trials = self._trials()
+        trials = self._known()
         lines = candidate_lines(spec, trials)
         title = visible(f"{spec.name}: {spec.model.name} on {spec.task.name}")
         state = visible(self._stopping or self._phase)
-        state_style = "bold" if self._stopping else ""
+        state_style = ""
+        if self._stopping:
+            state_style = "bold"
         progress = self._progress(trials, lines)
         texts = [
             Text(title, style="bold"),
@@ -379,12 +431,15 @@ class Board:
         if self._answer is not None:
             answer = visible(f"answer so far: {self._answer}")
             texts.append(Text(answer, style="italic"))
+        table = self._table(lines)
         # A terminal that is not high enough shows the first lines.
-        return Group(*texts, self._table(lines))
+        return Group(*texts, table)
 
     def _table(self, lines: Sequence[CandidateLine]) -> Table:
-        by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
-        best = "best held out" if by_holdout else "best"
+        """Return the table of candidates, as wide as the window permits."""
+        best = "best"
+        if self._spec.recipe.selection is Selection.HOLDOUT:
+            best = "best held out"
         measured = f"measured {self._spec.task.metric.value}"
         columns: dict[str, list[str]] = {}
         for heading in ("frozen", "tuned", *COUNTED, best, "rate", measured):
@@ -400,13 +455,22 @@ class Board:
             rate = "-"
             if line.best is not None:
                 score = points(line.best.score)
-                rate = rate_text(line.best.trial.learning_rate)
+                rate = rate_text(line.best.learning_rate)
             columns[best].append(score)
             columns["rate"].append(rate)
             mean = points(line.measured)
             columns[measured].append(mean)
-        short = {**SHORT, best: "best", measured: "measured"}
-        return fitted_table(columns, self._console.width, short=short, spared=SPARED)
+        short = {
+            **SHORT,
+            best: "best",
+            measured: "measured",
+        }
+        return fitted_table(
+            columns,
+            self._console.width,
+            short=short,
+            spared=SPARED,
+        )
 
     def _fit(self) -> None:
         """Take the terminal's size as it is now; the library believes COLUMNS."""
@@ -417,17 +481,24 @@ class Board:
                 self._console.size = size
         if self._drawn is None:
             return
-        frame, before = self._drawn
-        width = self._console.width
-        if width < before.width:  # up over what it wrapped: the library goes by what it drew
-            options = self._console.options.update(width=before.width)
-            lines = self._console.render_lines(frame, options, pad=False)
-            lines = lines[: before.height]
-            rows = 0
-            for line in lines:
-                length = Segment.get_line_length(line)
-                rows += max(1, math.ceil(length / width))
+        frame, size_before = self._drawn
+        if self._console.width < size_before.width:
+            wrapped = self._wrapped_rows(frame, size_before)
             up_one_row = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
-            wrapped = rows - len(lines)
             self._console.control(Control(*up_one_row * wrapped))
-        self._drawn = frame, self._console.size
+        self._drawn = (frame, self._console.size)
+
+    def _wrapped_rows(self, frame: Group, size_before: ConsoleDimensions) -> int:
+        """Return how many rows a narrower terminal added to a frame by wrapping its lines.
+
+        The cursor goes up over them, for the library goes by the lines that it drew.
+        """
+        options = self._console.options.update(width=size_before.width)
+        lines = self._console.render_lines(frame, options, pad=False)
+        drawn_lines = lines[: size_before.height]
+        rows = 0
+        for line in drawn_lines:
+            length = Segment.get_line_length(line)
+            rows_of_line = math.ceil(length / self._console.width)
+            rows += max(1, rows_of_line)
+        return rows - len(drawn_lines)

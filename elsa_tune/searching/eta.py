@@ -27,14 +27,17 @@ UNSEEN = 1.5
 
 
 def time_range(
-    spec: SearchSpec, trials: Sequence[KnownTrial], now: float
+    spec: SearchSpec,
+    trials: Sequence[KnownTrial],
+    now: float,
 ) -> tuple[float, float] | None:
     """Return the least and the most seconds to the end; None before the trials can tell.
 
     A depth's trials last as long as its shortest or longest one, with a little more; one of which
     nothing ran may differ from the plan's costs. now: seconds since the epoch.
     """
-    if not any(_shows_its_pace(trial) for trial in trials):
+    can_tell = any(_shows_its_pace(trial) for trial in trials)
+    if not can_tell:
         return None
     least: dict[Candidate, float] = {}
     most: dict[Candidate, float] = {}
@@ -46,10 +49,20 @@ def time_range(
         else:
             least[candidate] = seconds / UNSEEN
             most[candidate] = seconds * UNSEEN
-    fewest = Expected(further=0.0, looks=0)
-    furthest = Expected(further=MOST_FURTHER, looks=2)
-    low = seconds_left(spec, trials, now, seconds=least, expected=fewest)
-    high = seconds_left(spec, trials, now, seconds=most, expected=furthest)
+    low = seconds_left(
+        spec,
+        trials,
+        now,
+        seconds=least,
+        expected=Expected(further=0.0, looks=0),
+    )
+    high = seconds_left(
+        spec,
+        trials,
+        now,
+        seconds=most,
+        expected=Expected(further=MOST_FURTHER, looks=2),
+    )
     assert low is not None and high is not None  # something has reported
     return min(low, high), high
 
@@ -59,10 +72,11 @@ def _shows_its_pace(trial: KnownTrial) -> bool:
 
     One evaluation of a running trial does not: the first one also loads libraries and fills caches.
     """
-    if len(trial.reported) > 1:
-        return True
+    reports = len(trial.reported)
     has_ended = bool(trial.ended)
-    return has_ended and bool(trial.reported)
+    if has_ended:
+        return reports > 0
+    return reports > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +91,15 @@ class Expected:
 class _Load:
     """What is left of one phase, in seconds of one worker."""
 
-    total: float = 0.0
+    total: float = 0.0  # of all its trials
     longest: float = 0.0  # the longest row of trials that wait for one another
 
     def add(self, seconds: float) -> None:
+        """Add trials that any worker may run."""
         self.total += seconds
 
     def holds_up(self, seconds: float) -> None:
+        """Note a row of trials that wait for one another."""
         self.longest = max(self.longest, seconds)
 
 
@@ -109,7 +125,14 @@ def seconds_left(
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
         pace = (candidate, seconds[candidate])
-        _add_left(loads, strategy, trials, now, pace, expected)
+        _add_left(
+            loads,
+            strategy,
+            trials,
+            now,
+            pace,
+            expected,
+        )
     if expected.looks:
         for candidate in strategy.undecided(trials):
             count = strategy.seeds_at(0, candidate)
@@ -117,7 +140,8 @@ def seconds_left(
     workers = _workers(trials, now)
     left = 0.0
     for load in loads.values():
-        left += max(load.total / workers, load.longest)
+        shared = load.total / workers
+        left += max(shared, load.longest)
     return left
 
 
@@ -133,7 +157,6 @@ def _add_left(
     candidate, seconds = pace
     own_trials = _trials_of(candidate, trials)
     is_measured = any(trial.trial.phase is Phase.MEASURE for trial in own_trials)
-    measuring, exploring = _waiting(strategy, trials, candidate, expected.looks)
 
     evaluations = strategy.spec.recipe.evaluations
     rests = []
@@ -144,44 +167,66 @@ def _add_left(
     longest_rest = max(rests, default=0.0)
 
     later = 0.0  # each further try waits for the one before it
-    planned = strategy.rates.planned(candidate)
-    may_try_further = strategy.rates.most(candidate) > planned
-    if may_try_further and not is_measured:
-        tries = len(tried(own_trials, candidate))
-        beyond = max(0, tries - planned)
-        to_come = max(0.0, expected.further - beyond)
-        later = to_come * seconds
+    if not is_measured:
+        tries = _further_tries(strategy, candidate, own_trials, expected)
+        later = tries * seconds
 
-    running_phase = Phase.MEASURE if is_measured else Phase.EXPLORE
-    loads[running_phase].add(sum(rests))
-    loads[running_phase].holds_up(longest_rest + later)
+    running = loads[Phase.EXPLORE]
+    if is_measured:
+        running = loads[Phase.MEASURE]
+    running.add(sum(rests))
+    running.holds_up(longest_rest + later)
+
+    measuring, exploring = _waiting(strategy, trials, candidate, expected.looks)
     loads[Phase.EXPLORE].add(exploring * seconds + later)
     loads[Phase.MEASURE].add(measuring * seconds)
     if measuring > 0:
         loads[Phase.MEASURE].holds_up(seconds)
 
 
+def _further_tries(
+    strategy: Strategy,
+    candidate: Candidate,
+    own_trials: Sequence[KnownTrial],
+    expected: Expected,
+) -> float:
+    """Return how many more rates a candidate is expected to try beyond those it has in any case."""
+    planned = strategy.rates.planned(candidate)
+    may_try_further = strategy.rates.most(candidate) > planned
+    if not may_try_further:
+        return 0.0
+    tries = len(tried(own_trials, candidate))
+    beyond = max(0, tries - planned)
+    return max(0.0, expected.further - beyond)
+
+
 def _trials_of(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[KnownTrial]:
+    """Return a candidate's trials."""
     return [trial for trial in trials if trial.trial.candidate == candidate]
 
 
 def _waiting(
-    strategy: Strategy, trials: Sequence[KnownTrial], candidate: Candidate, looks: int
+    strategy: Strategy,
+    trials: Sequence[KnownTrial],
+    candidate: Candidate,
+    looks: int,
 ) -> tuple[int, int]:
     """Return the measuring and the exploring trials of a candidate that have not begun."""
     begun = 0
     for trial in _trials_of(candidate, trials):
         if trial.status is not TrialStatus.INTERRUPTED:
             begun += 1
-    planned = strategy.planned_seeds(candidate, trials)
-    waiting = planned_trials(strategy.spec, trials, candidate) - begun
+    planned = planned_trials(strategy.spec, trials, candidate)
+    waiting = planned - begun
+    planned_seeds = strategy.planned_seeds(candidate, trials)
     first_look = strategy.seeds_at(0, candidate)
-    measuring = min(waiting, first_look, planned)
+    measuring = min(waiting, first_look, planned_seeds)
     exploring = waiting - measuring
     if looks == 0 and strategy.may_leave_out(candidate):
         measuring = 0
     if looks == 2 and candidate.is_reference:
-        measuring += strategy.seeds_at(-1, candidate) - first_look
+        second_look = strategy.seeds_at(-1, candidate)
+        measuring += second_look - first_look
     return measuring, exploring
 
 
@@ -201,18 +246,22 @@ def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Ca
     training = 0.0
     cost = 0.0
     for candidate, seconds in usual.items():
-        training += max(0.0, seconds - TRIAL_SECONDS)
+        seconds_of_training = seconds - TRIAL_SECONDS
+        training += max(0.0, seconds_of_training)
         cost += relative_cost(spec, candidate)
     full_training = training / cost  # of the full model
     expected: dict[Candidate, float] = {}
     for candidate in spec.candidates:
-        unseen = full_training * relative_cost(spec, candidate)
-        expected[candidate] = usual.get(candidate, TRIAL_SECONDS + unseen)
+        by_cost = full_training * relative_cost(spec, candidate)
+        unseen = TRIAL_SECONDS + by_cost
+        expected[candidate] = usual.get(candidate, unseen)
     return expected
 
 
 def _last_seconds(
-    spec: SearchSpec, trials: Sequence[KnownTrial], candidate: Candidate
+    spec: SearchSpec,
+    trials: Sequence[KnownTrial],
+    candidate: Candidate,
 ) -> list[float]:
     """Return the seconds of a candidate's last trials, those that ended last at the end."""
     reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
@@ -222,22 +271,27 @@ def _last_seconds(
 
 
 def evaluation_seconds(
-    spec: SearchSpec, trials: Sequence[KnownTrial], asked: TrialSpec
+    spec: SearchSpec,
+    trials: Sequence[KnownTrial],
+    next_trial: TrialSpec,
 ) -> float | None:
     """Return the longest that a trial of this candidate has taken to an evaluation so far.
 
     The first one is included. By trials of other candidates where none has reported; None where
     nothing has.
     """
-    reporting = [trial for trial in _trials_of(asked.candidate, trials) if trial.reported]
-    cost = relative_cost(spec, asked.candidate)
+    candidate = next_trial.candidate
+    reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
+    cost = relative_cost(spec, candidate)
     longest: float | None = None
     for trial in reporting or trials:
-        times_as_much = cost / relative_cost(spec, trial.trial.candidate)
+        cost_of_trial = relative_cost(spec, trial.trial.candidate)
+        times_as_much = cost / cost_of_trial
         scale = max(1.0, times_as_much)
         moments = (trial.started, *trial.reported)
         for earlier, later in itertools.pairwise(moments):
-            seconds = (later - earlier) * scale
+            took = later - earlier
+            seconds = took * scale
             if longest is None or seconds > longest:
                 longest = seconds
     return longest
@@ -249,28 +303,38 @@ def _whole(trial: KnownTrial, evaluations: int) -> float:
     The first trials also import libraries and keep the frozen layers' output; that is seen in their
     first evaluation, and not expected of others.
     """
-    until = trial.reported[-1]
+    first_report = trial.reported[0]
+    last_sign = trial.reported[-1]
     if trial.ended and trial.status.is_final:
-        until = trial.ended
+        last_sign = trial.ended
     reports = len(trial.reported)
-    pace = (until - trial.started) / reports
+    in_all = last_sign - trial.started
+    pace = in_all / reports
     if reports > 1:
-        later_pace = (until - trial.reported[0]) / (reports - 1)
+        after_first = last_sign - first_report
+        later_pace = after_first / (reports - 1)
         later_pace += TRIAL_SECONDS / evaluations
         pace = min(pace, later_pace)
     return pace * evaluations
 
 
-def _rest(trial: KnownTrial, whole: float, evaluations: int, now: float) -> float:
+def _rest(
+    trial: KnownTrial,
+    whole: float,
+    evaluations: int,
+    now: float,
+) -> float:
     """Return the seconds that a running trial still takes. whole: what one like it takes."""
     reports = len(trial.reported)
-    pace = whole / evaluations
-    if reports > 1:  # at its own pace, as soon as it has one
-        pace = (trial.reported[-1] - trial.reported[0]) / (reports - 1)
     last_sign = trial.started
     if trial.reported:
         last_sign = trial.reported[-1]
-    to_come = (evaluations - reports) * pace
+    pace = whole / evaluations
+    if reports > 1:  # at its own pace, as soon as it has one
+        after_first = last_sign - trial.reported[0]
+        pace = after_first / (reports - 1)
+    evaluations_to_come = evaluations - reports
+    to_come = evaluations_to_come * pace
     since_last_sign = now - last_sign
     return max(0.0, to_come - since_last_sign)
 
@@ -283,12 +347,13 @@ def _workers(trials: Sequence[KnownTrial], now: float) -> int:
         if trial.status is TrialStatus.RUNNING:
             running += 1
         if trial.ended and trial.status.is_final:
-            spans.append((trial.ended, trial.started))
+            span = (trial.ended, trial.started)
+            spans.append(span)
     last_end, its_start = max(spans, default=(now, now))
     middle = (last_end + its_start) / 2
-    before = 0
+    side_by_side = 0
     for trial in trials:
         until = trial.ended or now
         if trial.started <= middle < until:
-            before += 1
-    return max(1, running, before)
+            side_by_side += 1
+    return max(1, running, side_by_side)

@@ -62,9 +62,10 @@ def run_session(
         recording(paths, store.uri)
         sink = store.sink(paths.journal)
         forwarder = Forwarder(paths, sink, journal.earlier).start()
-        board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
+        board = Board(spec, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder)
+        board.follow(plan)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         is_raised = False
@@ -234,7 +235,7 @@ class SearchRun:
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
         self._watch = Watch(
             spec,
-            lambda: self._plan.known,
+            self._plan,
             searcher,
             scheduler.has_workers,
             self._board.say,

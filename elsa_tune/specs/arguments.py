@@ -37,15 +37,24 @@ def checked(*leave: str) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             hints = hints_of(function)
-            arguments = signature.bind(*args, **kwargs).arguments
-            for name, value in arguments.items():
-                if name not in unchecked and not _fits(value, hints[name]):
-                    raise UsageError(f"`{name}` is {_what(value)}; give {_wanted(hints[name])}")
+            bound = signature.bind(*args, **kwargs)
+            for name, value in bound.arguments.items():
+                if name not in unchecked:
+                    _check(name, value, hints[name])
             return function(*args, **kwargs)
 
         return run  # type: ignore[return-value]  # the same signature
 
     return decorated
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """Raise UsageError for an argument of another kind than its annotation says."""
+    if _fits(value, hint):
+        return
+    what = _what(value)
+    wanted = _wanted(hint)
+    raise UsageError(f"`{name}` is {what}; give {wanted}")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -54,12 +63,14 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     origin = get_origin(hint)
     if origin is not None:
-        return _fits_generic(value, origin, get_args(hint))
-    is_bool = isinstance(value, bool)  # which Python counts among the whole numbers
+        parts = get_args(hint)
+        return _fits_generic(value, origin, parts)
+    if hint in (int, float) and isinstance(value, bool):
+        return False  # which Python counts among the whole numbers
     if hint is int:
-        return isinstance(value, numbers.Integral) and not is_bool
+        return isinstance(value, numbers.Integral)
     if hint is float:
-        return isinstance(value, numbers.Real) and not is_bool
+        return isinstance(value, numbers.Real)
     return isinstance(value, hint)
 
 
@@ -68,18 +79,32 @@ def _fits_generic(value: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
-        return isinstance(value, str) and value in parts
+        is_text = isinstance(value, str)
+        return is_text and value in parts
     if origin is tuple:
-        if not isinstance(value, tuple) or len(value) != len(parts):
-            return False
-        return all(_fits(item, part) for item, part in zip(value, parts, strict=True))
-    if origin is Mapping:
-        return isinstance(value, Mapping)
+        return _fits_tuple(value, parts)
     if origin is Sequence:
-        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            return False
-        return all(_fits(item, parts[0]) for item in value)
+        return _fits_sequence(value, parts[0])
     return isinstance(value, origin)
+
+
+def _fits_sequence(value: Any, kind: Any) -> bool:
+    """Return whether a value is a list of one kind of items, and no text."""
+    if isinstance(value, str | bytes):
+        return False
+    if not isinstance(value, Sequence):
+        return False
+    return all(_fits(item, kind) for item in value)
+
+
+def _fits_tuple(value: Any, parts: tuple[Any, ...]) -> bool:
+    """Return whether a value is a tuple with one item of each kind."""
+    if not isinstance(value, tuple):
+        return False
+    if len(value) != len(parts):
+        return False
+    pairs = zip(value, parts, strict=True)
+    return all(_fits(item, part) for item, part in pairs)
 
 
 def _wanted(hint: Any) -> str:
@@ -87,7 +112,8 @@ def _wanted(hint: Any) -> str:
     *others, last = dict.fromkeys(_kinds(hint))
     if not others:
         return last
-    return f"{', '.join(others)} or {last}"
+    first = ", ".join(others)
+    return f"{first} or {last}"
 
 
 def _kinds(hint: Any) -> list[str]:
@@ -105,13 +131,16 @@ def _kinds(hint: Any) -> list[str]:
     if origin is Sequence:
         plurals = []
         for kind in dict.fromkeys(_kinds(parts[0])):
-            plurals.append(f"{kind.removeprefix('a ')}s")
-        return [f"a list of {' or '.join(plurals)}"]
+            singular = kind.removeprefix("a ")
+            plurals.append(f"{singular}s")
+        items = " or ".join(plurals)
+        return [f"a list of {items}"]
     if origin is tuple:
         return [f"a tuple of {len(parts)} values"]
     if origin is Mapping:
         return ["a mapping"]
-    return [_WORDS.get(hint.__name__, f"a {hint.__name__}")]
+    name = hint.__name__
+    return [_WORDS.get(name, f"a {name}")]
 
 
 def _what(value: Any) -> str:
@@ -119,5 +148,7 @@ def _what(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | bool):
         return quoted(value)
     kind = type(value).__name__
-    article = "an" if kind[0].lower() in "aeiou" else "a"
+    article = "a"
+    if kind[0].lower() in "aeiou":
+        article = "an"
     return f"{article} {kind}"

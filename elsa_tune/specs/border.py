@@ -17,32 +17,42 @@ def plateau(scores: Mapping[float, float], noise: float) -> tuple[float, float]:
     scores: of the rates that ran to their end, one or more. noise: as in `Policy`, what
     one run scores above another by chance alone.
     """
-    least = max(scores.values()) - noise
-    alike = [rate for rate, score in scores.items() if score >= least]
+    best = max(scores.values())
+    least = best - noise
+    alike: list[float] = []
+    for rate, score in scores.items():
+        if score >= least:
+            alike.append(rate)
     return min(alike), max(alike)
 
 
 def has_learnt(scores: Mapping[float, float], chance: float, noise: float) -> bool:
     """Return whether any rate is better than a constant answer by more than noise."""
-    return max(scores.values(), default=chance) > chance + noise
+    best = max(scores.values(), default=chance)
+    return best > chance + noise
 
 
 def border(
-    tried: Mapping[float, float | None], chance: float | None, noise: float
+    tried: Mapping[float, float | None],
+    chance: float | None,
+    noise: float,
 ) -> Border | None:
     """Return where the best rate lies; None if rates on either side were tried and gained nothing.
 
     tried: the score of each rate, None where its trial diverged or was stopped early. chance: of a
     constant answer, None where it is not known.
     """
-    scores = {rate: score for rate, score in tried.items() if score is not None}
+    scores: dict[float, float] = {}
+    for rate, score in tried.items():
+        if score is not None:
+            scores[rate] = score
     if not scores:
         return None
     if chance is not None and not has_learnt(scores, chance, noise):
         return Border.HIGH
-    low, high = plateau(scores, noise)
-    if low == max(tried):
+    lowest_best, highest_best = plateau(scores, noise)
+    if lowest_best == max(tried):
         return Border.HIGH
-    if high == min(tried):
+    if highest_best == min(tried):
         return Border.LOW
     return None

@@ -37,14 +37,15 @@ def read_candidate(given: int | str) -> Candidate:
         candidate = method.read(text)
         if candidate is not None:
             return candidate
-    words = [EMBEDDINGS]
+    examples = [f"'{EMBEDDINGS}'"]
     for name, method in _METHODS.items():
-        if name != FreezeDepth.method:
-            words.append(method.example or name)
-    allowed = ", ".join(f"'{word}'" for word in words)
-    raise SpaceError(
-        f"frozen_layers is {quoted(str(given))}; it must be a whole number or {allowed}"
-    )
+        if name == FreezeDepth.method:
+            continue
+        example = method.example or name
+        examples.append(f"'{example}'")
+    allowed = ", ".join(examples)
+    shown = quoted(str(given))
+    raise SpaceError(f"frozen_layers is {shown}; it must be a whole number or {allowed}")
 
 
 def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
@@ -66,18 +67,24 @@ def candidate_fields(candidate: Candidate) -> dict[str, Any]:
     and `candidate` (its key) and `label` name it.
     """
     recorded = candidate.record()
-    fields = {name: recorded.get(name) for name in DEPTH_FIELDS}
+    fields: dict[str, Any] = {}
+    for name in DEPTH_FIELDS:
+        fields[name] = recorded.get(name)
     if not is_depth(candidate):
-        fields |= {"candidate": candidate.key, "label": candidate.label}
+        fields["candidate"] = candidate.key
+        fields["label"] = candidate.label
     return fields
 
 
 def told_candidate(fields: Mapping[str, Any]) -> Candidate:
     """Return the candidate of which JSON tells `candidate_fields`. Raises SpaceError."""
     label = fields.get("label")
-    return recorded_candidate(fields) if label is None else read_candidate(label)
+    if label is None:
+        return recorded_candidate(fields)
+    return read_candidate(label)
 
 
 def is_depth(candidate: Candidate) -> bool:
     """Return whether DEPTH_FIELDS tell all of it."""
-    return candidate.record().keys() <= set(DEPTH_FIELDS)
+    recorded = candidate.record()
+    return recorded.keys() <= set(DEPTH_FIELDS)

@@ -22,6 +22,9 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _TEXT = "tag:yaml.org,2002:str"
 _DATE = "tag:yaml.org,2002:timestamp"
 
+# Pydantic's types of the error that a field is not known.
+_OF_UNKNOWN_FIELDS = ("extra_forbidden", "unexpected_keyword_argument")
+
 # What a value must be: by pydantic's type of the error where it is a limit, else by the beginning
 # of that type (`int_type`, `int_parsing`, `int_from_float`).
 _LIMITS = {
@@ -60,9 +63,11 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any
         _check(node, {})
         return reader.construct_document(node)
     except yaml.MarkedYAMLError as error:
+        what = str(error.problem or error.context)
         mark = error.problem_mark
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise ValueError(f"{where}{error.problem or error.context}") from error
+        if mark is not None:
+            what = f"line {mark.line + 1}: {what}"
+        raise ValueError(what) from error
     except yaml.YAMLError as error:
         raise ValueError(first_line(error)) from error
     except (IndexError, KeyError, AttributeError) as error:  # PyYAML's, of `!!int ""` and the like
@@ -77,7 +82,8 @@ def read_yaml_file(file: Path, loader: type[yaml.SafeLoader | yaml.BaseLoader]) 
     OSError where it cannot be opened, ValueError as in `read_yaml`.
     """
     with file.open(encoding="utf-8-sig") as opened:
-        return read_yaml(opened.read(MOST_CHARACTERS + 1), loader)
+        text = opened.read(MOST_CHARACTERS + 1)
+        return read_yaml(text, loader)
 
 
 def _check(node: yaml.Node, sizes: dict[int, int]) -> int:
@@ -87,51 +93,63 @@ def _check(node: yaml.Node, sizes: dict[int, int]) -> int:
     """
     if id(node) not in sizes:
         sizes[id(node)] = MOST_CHARACTERS + 1  # met again below itself, it has no end
-        size = 1
-        if isinstance(node, yaml.ScalarNode):
-            _keep_as_text(node)
-            size += len(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            _check_keys(node)
-            for key, value in node.value:
-                size += _check(key, sizes)
-                size += _check(value, sizes)
-        elif isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                size += _check(item, sizes)
-        sizes[id(node)] = size
-    if sizes[id(node)] > MOST_CHARACTERS:
+        sizes[id(node)] = _checked_size(node, sizes)
+    size = sizes[id(node)]
+    if size > MOST_CHARACTERS:
         raise ValueError(
             f"with its aliases written out it is longer than {MOST_CHARACTERS:,} characters"
         )
-    return sizes[id(node)]
+    return size
+
+
+def _checked_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return the size of a node that is met for the first time."""
+    size = 1
+    if isinstance(node, yaml.ScalarNode):
+        _keep_as_text(node)
+        size += len(node.value)
+    elif isinstance(node, yaml.MappingNode):
+        _check_keys(node)
+        for key, value in node.value:
+            size += _check(key, sizes)
+            size += _check(value, sizes)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            size += _check(item, sizes)
+    return size
 
 
 def _keep_as_text(node: yaml.ScalarNode) -> None:
     """Let a date, and a number in base 60 or of too many digits, be the text that it is."""
-    is_odd_number = False
+    is_text = node.tag == _DATE
     if node.tag in _NUMBERS:
-        is_odd_number = ":" in node.value or len(node.value) > MOST_DIGITS
-    if node.tag == _DATE or is_odd_number:
+        is_in_base_60 = ":" in node.value
+        is_too_long = len(node.value) > MOST_DIGITS
+        is_text = is_in_base_60 or is_too_long
+    if is_text:
         node.tag = _TEXT
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
+    """Raise ValueError for a field without a name, and for one that is written twice."""
     seen: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             continue
         name = key.value
-        where = f"line {key.start_mark.line + 1}"
+        line = key.start_mark.line + 1
         if not name.strip():
-            raise ValueError(f"{where}: a field has no name")
+            raise ValueError(f"line {line}: a field has no name")
         if name in seen:
-            raise ValueError(f"{where}: field '{shortened(name)}' is written twice")
+            shown = shortened(name)
+            raise ValueError(f"line {line}: field '{shown}' is written twice")
         seen.add(name)
 
 
 def problems(
-    error: Exception, fields: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
+    error: Exception,
+    fields: Mapping[str, Iterable[str]] | None = None,
+    inlined: str = "",
 ) -> str:
     """Write everything that is wrong in one sentence: each field, what came and what is allowed.
 
@@ -149,16 +167,17 @@ def problems(
         location = problem["loc"]
         if location[:1] == (inlined,):
             location = location[1:]
-        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if problem["type"] in _OF_UNKNOWN_FIELDS:
             text, near = _unknown_field(location, fields or {}, texts)
-            texts.append(text)
             meant.append(f"field '{near}' is missing")
         else:
-            texts.append(_problem(_path(location), problem))
+            field = _path(location)
+            text = _problem(field, problem)
+        texts.append(text)
     different = [text for text in dict.fromkeys(texts) if text not in meant]
-    too_many = max(0, len(different) - MOST_SAID)
-    not_looked_at = max(0, len(details) - LOOKED_AT)
     parts = different[:MOST_SAID]
+    too_many = len(different) - len(parts)
+    not_looked_at = max(0, len(details) - LOOKED_AT)
     unsaid = too_many + not_looked_at
     if unsaid:
         parts.append(f"and {unsaid:,} more")
@@ -171,17 +190,25 @@ def _problem(field: str, problem: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"field '{field}' is missing"
     if kind in ("value_error", "json_invalid"):
-        text = str(problem["ctx"]["error"])
+        context = problem["ctx"]
+        text = str(context["error"])
         if not field:
             return text
-        between = " " if text.startswith("must ") else ": "
+        between = ": "
+        if text.startswith("must "):
+            between = " "
         return f"field '{field}'{between}{text}"
-    where = f"field '{field}'" if field else "it"
-    return f"{where} must be {_allowed(problem)}"
+    where = "it"
+    if field:
+        where = f"field '{field}'"
+    allowed = _allowed(problem)
+    return f"{where} must be {allowed}"
 
 
 def _unknown_field(
-    location: Sequence[int | str], fields: Mapping[str, Iterable[str]], texts: Sequence[str]
+    location: Sequence[int | str],
+    fields: Mapping[str, Iterable[str]],
+    texts: Sequence[str],
 ) -> tuple[str, str]:
     """Write that a field is unknown, and return the one that was probably meant.
 
@@ -189,23 +216,30 @@ def _unknown_field(
     """
     holder = _path(location[:-1])
     unknown = str(location[-1])
-    prefix = f"{holder}." if holder else ""
+    prefix = ""
+    if holder:
+        prefix = f"{holder}."
     names = sorted(fields.get(holder, ()))
     near = nearest(unknown, names)
     if near:
         hint = f": did you mean '{prefix}{near}'?"
     else:
-        hint = f": known: {', '.join(names)}"
-        if any(text.endswith(hint) for text in texts):
+        known = ", ".join(names)
+        hint = f": known: {known}"
+        was_written = any(text.endswith(hint) for text in texts)
+        if was_written:
             hint = ""
-    return f"unknown field '{prefix}{unknown}'{hint}", f"{prefix}{near}"
+    text = f"unknown field '{prefix}{unknown}'{hint}"
+    return text, f"{prefix}{near}"
 
 
 def _path(location: Sequence[int | str]) -> str:
     """Write a field as YAML has it, `asha.grace`, without positions and a union's branches."""
     names: list[str] = []
     for part in location:
-        if isinstance(part, str) and part.isidentifier() and part.islower():
+        if not isinstance(part, str):
+            continue
+        if part.isidentifier() and part.islower():
             names.append(part)
     return ".".join(names)
 
@@ -216,15 +250,21 @@ def _allowed(problem: Mapping[str, Any]) -> str:
     value = problem["input"]
     limits = problem.get("ctx", {})
     hint = ""
-    choices = re.findall(r"'([^']*)'", str(limits.get("expected", "")))
+    expected = str(limits.get("expected", ""))
+    choices = re.findall(r"'([^']*)'", expected)
     if choices:
-        allowed = f"one of {', '.join(choices)}"
-        near = nearest(value, choices) if isinstance(value, str) else None
+        listed = ", ".join(choices)
+        allowed = f"one of {listed}"
+        near = None
+        if isinstance(value, str):
+            near = nearest(value, choices)
         if near:
             hint = f": did you mean '{near}'?"
     elif kind in _LIMITS:
-        allowed = _LIMITS[kind].format(*limits.values())
+        limit = _LIMITS[kind]
+        allowed = limit.format(*limits.values())
     else:
         beginning = kind.split("_")[0]
         allowed = _KINDS.get(beginning, "something else")
-    return f"{allowed}, not {quoted(value)}{hint}"
+    came = quoted(value)
+    return f"{allowed}, not {came}{hint}"

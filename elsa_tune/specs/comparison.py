@@ -21,13 +21,16 @@ class Comparison:
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
         """Return the comparison by these values; None says nothing."""
-        stated = [(name, value) for name, value in values.items() if value is not None]
+        stated: list[tuple[str, object]] = []
+        for name, value in values.items():
+            if value is not None:
+                stated.append((name, value))
         return cls(tuple(stated))
 
     @classmethod
     def read(cls, text: str) -> Self:
         """Return the comparison that `str` wrote, or one of a text in other words."""
-        values = []
+        values: list[tuple[str, str]] = []
         for part in text.split(", "):
             name, equals, value = part.partition("=")
             if name and equals:
@@ -35,14 +38,17 @@ class Comparison:
             elif part:
                 values.append(("", part))
         comparison = cls(tuple(values))
-        if str(comparison) != text:
-            return cls((("", text),))
+        reads_alike = str(comparison) == text
+        if not reads_alike:
+            in_other_words = ("", text)
+            return cls((in_other_words,))
         return comparison
 
     def record(self) -> dict[str, object] | str:
         """Return what a journal keeps: an object, or a text in other words as it is."""
         names = [name for name, _ in self.values]
-        if "" in names or len(set(names)) < len(names):
+        has_repeated_names = len(set(names)) < len(names)
+        if "" in names or has_repeated_names:
             return str(self)
         return dict(self.values)
 
@@ -57,7 +63,10 @@ class Comparison:
     def __str__(self) -> str:
         parts = []
         for name, value in self.values:
-            parts.append(f"{name}={value}" if name else str(value))
+            part = str(value)
+            if name:
+                part = f"{name}={value}"
+            parts.append(part)
         return ", ".join(parts)
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ class FreezeDepth(Candidate):
     Ordering is by depth: full model < embeddings-only < N = 1 < ... < N = L.
     """
 
-    method: ClassVar[str] = "freeze"
+    method: ClassVar[str] = "freeze"  # the name in spaces and records
 
     frozen_layers: int  # N, the first ones
     embeddings_frozen: bool  # with all that stands before the layers

@@ -20,7 +20,10 @@ def looks_text(looks: Looks) -> str:
         return _NEVER
     if looks == LOST_LOOKS:
         return _LOST
-    counts = " ".join(f"{here}/{full}" for here, full in looks.counts)
+    pairs: list[str] = []
+    for seeds, full_seeds in looks.counts:
+        pairs.append(f"{seeds}/{full_seeds}")
+    counts = " ".join(pairs)
     error = exact_text(looks.error)
     after = _DEPTH.sub(r"N=\1", str(looks.after))
     return f"after {after}, from seed {looks.first_seed}, at {error}: {counts}"
@@ -35,16 +38,22 @@ def read_looks(text: str) -> Looks:
     match = _LOOKS.fullmatch(text)
     if match is None:
         raise SpaceError(f"'{text}' does not say when a depth is tested")
-    counts = []
-    for pair in match[4].split():
-        here, full = pair.split("/")
-        counts.append((int(here), int(full)))
-    after = match[1].replace("=", "")
-    error = float(match[3])
-    return Looks(after=after, first_seed=int(match[2]), counts=tuple(counts), error=error)
+    after, first_seed, error, pairs = match.groups()
+    counts: list[tuple[int, int]] = []
+    for pair in pairs.split():
+        seeds, full_seeds = pair.split("/")
+        counts.append((int(seeds), int(full_seeds)))
+    return Looks(
+        after=after.replace("=", ""),
+        first_seed=int(first_seed),
+        counts=tuple(counts),
+        error=float(error),
+    )
 
 
 def exact_text(number: float) -> str:
     """Return a number in six digits, or in as many as it takes to read it back exactly."""
     text = f"{number:g}"
-    return text if float(text) == number else str(number)
+    if float(text) == number:
+        return text
+    return str(number)

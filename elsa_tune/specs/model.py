@@ -30,7 +30,7 @@ class ModelSpec:
 
     # The short name (`bert_base`), or the hub id or path as given; what tables and MLflow show.
     name: str
-    source: ModelSource
+    source: ModelSource  # where its weights come from
     location: str  # hub id, absolute folder, or the Python package that carries the weights
     # The hub's branch, tag or commit; None elsewhere, and for the default one.
     revision: str | None = None
@@ -42,7 +42,7 @@ class ModelFacts:
 
     model_type: str  # as transformers calls it
     layers: int  # L
-    hidden_size: int
+    hidden_size: int  # of a layer's output, for each token
     embedding: int  # parameters of the embedding side
     layer: int  # parameters of one layer, usually
     # Parameters of the pooler, or where there is none of what the classification head has before

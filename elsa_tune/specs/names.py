@@ -75,13 +75,16 @@ class OpenName(str, metaclass=_Listed):
             if isinstance(value, str):
                 with contextlib.suppress(ValueError):
                     return cls(value)
-            *others, last = [f"'{name}'" for name in cls.known]
-            expected = f"{', '.join(others)} or {last}"
-            raise PydanticCustomError("enum", "Input should be {expected}", {"expected": expected})
+            *all_but_last, last = [f"'{name}'" for name in cls.known]
+            first = ", ".join(all_but_last)
+            raise PydanticCustomError(
+                "enum",
+                "Input should be {expected}",
+                {"expected": f"{first} or {last}"},
+            )
 
-        return core_schema.no_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(str.__str__)
-        )
+        as_text = core_schema.plain_serializer_function_ser_schema(str.__str__)
+        return core_schema.no_info_plain_validator_function(read, serialization=as_text)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class FindingCode(enum.StrEnum):
 class RowFinding:
     """Something that is odd about a number of rows."""
 
-    code: FindingCode
+    code: FindingCode  # what is odd
     count: int  # of rows; for CLASSES_* of classes, for FEW_UNITS of units
     of: int  # how many were looked at
     where: str = "training"  # their split; for rows that were lost their files
@@ -124,13 +124,15 @@ class RowFinding:
         if self.code is FindingCode.DUPLICATE_ROWS and self.where != "training":
             return "drop them there; `drop_duplicates: true` does where these rows are held out"
         if self.code is FindingCode.LABEL_LOOKS_MISSING:
-            return f"`missing_labels: [{', '.join(self.names)}]` leaves its rows out"
+            labels = ", ".join(self.names)
+            return f"`missing_labels: [{labels}]` leaves its rows out"
         if self.code is FindingCode.FEW_UNITS and self.groups is None:
             return "evaluate on more different texts"
         return _REMEDIES[self.code]
 
     @property
     def _alike(self) -> str:
+        """How alike leaked rows are to those in training, in brackets; "" where not known."""
         parts = []
         if self.exact is not None:
             parts.append(f"{self.exact:,} letter for letter")
@@ -138,16 +140,19 @@ class RowFinding:
             parts.append(f"{self.same_label:,} with the same label")
         if not parts:
             return ""
-        return f" ({', '.join(parts)})"
+        listed = ", ".join(parts)
+        return f" ({listed})"
 
     @property
     def _texts(self) -> str:
+        """How many texts there are, and the verb that follows."""
         if self.texts == 1:
             return "1 text has"
         return f"{self.texts or 0:,} texts have"
 
     @property
     def _listed(self) -> str:
+        """Some of the names, and how many more there are."""
         names = ", ".join(self.names)
         more = self.named - len(self.names)
         if more > 0:
@@ -210,8 +215,11 @@ def finding_lines(findings: Sequence[RowFinding], is_published: bool = False) ->
 
 def named(names: Sequence[str]) -> dict[str, Any]:
     """Return the fields `names` and `named` of a finding about these classes."""
-    shown = tuple(f"'{shortened(name, _NAME_LENGTH)}'" for name in names[:MOST_NAMED])
-    return {"names": shown, "named": len(names)}
+    shown: list[str] = []
+    for name in names[:MOST_NAMED]:
+        short = shortened(name, _NAME_LENGTH)
+        shown.append(f"'{short}'")
+    return {"names": tuple(shown), "named": len(names)}
 
 
 def share_text(share: float) -> str:
@@ -229,4 +237,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _has(count: int) -> str:
-    return "has" if count == 1 else "have"
+    """Return the verb for so many."""
+    if count == 1:
+        return "has"
+    return "have"

@@ -38,16 +38,20 @@ def _readable_rates(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         try:
-            return _RANGES.validate_python([value])[0]
+            [rate_range] = _RANGES.validate_python([value])
+            return rate_range
         except ValidationError as error:
-            raise ValueError(problems(error, {"": RateRange.__dataclass_fields__})) from error
+            names = {"": RateRange.__dataclass_fields__}
+            raise ValueError(problems(error, names)) from error
     rates = value if isinstance(value, list) else [value]
     check_few(rates, "rates")
     try:
-        if not rates or any(isinstance(rate, bool) for rate in rates):
+        has_booleans = any(isinstance(rate, bool) for rate in rates)
+        if not rates or has_booleans:
             raise ValueError
         different = {canonical_rate(float(rate)) for rate in rates}
-        return RateList(values=tuple(sorted(different)))
+        ascending = sorted(different)
+        return RateList(values=tuple(ascending))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             "must be a rate above 0 and up to 1, a list of such rates, "
@@ -118,7 +122,8 @@ class Space(BaseModel):
 
     @model_validator(mode="after")
     def _one_way_to_the_rate(self) -> Self:
-        if self.follows_full_model != (self.full_model_learning_rate is not None):
+        has_full_model_rates = self.full_model_learning_rate is not None
+        if self.follows_full_model != has_full_model_rates:
             raise ValueError(
                 f"full_model_learning_rate and learning_rate: {FROM_FULL_MODEL} go together: "
                 "the first says which rates to try on the full model, the second uses the best one"
@@ -135,8 +140,12 @@ class Space(BaseModel):
         if self.depths == "half":
             return default_candidates(layers)
         if self.depths == "all":
-            return (REFERENCE, *map(read_candidate, range(1, layers + 1)))
-        different = {_depth(depth, layers).check(layers) for depth in self.depths}
+            frozen = range(1, layers + 1)
+            return (REFERENCE, *map(read_candidate, frozen))
+        different: set[Candidate] = set()
+        for depth in self.depths:
+            candidate = _depth(depth, layers)
+            different.add(candidate.check(layers))
         return tuple(sorted(different))
 
     @property
@@ -147,7 +156,9 @@ class Space(BaseModel):
     @property
     def rates(self) -> RateSpace:
         """The learning rates that are explored."""
-        rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
+        rates: object = self.learning_rate
+        if self.follows_full_model:
+            rates = self.full_model_learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
 
@@ -157,7 +168,8 @@ class Space(BaseModel):
 
     def recipe(self, default_epochs: int) -> Recipe:
         """Return how every trial trains, on a model with this default of epochs."""
-        return dataclasses.replace(self.training, epochs=self.epochs or default_epochs)
+        epochs = self.epochs or default_epochs
+        return dataclasses.replace(self.training, epochs=epochs)
 
 
 OWN_FIELDS = frozenset(Space.model_fields) - {"training"}
@@ -169,14 +181,17 @@ FIELDS = {
 
 
 def _depth(text: Any, layers: int) -> Candidate:
+    """Return the candidate that a space's depth names, for a model with L layers."""
     if isinstance(text, str) and "/" in text:
         try:
             share = Fraction(text)
         except (ValueError, ZeroDivisionError):
             share = Fraction(-1)
-        if not 0 <= share <= 1:
+        is_share = 0 <= share <= 1
+        if not is_share:
             raise SpaceError(f"depth '{text}' is no share of the layers; write e.g. 8/12")
-        return read_candidate(int(share * layers))
+        frozen = int(share * layers)
+        return read_candidate(frozen)
     if not isinstance(text, int | str):
         raise SpaceError(f"depth {quoted(text)} is no number of layers; write e.g. 6 or 8/12")
     return read_candidate(text)
@@ -202,9 +217,8 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
     try:
         return Space.model_validate(fields)
     except ValidationError as error:
-        raise SpaceError(
-            f"search space {path}: {problems(error, FIELDS, inlined='training')}"
-        ) from error
+        what = problems(error, FIELDS, inlined="training")
+        raise SpaceError(f"search space {path}: {what}") from error
 
 
 def shipped_spaces() -> dict[str, Path]:

@@ -78,8 +78,10 @@ class Metric(OpenName):
     @classmethod
     def named(cls, name: str | None) -> Self | None:
         """Return the metric that a record names; None where it names none that is known here."""
+        if name is None:
+            return None
         try:
-            return None if name is None else cls(name)
+            return cls(name)
         except ValueError:
             return None
 
@@ -102,28 +104,25 @@ Metric.SPEARMAN = Metric.define(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlueSource:
-    """One of GLUE's tasks: on the hub, or in a folder.
+    """One of GLUE's tasks: on the hub, or in a folder."""
 
-    On the hub it is `nyu-mll/glue:CONFIG`, else `folder` in a local, absolute `data_dir` that holds
-    `RTE/`, `SST-2/`, ...
-    """
-
-    config: str
-    folder: str
-    data_dir: str | None = None
+    config: str  # on the hub it is `nyu-mll/glue:CONFIG`
+    folder: str  # where it lies in `data_dir`: `RTE`, `SST-2`, ...
+    data_dir: str | None = None  # local and absolute; None for the hub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesSource:
-    """The user's own files, absolute paths; `format` is csv, tsv, jsonl or parquet.
+    """The user's own files, absolute paths.
 
-    Several files of one split are read one after the other. Without an evaluation file a stratified
-    `evaluation_share` of the training rows, above 0 and below 1, is held out by `subset_seed`.
+    Several files of one split are read one after the other.
     """
 
-    format: str
-    train: tuple[str, ...]
-    evaluation: tuple[str, ...] = ()
+    format: str  # csv, tsv, jsonl or parquet
+    train: tuple[str, ...]  # the files of the training rows
+    evaluation: tuple[str, ...] = ()  # and of the evaluation rows
+    # Without an evaluation file a stratified share of the training rows, above 0 and below 1, that
+    # is held out by `subset_seed`.
     evaluation_share: float | None = None
 
 
@@ -136,20 +135,15 @@ class EmbeddedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSetSource:
-    """What the package `datasets` reads: a data set of the hub, or a folder on this machine.
+    """What the package `datasets` reads: a data set of the hub, or a folder on this machine."""
 
-    location: `owner/name`, or an absolute folder. revision: the hub's commit, so that a search goes
-    on with the rows that it began with; None for a folder. config: which of a data set's
-    configurations. train, evaluation: names of splits; without the second one `evaluation_share`
-    is held out as in `FilesSource`.
-    """
-
-    location: str
+    location: str  # `owner/name`, or an absolute folder
+    # The hub's commit, so that a search goes on with the rows it began with; None for a folder.
     revision: str | None
-    config: str | None
-    train: str
-    evaluation: str | None = None
-    evaluation_share: float | None = None
+    config: str | None  # which of a data set's configurations
+    train: str  # the name of the split to train on
+    evaluation: str | None = None  # and of the one to evaluate on
+    evaluation_share: float | None = None  # without such a split, held out as in `FilesSource`
 
     @property
     def text(self) -> str:
@@ -168,42 +162,34 @@ class Cleaning:
 
     Texts are compared with case and blanks folded, a pair as a pair. Evaluation rows of a file
     are never dropped.
-
-    drop_leaked: from training, rows whose text is evaluated. drop_duplicates: from training, all
-    but the first row with a text and label. drop_contradictions: from training, rows whose text has
-    another label elsewhere. merge_labels: labels equal after blanks and case are one class.
-    missing_labels: those that mean that there is none; their rows are left out.
     """
 
-    drop_leaked: bool = False
-    drop_duplicates: bool = False
-    drop_contradictions: bool = False
-    merge_labels: bool = False
-    missing_labels: tuple[str, ...] = ()
+    drop_leaked: bool = False  # from training, rows whose text is evaluated
+    drop_duplicates: bool = False  # from training, all but the first row with a text and label
+    drop_contradictions: bool = False  # from training, rows whose text has another label elsewhere
+    merge_labels: bool = False  # labels equal after blanks and case are one class
+    missing_labels: tuple[str, ...] = ()  # those that mean that there is none; left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A task: what is read, what is predicted, how it is scored.
+    """A task: what is read, what is predicted, how it is scored."""
 
-    text_columns: one or two column names. classes: names as they stand in the data, in id order;
-    () where labels name none, as a regression's. companions: metrics logged beside the headline
-    one. published_chance: chance on the official evaluation split, where it is known in advance: by
-    metric, and for a second evaluation split (`mnli_mismatched`) by its name, in the headline
-    metric. group_column: rows with the same cell there are one unit of the certificate; None where
-    only repeated texts are.
-    """
-
-    name: str
-    kind: TaskKind
-    text_columns: tuple[str, ...]
-    label_column: str
+    name: str  # as tables and MLflow show it
+    kind: TaskKind  # what kind of label is predicted
+    text_columns: tuple[str, ...]  # the names of one or two columns
+    label_column: str  # the name of the column that is predicted
+    # Names as they stand in the data, in id order; () where labels name none, as a regression's.
     classes: tuple[str, ...]
-    metric: Metric
-    source: TaskSource
-    companions: tuple[Metric, ...] = ()
+    metric: Metric  # the headline one
+    source: TaskSource  # where the rows come from
+    companions: tuple[Metric, ...] = ()  # metrics logged beside the headline one
+    # Chance on the official evaluation split, where it is known in advance: by metric, and for a
+    # second evaluation split (`mnli_mismatched`) by its name, in the headline metric.
     published_chance: dict[str, float] = field(default_factory=dict)
-    cleaning: Cleaning = Cleaning()
+    cleaning: Cleaning = Cleaning()  # what is done to its rows first
+    # Rows with the same cell in this column are one unit of the certificate; None where only
+    # repeated texts are.
     group_column: str | None = None
 
     @property

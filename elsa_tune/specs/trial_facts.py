@@ -20,8 +20,8 @@ class TrialFacts:
     What is not known, as in records of earlier versions, is None.
     """
 
-    phase: Phase
-    candidate: Candidate
+    phase: Phase  # what it was trained for
+    candidate: Candidate  # what it trained
     model: str | None = None  # its name
     task: str | None = None  # its name
     layers: Count | None = None  # L of the model
@@ -29,7 +29,7 @@ class TrialFacts:
     seed: Annotated[int, Bounds(ge=0)] | None = None  # likewise
     metric: str | None = None  # the headline metric's name
     chance: float | None = None  # the quality of the best constant answer
-    evaluation_examples: Count | None = None
+    evaluation_examples: Count | None = None  # E of the evaluation split
     evaluation_units: Count | None = None  # how many independent units those are
     given_rates: tuple[float, float] | None = None  # the lowest and highest the search was given
     looks: Looks | None = None  # when its candidate is tested

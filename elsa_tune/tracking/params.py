@@ -20,7 +20,7 @@ from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
 from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
-_FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
+_FIELDS = frozenset(TrialFacts.__dataclass_fields__) - {"others"}
 # How MLflow shows what is not known.
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
@@ -36,6 +36,7 @@ class UnreadParams:
 
     @property
     def phase(self) -> object:
+        """What is recorded as the trial's phase, whatever that is."""
         return self.values.get("phase")
 
 
@@ -47,13 +48,14 @@ def read_params(values: object) -> TrialFacts | UnreadParams:
     if isinstance(values, TrialFacts | UnreadParams):
         return values
     if not isinstance(values, Mapping):
-        raise ValueError(f"must be a table of `field: value`, not {quoted(values)}")
+        came = quoted(values)
+        raise ValueError(f"must be a table of `field: value`, not {came}")
     try:
         fields = _as_recorded_today(values)
         return _FACTS.validate_python(fields)
     except (TypeError, ValueError, OverflowError) as error:
         why = problems(error)
-        return UnreadParams(dict(values), why)
+        return UnreadParams(values=dict(values), why=why)
 
 
 # As a record's field, read by pydantic.
@@ -62,15 +64,12 @@ Params = Annotated[TrialFacts | UnreadParams, PlainValidator(read_params)]
 
 def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of TrialFacts, by what this version, MLflow or an older one recorded."""
-    described = values.get("candidate", values)
-    if not isinstance(described, Mapping | Candidate):
-        raise SpaceError(f"field 'candidate' must be a table, not {quoted(described)}")
-    candidate = recorded_candidate(described)
+    candidate = _described_candidate(values)
     fields: dict[str, Any] = {"candidate": candidate}
-    others = {}
-    of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}
+    others: dict[str, Any] = {}
+    names_of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}
     for name, value in values.items():
-        if name in of_candidate:
+        if name in names_of_candidate:
             continue
         if name not in _FIELDS:
             others[name] = value
@@ -91,6 +90,15 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _described_candidate(values: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of a record, which has it as a table or beside the other fields."""
+    described = values.get("candidate", values)
+    if not isinstance(described, Mapping | Candidate):
+        came = quoted(described)
+        raise SpaceError(f"field 'candidate' must be a table, not {came}")
+    return recorded_candidate(described)
+
+
 def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
     """Return what a journal's line keeps, ready for JSON."""
     if isinstance(params, UnreadParams):
@@ -101,9 +109,11 @@ def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
         if name == "candidate":
             values[name] = params.candidate.record()
             # Beside it, too, where those look who read journals of earlier versions.
-            values |= _flat(params)
+            beside = _flat(params)
+            values.update(beside)
     values["comparison"] = params.comparison.record()
-    return {**values, **params.others}
+    values.update(params.others)
+    return values
 
 
 def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
@@ -113,20 +123,31 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
     values: dict[str, Any] = {}
     for name in _names(params):
         if name == "candidate":
-            values |= _flat(params)
+            of_candidate = _flat(params)
+            values.update(of_candidate)
         else:
             values[name] = getattr(params, name)
     if params.given_rates is not None:
-        lowest, highest = params.given_rates
-        values["given_rates"] = f"{exact_text(lowest)}..{exact_text(highest)}"
+        values["given_rates"] = _rates_text(params.given_rates)
     if params.looks is not None:
         values["looks"] = looks_text(params.looks)
-    values |= params.others
+    values.update(params.others)
     return _texts(values)
 
 
+def _rates_text(rates: tuple[float, float]) -> str:
+    """Write the lowest and the highest rate, as `1e-05..5e-05`."""
+    lowest = exact_text(rates[0])
+    highest = exact_text(rates[1])
+    return f"{lowest}..{highest}"
+
+
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: param_text(value) for name, value in values.items()}
+    """Return values as MLflow shows them, by their names."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        texts[name] = param_text(value)
+    return texts
 
 
 def _flat(facts: TrialFacts) -> dict[str, Any]:
@@ -139,10 +160,14 @@ def _flat(facts: TrialFacts) -> dict[str, Any]:
 
 def search_texts(params: Mapping[str, Any]) -> dict[str, str]:
     """Return MLflow's params of a search; texts, as earlier versions journalled them, stay."""
-    return {name: _search_text(name, value) for name, value in params.items()}
+    texts: dict[str, str] = {}
+    for name, value in params.items():
+        texts[name] = _search_text(name, value)
+    return texts
 
 
 def _search_text(name: str, value: object) -> str:
+    """Return a search's param as MLflow shows it."""
     if isinstance(value, str):
         return str(value)
     if name == "comparison" and isinstance(value, Mapping):
@@ -151,24 +176,38 @@ def _search_text(name: str, value: object) -> str:
     if name == "depths" and isinstance(value, Sequence):
         labels = [str(label) for label in value]
         return " ".join(labels)
-    if name == "asha" and isinstance(value, Mapping):
-        parts = []
-        for part, number in value.items():
-            parts.append(f"{part} {exact_text(number)}")
-        return ", ".join(parts)
-    if name == "asha" and value is None:
-        return "off"
+    if name == "asha":
+        return _asha_text(value)
     if name == "chance" and isinstance(value, float):
         return f"{value:.6g}"
     return str(value)
 
 
+def _asha_text(value: object) -> str:
+    """Return a search's early stopping as MLflow shows it: `off`, or its settings."""
+    if value is None:
+        return "off"
+    if not isinstance(value, Mapping):
+        return str(value)
+    settings: list[str] = []
+    for setting, number in value.items():
+        text = exact_text(number)
+        settings.append(f"{setting} {text}")
+    return ", ".join(settings)
+
+
 def param_text(value: object) -> str:
     """Return a parameter as MLflow shows it: `true`, `none`, numbers that read back exactly."""
+    text = str(value)
     if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+        return text.lower()
+    return text
 
 
 def _names(facts: TrialFacts) -> list[str]:
-    return [spec.name for spec in dataclasses.fields(facts) if spec.name != "others"]
+    """Return the names of a trial's facts, without the others."""
+    names: list[str] = []
+    for field in dataclasses.fields(facts):
+        if field.name != "others":
+            names.append(field.name)
+    return names

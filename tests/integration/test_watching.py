@@ -134,8 +134,9 @@ def test_a_cluster_without_a_node_that_can_train_is_given_up(
     gone = {**other, "Alive": False}
     said: list[str] = []
     waiting: Any = SimpleNamespace(under_way=[])
+    plan: Any = SimpleNamespace(known=[])
     watch = watching.Watch(
-        testing.example_spec(), lambda: [], waiting, lambda: True, said.append, lambda: None
+        testing.example_spec(), plan, waiting, lambda: True, said.append, lambda: None
     )
     watch._look_at_nodes([head, gone])
     watch._look_at_nodes([head, gone])

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -74,7 +75,7 @@ def test_a_board_that_nobody_reads_ends_nothing(
 ) -> None:
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    board = Board(make_spec(), lambda: (), lambda: "so far nothing")
+    board = Board(make_spec(), lambda: "so far nothing")
     assert board._console.is_terminal is terminal
     with board:
         board.phase("exploring")
@@ -93,7 +94,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(writer, "w") as stream:
         console = Console(file=stream, force_terminal=terminal, force_interactive=terminal)
-        board = Board(make_spec(), lambda: (), lambda: None, console)
+        board = Board(make_spec(), lambda: None, console)
         with board:
             for _ in range(100):
                 board.say("a line " * 1000)
@@ -110,7 +111,9 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
 def piped() -> tuple[Board, io.StringIO, list[KnownTrial]]:
     spec, known = made_up(time.time())
     text = io.StringIO()
-    return Board(spec, lambda: known, lambda: None, Console(file=text)), text, known
+    board = Board(spec, lambda: None, Console(file=text))
+    board.follow(SimpleNamespace(known=known))
+    return board, text, known
 
 
 def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
@@ -141,7 +144,9 @@ def test_no_more_time_is_left_than_the_limit_leaves() -> None:
     spec, known = made_up(time.time())
     text = io.StringIO()
     spec = dataclasses.replace(spec, max_time=50.0)
-    with Board(spec, lambda: known, lambda: None, Console(file=text)) as board:
+    board = Board(spec, lambda: None, Console(file=text))
+    board.follow(SimpleNamespace(known=known))
+    with board:
         board.ended(known[0])
     assert re.search(r"evaluations(, about \d\d? s left)?$", text.getvalue())
 

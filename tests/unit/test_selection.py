@@ -6,6 +6,7 @@ import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,8 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
     assert line.best is not None and line.measured == 0.55
     assert (line.best.score, line.best.trial.learning_rate) == (0.8, 2e-5)
     text = io.StringIO()
-    board = Board(spec, lambda: known, lambda: None, Console(file=text))
+    board = Board(spec, lambda: None, Console(file=text))
+    board.follow(SimpleNamespace(known=known))
     with board:
         for one in known:
             board.ended(one)

@@ -226,7 +226,7 @@ def test_a_board_shows_names(is_terminal: bool) -> None:
     )
     spec = make_spec()
     spec = dataclasses.replace(spec, model=dataclasses.replace(spec.model, name=EVIL))
-    with Board(spec, lambda: (), lambda: f"answer {EVIL}", console) as board:
+    with Board(spec, lambda: f"answer {EVIL}", console) as board:
         board.phase(f"phase {EVIL}")
         board.say(f"said {EVIL}")
     printed = stream.getvalue()

@@ -34,6 +34,7 @@ _FEW_UNITS = 3
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
+Integers = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +71,47 @@ class ExampleDraws:
         Lippman-Hand 1983, J. Am. Med. Assoc. 249). Where examples share units, what two seeds
         answer differently is compared by units, too: of a unit they often flip all at once.
         """
-        candidates = {}
-        flips = {}
+        moves_by_depth: dict[Candidate, Floats] = {}
+        flips: dict[Candidate, float] = {}
         stretch = _stretch(resampled)
         units = resampled.units or resampled.examples
+        resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
-            errors = generator.exponential(size=len(resampled.chance))
+            errors = generator.exponential(size=resamples)
             moves_if_flawless = -errors / units
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             variances = []
             for number in numbers:
-                draws = resampled.chance
+                qualities = resampled.chance
                 if number is not None:
-                    draws = resampled.runs[:, number]
-                moves = draws - draws.mean()
-                if (draws == 1).all():
+                    qualities = resampled.runs[:, number]
+                moves = qualities - qualities.mean()
+                is_flawless = (qualities == 1).all()
+                if is_flawless:
                     moves = moves_if_flawless
                 total += moves
-                variances.append(moves.var())
+                variance = moves.var()
+                variances.append(variance)
             seeds = len(numbers)
             moves_of_mean = _rounded(total / seeds)
-            candidates[candidate] = _rounded(moves_of_mean * stretch)
+            moves_by_depth[candidate] = _rounded(moves_of_mean * stretch)
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                apart = float(np.mean(variances) - moves_of_mean.var())
-                flips[candidate] = max(0.0, apart * seeds / (seeds - 1))
-        moves_of_chance = resampled.chance - resampled.chance.mean()
-        return cls(candidates=candidates, chance=_rounded(moves_of_chance * stretch), flips=flips)
+                variance_of_run = np.mean(variances)
+                variance_of_mean = moves_of_mean.var()
+                apart = float(variance_of_run - variance_of_mean)
+                freedom = seeds - 1
+                own_variance = apart * seeds / freedom
+                flips[candidate] = max(0.0, own_variance)
+        mean_of_chance = resampled.chance.mean()
+        moves_of_chance = resampled.chance - mean_of_chance
+        return cls(
+            candidates=moves_by_depth,
+            chance=_rounded(moves_of_chance * stretch),
+            flips=flips,
+        )
 
     @classmethod
     def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
@@ -108,18 +121,29 @@ class ExampleDraws:
         prior). Depths that are right on the same examples move together, so that this makes their
         contrasts too wide rather than too narrow. Chance, which is known, does not move.
         """
-        candidates = {}
+        moves_by_depth: dict[Candidate, Floats] = {}
         for stream, (candidate, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
             wrong = examples - right
             generator = np.random.default_rng([_EXAMPLES, stream])
-            draws = generator.beta(right + 1, wrong + 1, RESAMPLES)
-            candidates[candidate] = draws - accuracy
-        chance = np.zeros(RESAMPLES)
-        return cls(candidates=candidates, chance=chance, are_counted=True)
+            drawn_accuracies = generator.beta(
+                right + 1,
+                wrong + 1,
+                size=RESAMPLES,
+            )
+            moves_by_depth[candidate] = drawn_accuracies - accuracy
+        return cls(
+            candidates=moves_by_depth,
+            chance=np.zeros(RESAMPLES),
+            are_counted=True,
+        )
 
 
-def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES) -> Resampled:
+def resample(
+    runs: Sequence[Predictions],
+    metric: str,
+    resamples: int = RESAMPLES,
+) -> Resampled:
     """Score all runs on the same resampled examples.
 
     runs: one or more, with the same labels, and the same units where these are known. metric: a
@@ -132,45 +156,65 @@ def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLE
         if not np.array_equal(run.labels, labels):
             raise ResultsError("the runs were judged by different evaluation examples")
     kernel = kernel_of(metric)
-    predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
+    of_each_run = [run.predictions for run in runs]
+    predictions = stacked(of_each_run)  # [E, M, ...]
     score_runs = kernel.scorer(predictions, labels, classes, np.float32)
     score_chance = kernel.chance(labels, classes, np.float32)
     examples = len(labels)
-    units = _common_units(runs)
-    count = None
+    unit_of_example = _common_units(runs)
+    units = None
     equal_units = None
-    if units is not None:
-        sizes = np.bincount(units)
-        count = len(sizes)
-        equal_units = examples**2 / float(np.sum(sizes.astype(np.float64) ** 2))
+    if unit_of_example is not None:
+        sizes = np.bincount(unit_of_example)
+        units = len(sizes)
+        equal_units = _equal_units(sizes)
     of_runs = np.empty((resamples, len(runs)))
     of_chance = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
         start = 0
-        for weights in _poisson_weights(resamples, count or examples):
-            end = start + len(weights)
-            if units is not None:
-                weights = weights[:, units]
+        for drawn_weights in _poisson_weights(resamples, units or examples):
+            end = start + len(drawn_weights)
+            weights = drawn_weights
+            if unit_of_example is not None:
+                weights = drawn_weights[:, unit_of_example]
             of_runs[start:end] = score_runs(weights)
             of_chance[start:end] = score_chance(weights)
             start = end
-    return Resampled(of_runs, of_chance, examples, count, equal_units)
+    return Resampled(
+        runs=of_runs,
+        chance=of_chance,
+        examples=examples,
+        units=units,
+        equal_units=equal_units,
+    )
 
 
-def _common_units(runs: Sequence[Predictions]) -> NDArray[np.integer[Any]] | None:
+def _equal_units(sizes: Integers) -> float:
+    """Return how many units of one size tell as much as units of these sizes [U].
+
+    E^2 / sum of n_u^2, as Kish (1965, Survey Sampling).
+    """
+    examples = int(sizes.sum())
+    exact_sizes = sizes.astype(np.float64)
+    squares = float(np.sum(exact_sizes**2))
+    return examples**2 / squares
+
+
+def _common_units(runs: Sequence[Predictions]) -> Integers | None:
     """Return the unit of each example [E], 0..U-1; None where each is its own, or none is known.
 
     Runs of earlier versions know none, and were judged by the same examples. Raises ResultsError
     where two runs know different ones.
     """
-    common: NDArray[np.integer[Any]] | None = None
+    common: Integers | None = None
     for run in runs:
         if run.units is None:
             continue
-        if common is not None and not np.array_equal(run.units, common):
+        if common is None:
+            common = run.units
+        if not np.array_equal(run.units, common):
             raise ResultsError("the runs' evaluation examples were put into different units")
-        common = run.units
     return common
 
 
@@ -179,7 +223,7 @@ def _stretch(resampled: Resampled) -> Floats | float:
 
     A bootstrap of few units says too little: its variance lacks a share 1 / U, and its draws are
     as good as normal where Student's t would be right (Cameron, Gelbach and Miller 2008). Its
-    degrees of freedom count units of one size: E^2 / sum of n_u^2, as Kish (1965, Survey Sampling).
+    degrees of freedom count units of one size (`_equal_units`).
     """
     units = resampled.equal_units
     if units is None or units <= 1:
@@ -187,39 +231,65 @@ def _stretch(resampled: Resampled) -> Floats | float:
     from scipy.special import chdtri  # scipy.stats takes half a second to import
 
     freedom = max(units - 1, 1.0)
-    count = len(resampled.chance)
-    middles = (np.arange(count) + 0.5) / count
-    shuffled = np.random.default_rng([_FEW_UNITS, 0]).permutation(middles)
-    squares = np.asarray(chdtri(freedom, shuffled))
-    return np.sqrt(units / (units - 1) * freedom / squares)
+    resamples = len(resampled.chance)
+    strata = np.arange(resamples)
+    middles = (strata + 0.5) / resamples
+    generator = np.random.default_rng([_FEW_UNITS, 0])
+    shuffled = generator.permutation(middles)
+    chi_squares = np.asarray(chdtri(freedom, shuffled))
+    lacking_variance = units / (units - 1)
+    squared_stretch = lacking_variance * freedom / chi_squares
+    return np.sqrt(squared_stretch)
 
 
 def score(run: Predictions, metric: str) -> float:
     """Return a run's quality on its own examples, each counted once."""
     kernel = kernel_of(metric)
     predictions = stacked([run.predictions])  # [E, 1, ...]
-    score_run = kernel.scorer(predictions, run.labels, run.classes, np.float32)
-    each_once = np.ones((1, len(run.labels)), dtype=np.float32)
+    score_run = kernel.scorer(
+        predictions,
+        run.labels,
+        run.classes,
+        np.float32,
+    )
+    examples = len(run.labels)
+    each_once = np.ones((1, examples), dtype=np.float32)
     qualities = score_run(each_once)  # [1, 1]
-    return float(qualities[0, 0])
+    quality = qualities[0, 0]
+    return float(quality)
 
 
 def _poisson_weights(resamples: int, units: int) -> Iterator[Weights]:
     """Yield chunks of weights [<= _CHUNK, U], never all zero."""
     generator = np.random.default_rng(0)
-    # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
-    density = [math.exp(-1) / math.factorial(count) for count in range(9)]
-    last_bits = np.cumsum(density) * 2**16  # of each count
-    all_bits = np.arange(2**16) + 0.5
-    table = np.searchsorted(last_bits, all_bits).astype(np.float32)
+    count_of_bits = _poisson_table()
     for start in range(0, resamples, _CHUNK):
-        rows = min(_CHUNK, resamples - start)
-        two_bytes_each = generator.bytes(2 * rows * units)
+        rows_left = resamples - start
+        rows = min(_CHUNK, rows_left)
+        numbers = rows * units
+        two_bytes_each = generator.bytes(2 * numbers)
         bits = np.frombuffer(two_bytes_each, dtype=np.uint16)
-        weights = table[bits].reshape(rows, units)
-        is_empty = weights.sum(axis=1) == 0
+        weights = count_of_bits[bits].reshape(rows, units)
+        totals = weights.sum(axis=1)
+        is_empty = totals == 0
         weights[is_empty, 0] = 1
         yield weights
+
+
+def _poisson_table() -> Weights:
+    """Return for each value of 16 random bits how often it has an example counted, [2**16].
+
+    Such a table is twenty times faster than numpy's Poisson, and exact to 1/65536.
+    """
+    density = []
+    for count in range(9):
+        ways = math.factorial(count)
+        density.append(math.exp(-1) / ways)
+    distribution = np.cumsum(density)
+    last_bits = distribution * 2**16  # of each count
+    bits = np.arange(2**16)
+    counts = np.searchsorted(last_bits, bits + 0.5)
+    return counts.astype(np.float32)
 
 
 def _rounded(moves: Floats) -> Floats:

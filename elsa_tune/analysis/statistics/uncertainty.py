@@ -36,7 +36,7 @@ Ends = tuple[float, float, float]
 class CandidateRuns:
     """The measuring runs of one depth."""
 
-    candidate: Candidate
+    candidate: Candidate  # the depth
     qualities: tuple[float, ...]  # [S], fractions
     failed: tuple[bool, ...]  # [S], as `failures.failed_runs` finds them
 
@@ -48,7 +48,8 @@ class CandidateRuns:
     @property
     def mean(self) -> float:
         """The mean quality of these runs."""
-        return math.fsum(self.qualities) / self.count
+        total = math.fsum(self.qualities)
+        return total / self.count
 
     @property
     def working(self) -> Floats:
@@ -65,7 +66,7 @@ class Look:
     """One planned look that was taken."""
 
     number: int  # 1-based, of `planned` ones
-    planned: int
+    planned: int  # how many there are at most
     seeds: int  # of the depth, that it uses
     full_seeds: int  # and of the full model
     level: float  # the error that it may spend, one-sided
@@ -84,9 +85,9 @@ class Spread:
 class Interval:
     """A value with its two-sided 95 % interval and its lower one-sided 95 % bound."""
 
-    value: float
-    low: float
-    high: float  # of several tasks together at 2.5 % divided by their number
+    value: float  # the estimate
+    low: float  # its lower end
+    high: float  # its upper end; of several tasks together at 2.5 % divided by their number
     lower: float  # the one-sided bound
     allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
     look: Look | None = None  # that it rests on and is widened for; None where none was planned
@@ -104,9 +105,10 @@ class _SeedTerm:
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
-    runs: Mapping[Candidate, CandidateRuns]
-    chance: float | None = None
-    examples: ExampleDraws | None = None
+    runs: Mapping[Candidate, CandidateRuns]  # of the depths whose runs are known one by one
+    chance: float | None = None  # the quality of the best constant answer
+    examples: ExampleDraws | None = None  # how the examples move each depth's quality
+    # The constants that the answer is judged by.
     policy: Policy = dataclasses.field(default_factory=Policy, repr=False)
 
     @property
@@ -121,12 +123,15 @@ class Uncertainty:
     @property
     def has_examples(self) -> bool:
         """Whether examples count; yes where no run is known one by one, of which seeds say less."""
-        return self.examples is not None or not self.runs
+        knows_no_run = not self.runs
+        return self.examples is not None or knows_no_run
 
     @property
     def has_predictions(self) -> bool:
         """Whether it is known which examples each run got right."""
-        return self.examples is not None and not self.examples.are_counted
+        if self.examples is None:
+            return False
+        return not self.examples.are_counted
 
     def quality(self, candidate: Candidate) -> Interval | None:
         """Return the depth's quality; None with one seed, or equal scores of unknown examples."""
@@ -134,30 +139,47 @@ class Uncertainty:
         if runs is None or runs.count < 2:
             return None
         spread = self.spread(candidate)
-        if self.examples is None:
-            if spread.variance == 0:
-                return None
-            return _interval(runs.mean, 0.0, [spread], self.policy.ends)
-        moved = self._without_flips(self.examples.candidates[candidate], {candidate: 1.0})
-        return _interval(runs.mean, moved, [spread], self.policy.ends)
+        moved: Floats | float = 0.0
+        if self.examples is not None:
+            moves_of_depth = self.examples.candidates[candidate]
+            moved = self._without_flips(moves_of_depth, {candidate: 1.0})
+        elif spread.variance == 0:
+            return None
+        return _interval(
+            runs.mean,
+            moved,
+            seeds=[spread],
+            ends=self.policy.ends,
+        )
 
     def next_run(self, candidate: Candidate) -> Interval | None:
         """Return where one more run on the same examples would lie; None with one seed."""
         runs = self.runs.get(candidate)
         if runs is None or runs.count < 2:
             return None
-        spread = self.spread(candidate)
-        variance = spread.variance * (1 + runs.count)  # its own beside the mean's
-        own = dataclasses.replace(spread, variance=variance)
-        return _interval(runs.mean, 0.0, [own], self.policy.ends)
+        of_mean = self.spread(candidate)
+        # Its own variance beside the mean's.
+        times_the_mean = 1 + runs.count
+        of_run = Spread(
+            variance=of_mean.variance * times_the_mean,
+            freedom=of_mean.freedom,
+        )
+        return _interval(
+            runs.mean,
+            0.0,
+            seeds=[of_run],
+            ends=self.policy.ends,
+        )
 
     def example_variance(self, candidate: Candidate) -> float | None:
         """Return the variance, by its examples, of a depth's quality above chance; or None."""
-        if self.examples is None or candidate not in self.examples.candidates:
+        examples = self.examples
+        if examples is None or candidate not in examples.candidates:
             return None
-        moved = self.examples.candidates[candidate] - self.examples.chance
-        moved = self._without_flips(moved, {candidate: 1.0})
-        return float(np.var(moved))
+        above_chance = examples.candidates[candidate] - examples.chance
+        moved = self._without_flips(above_chance, {candidate: 1.0})
+        variance = np.var(moved)
+        return float(variance)
 
     def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
         """Return how far the mean of a depth's seeds can be trusted.
@@ -166,24 +188,32 @@ class Uncertainty:
         its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
         """
         runs = self.runs[candidate]
-        count = as_if_seeds or runs.count
+        seeds = as_if_seeds or runs.count
+        own_freedom = seeds - 1
         own_variance = 0.0
         if runs.count > 1:
-            own_variance = float(np.var(runs.qualities, ddof=1))
+            own_variance = _variance_of_runs(runs.qualities)
         prior_freedom = 0.0
         prior_variance = 0.0
         of_others = self._spread_of_others(runs)
-        if of_others is not None and not any(runs.failed):
+        stands_alone = any(runs.failed)
+        if of_others is not None and not stands_alone:
             most = self.policy.prior_freedom
-            prior_freedom = most * of_others.freedom / (most + of_others.freedom)
+            together = most + of_others.freedom
+            prior_freedom = most * of_others.freedom / together
             prior_variance = of_others.variance
-        freedom = prior_freedom + count - 1
-        variance = 0.0
+        freedom = prior_freedom + own_freedom
+        pooled_variance = 0.0
         if freedom > 0:
-            squares = prior_freedom * prior_variance + (count - 1) * own_variance
-            variance = squares / freedom
-        variance = max(variance, self._flips(candidate)) + self._rounding
-        return Spread(variance=variance / count, freedom=freedom)
+            prior_squares = prior_freedom * prior_variance
+            own_squares = own_freedom * own_variance
+            pooled_variance = (prior_squares + own_squares) / freedom
+        variance_of_run = max(pooled_variance, self._flips(candidate))
+        variance_of_run += self._rounding
+        return Spread(
+            variance=variance_of_run / seeds,
+            freedom=freedom,
+        )
 
     def _spread_of_others(self, runs: CandidateRuns) -> Spread | None:
         """Return how single runs of the other depths that learn spread; None without any to say.
@@ -196,8 +226,9 @@ class Uncertainty:
             if others is runs:
                 continue
             qualities = others.working
-            squares += float(np.var(qualities)) * len(qualities)
-            freedom += len(qualities) - 1
+            count = len(qualities)
+            squares += float(np.var(qualities)) * count
+            freedom += count - 1
         if freedom == 0:
             return None
         return Spread(variance=squares / freedom, freedom=freedom)
@@ -221,27 +252,32 @@ class Uncertainty:
         """
         tuned = self.runs.get(candidate)
         full = self.runs.get(REFERENCE)
-        if tuned is None or full is None or min(tuned.count, full.count) < self.policy.fewest_seeds:
-            return None
-        freedom = sum(runs.count - 1 for runs in {tuned, full, *self._learning})
-        if freedom < self.policy.fewest_freedom:
+        if tuned is None or full is None or not self._has_enough_seeds(tuned, full):
             return None
         base = self.chance if corrected else 0.0
         if base is None:
             return None
-        value = (tuned.mean - base) - target * (full.mean - base)
-        tuned_seeds, full_seeds = as_if_seeds or (None, None)
+        tuned_gain = tuned.mean - base
+        full_gain = full.mean - base
+        value = tuned_gain - target * full_gain
+        tuned_seeds = tuned.count
+        full_seeds = full.count
+        if as_if_seeds is not None:
+            tuned_seeds, full_seeds = as_if_seeds
         tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
         full_term = self._seed_term(full, -target, full_seeds)
         spreads = [tuned_term.spread, full_term.spread]
         if self.policy.seed_terms is SeedTerms.WELCH:
             spreads = [_welch(*spreads)]
-        fewest_seeds = min(tuned_seeds or tuned.count, full_seeds or full.count)
+        if ends is None:
+            fewest_seeds = min(tuned_seeds, full_seeds)
+            ends = self.policy.ends_of_test(fewest_seeds)
+        moved = self._moved_contrast(candidate, target, corrected=corrected)
         interval = _interval(
             value,
-            self._moved_contrast(candidate, target, corrected=corrected),
-            spreads,
-            ends or self.policy.ends_of_test(fewest_seeds),
+            moved,
+            seeds=spreads,
+            ends=ends,
         )
         allowance = tuned_term.allowance + full_term.allowance
         return dataclasses.replace(
@@ -251,14 +287,28 @@ class Uncertainty:
             allowance=allowance,
         )
 
-    def _seed_term(self, runs: CandidateRuns, weight: float, as_if_seeds: int | None) -> _SeedTerm:
+    def _has_enough_seeds(self, tuned: CandidateRuns, full: CandidateRuns) -> bool:
+        """Whether there are enough seeds, of both depths and in all, to tell their spread."""
+        if min(tuned.count, full.count) < self.policy.fewest_seeds:
+            return False
+        freedom = 0
+        for runs in {tuned, full, *self._learning}:
+            freedom += runs.count - 1
+        return freedom >= self.policy.fewest_freedom
+
+    def _seed_term(self, runs: CandidateRuns, weight: float, seeds: int) -> _SeedTerm:
         """Return what a depth's seeds bring into a contrast that has its mean with this weight."""
         move, more_variance = self._unseen(runs)
-        spread = self.spread(runs.candidate, as_if_seeds)
-        variance = weight**2 * (spread.variance + more_variance)
+        seen = self.spread(runs.candidate, seeds)
+        variance = seen.variance + more_variance
+        weighted = Spread(
+            variance=weight**2 * variance,
+            freedom=seen.freedom,
+        )
+        fall = -weight * move
         return _SeedTerm(
-            spread=Spread(variance=variance, freedom=spread.freedom),
-            allowance=max(0.0, -weight * move),
+            spread=weighted,
+            allowance=max(0.0, fall),
         )
 
     def _moved_contrast(
@@ -267,12 +317,14 @@ class Uncertainty:
         """Return [R], how the examples move a contrast; 0 where nothing is known of them."""
         if self.examples is None:
             return 0.0
-        of_depth = self.examples.candidates[candidate]
-        of_full = self.examples.candidates[REFERENCE]
-        moved = of_depth - target * of_full
+        moves_of_depth = self.examples.candidates[candidate]
+        moves_of_full = self.examples.candidates[REFERENCE]
+        moved = moves_of_depth - target * moves_of_full
         if corrected:
-            moved = moved - (1 - target) * self.examples.chance
-        return self._without_flips(moved, {candidate: 1.0, REFERENCE: target})
+            weight_of_chance = 1 - target
+            moved = moved - weight_of_chance * self.examples.chance
+        weights = {candidate: 1.0, REFERENCE: target}
+        return self._without_flips(moved, weights)
 
     def failures(self) -> tuple[int, int]:
         """Count the failed and all runs of the depths that learn.
@@ -296,13 +348,21 @@ class Uncertainty:
         """
         if self.policy.failed_loss is None or self.chance is None:
             return 1.0
-        lost: list[float] = []
+        shares_lost: list[float] = []
         for runs in self._learning:
-            gain = float(runs.working.mean()) - self.chance
+            working_mean = float(runs.working.mean())
+            usual_gain = working_mean - self.chance
+            if usual_gain <= 0:
+                continue
             for quality, is_failed in zip(runs.qualities, runs.failed, strict=True):
-                if is_failed and gain > 0:
-                    lost.append(1 - (quality - self.chance) / gain)
-        return math.fsum(lost) / len(lost) if lost else 1.0
+                if not is_failed:
+                    continue
+                gain = quality - self.chance
+                share_left = gain / usual_gain
+                shares_lost.append(1 - share_left)
+        if not shares_lost:
+            return 1.0
+        return math.fsum(shares_lost) / len(shares_lost)
 
     @functools.cached_property
     def _learning(self) -> tuple[CandidateRuns, ...]:
@@ -310,19 +370,25 @@ class Uncertainty:
         chance = self.chance or 0.0
         gains: dict[Candidate, float] = {}
         for candidate, runs in self.runs.items():
-            if len(runs.working):
-                gains[candidate] = float(runs.working.mean()) - chance
-        best = max(gains.values(), default=0.0)
+            working = runs.working
+            if len(working) == 0:
+                continue
+            working_mean = float(working.mean())
+            gains[candidate] = working_mean - chance
+        best_gain = max(gains.values(), default=0.0)
+        least_gain = best_gain * self.policy.learning_share
         learning: list[CandidateRuns] = []
         for candidate, gain in gains.items():
-            if gain >= best * self.policy.learning_share:
+            if gain >= least_gain:
                 learning.append(self.runs[candidate])
         return tuple(learning)
 
     def _flips(self, candidate: Candidate) -> float:
         """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
+        if self.examples is None:
+            return 0.0
         has_failed_seed = any(self.runs[candidate].failed)
-        if self.examples is None or has_failed_seed:
+        if has_failed_seed:
             return 0.0
         return self.examples.flips.get(candidate, 0.0)
 
@@ -333,10 +399,12 @@ class Uncertainty:
             return moved
         counted_twice = 0.0
         for candidate, weight in weights.items():
+            flips = self._flips(candidate)
             seeds = self.runs[candidate].count
-            counted_twice += weight**2 * self._flips(candidate) / seeds
-        share = max(1 - counted_twice / variance, self.policy.least_example_share)
-        return moved * math.sqrt(share)
+            counted_twice += weight**2 * flips / seeds
+        share_left = 1 - counted_twice / variance
+        share_kept = max(share_left, self.policy.least_example_share)
+        return moved * math.sqrt(share_kept)
 
     @functools.cached_property
     def _rounding(self) -> float:
@@ -347,8 +415,10 @@ class Uncertainty:
         for runs in self.runs.values():
             qualities += runs.qualities
         for decimals in range(2, self.policy.exact_decimals):
-            if all(round(quality, decimals) == quality for quality in qualities):
-                return float(10.0 ** (-2 * decimals)) / 12
+            are_rounded = all(round(quality, decimals) == quality for quality in qualities)
+            if are_rounded:
+                squared_step = float(10.0 ** (-2 * decimals))
+                return squared_step / 12  # of a uniform distribution one step wide
         return 0.0
 
     def _unseen(self, runs: CandidateRuns) -> tuple[float, float]:
@@ -357,21 +427,30 @@ class Uncertainty:
         They are taken to be as frequent there as over all depths that learn: a fifth of seeds
         collapsing is often invisible in three seeds, but not in all depths'.
         """
-        working = runs.working
         failed, count = self.failures()
-        if self.chance is None or failed == 0 or len(working) == 0:
+        if self.chance is None or failed == 0:
             return 0.0, 0.0
-        rate = (failed + 1) / (count + 2)  # Laplace's rule of succession
+        working = runs.working
+        if len(working) == 0:
+            return 0.0, 0.0
+        # Laplace's rule of succession.
+        failing = (failed + 1) / (count + 2)
+        succeeding = 1 - failing
         working_mean = float(working.mean())
-        working_variance = 0.0
-        if len(working) > 1:
-            working_variance = float(np.var(working, ddof=1))
-        fall = (working_mean - self.chance) * self._share_lost
+        usual_gain = working_mean - self.chance
+        fall = usual_gain * self._share_lost
         # Of a mixture: within the runs that work, and between these and the collapsed ones.
-        of_one_run = (1 - rate) * working_variance + rate * (1 - rate) * fall**2
-        variance = of_one_run / runs.count
-        move = working_mean - rate * fall - runs.mean
-        return move, max(0.0, variance - self.spread(runs.candidate).variance)
+        within = 0.0
+        if len(working) > 1:
+            within = _variance_of_runs(working)
+        between = failing * succeeding * fall**2
+        variance_of_run = succeeding * within + between
+        variance_of_mean = variance_of_run / runs.count
+        mean_with_collapses = working_mean - failing * fall
+        move = mean_with_collapses - runs.mean
+        shown = self.spread(runs.candidate)
+        more_variance = variance_of_mean - shown.variance
+        return move, max(0.0, more_variance)
 
 
 class Learnt(enum.Enum):
@@ -398,7 +477,8 @@ def learnt(
     quality that the examples alone cannot tell from chance has not learnt, any other is untested.
     """
     # The best constant answer scores at least 0 on every metric we know.
-    if quality <= (chance or 0.0) + policy.at_chance:
+    guessing = chance or 0.0
+    if quality <= guessing + policy.at_chance:
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
@@ -407,7 +487,8 @@ def learnt(
     if spread is not None and spread.variance > 0:
         variance += spread.variance
         freedom = variance**2 * spread.freedom / spread.variance**2
-    margin = _quantiles(freedom, policy.confidence) * math.sqrt(variance)
+    standard_error = math.sqrt(variance)
+    margin = _quantiles(freedom, policy.confidence) * standard_error
     if quality - chance <= margin:
         return Learnt.NO
     if spread is None:
@@ -417,51 +498,85 @@ def learnt(
 
 def excluded_failure_rate(seeds: int) -> float:
     """Return the share of failing seeds that S without a failure leave possible at 95 %."""
-    return float(1 - 0.05 ** (1 / seeds))
+    succeeding = 0.05 ** (1 / seeds)
+    return float(1 - succeeding)
 
 
 def _welch(tuned: Spread, full: Spread) -> Spread:
     """Return the spread of a sum of two independent means (Welch 1947, Satterthwaite 1946)."""
     variance = tuned.variance + full.variance
     if variance == 0:
-        return Spread(variance=0.0, freedom=tuned.freedom + full.freedom)
-    share = tuned.variance / variance
-    inverse = share**2 / tuned.freedom + (1 - share) ** 2 / full.freedom
-    return Spread(variance=variance, freedom=1 / inverse)
+        return Spread(
+            variance=0.0,
+            freedom=tuned.freedom + full.freedom,
+        )
+    tuned_share = tuned.variance / variance
+    full_share = 1 - tuned_share
+    tuned_part = tuned_share**2 / tuned.freedom
+    full_part = full_share**2 / full.freedom
+    inverse_freedom = tuned_part + full_part
+    return Spread(variance=variance, freedom=1 / inverse_freedom)
+
+
+def _variance_of_runs(qualities: Sequence[float] | Floats) -> float:
+    """Return the unbiased variance of two runs or more."""
+    variance = np.var(qualities, ddof=1)
+    return float(variance)
 
 
 def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
     """Return the interval of a mean over two or more runs whose standard deviation is known."""
-    spread = Spread(variance=std**2 / count, freedom=count - 1)
-    return _interval(mean, 0.0, [spread], ends)
+    of_mean = Spread(
+        variance=std**2 / count,
+        freedom=count - 1,
+    )
+    return _interval(mean, 0.0, seeds=[of_mean], ends=ends)
 
 
-def _interval(value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends) -> Interval:
+def _interval(
+    value: float,
+    moved: Floats | float,
+    *,
+    seeds: Sequence[Spread],
+    ends: Ends,
+) -> Interval:
     """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:
         [spread] = seeds
-        error = math.sqrt(spread.variance)
-        three_ends = value + error * _quantiles(spread.freedom, np.asarray(ends))
+        standard_error = math.sqrt(spread.variance)
+        shares = np.asarray(ends)
+        students = _quantiles(spread.freedom, shares)
+        three_ends = value + standard_error * students
     else:
         draws = np.full(RESAMPLES, value) + moved
         for stream, spread in enumerate(seeds):
-            error = math.sqrt(spread.variance)
-            draws = draws + error * _student(spread.freedom, stream)
+            standard_error = math.sqrt(spread.variance)
+            students = _student(spread.freedom, stream)
+            draws = draws + standard_error * students
         three_ends = np.quantile(draws, ends)
     low, high, lower = map(float, three_ends)
-    return Interval(value=value, low=low, high=high, lower=lower)
+    return Interval(
+        value=value,
+        low=low,
+        high=high,
+        lower=lower,
+    )
 
 
 @functools.lru_cache(STUDENTS_KEPT)
 def _student(freedom: float, stream: int) -> Floats:
     """Return [R] draws of Student's t, one from each of R equal strata, in a random order."""
-    middles = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
+    strata = np.arange(RESAMPLES)
+    middles = (strata + 0.5) / RESAMPLES
+    in_order = _quantiles(freedom, middles)
     generator = np.random.default_rng(stream + 1)
-    draws = generator.permutation(_quantiles(freedom, middles))
+    draws = generator.permutation(in_order)
     return np.asarray(draws)
 
 
 def _quantiles(freedom: float, shares: Floats | float) -> Floats:
+    """Return Student's t below which these shares of it lie."""
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
-    return np.asarray(stdtrit(freedom, shares))
+    quantiles = stdtrit(freedom, shares)
+    return np.asarray(quantiles)

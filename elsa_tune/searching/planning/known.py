@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.adaptation import Candidate
@@ -24,13 +25,13 @@ from elsa_tune.tracking.state import RecordedTrial
 class KnownTrial:
     """A trial of this search that was started at least once. Times are seconds since the epoch."""
 
-    trial: TrialSpec
-    status: TrialStatus
+    trial: TrialSpec  # what it trains, and how
+    status: TrialStatus  # that of its last attempt
     qualities: tuple[float, ...]  # of its evaluations, in order
     holdout_qualities: tuple[float, ...] = ()  # likewise; () without a holdout
     started: float = 0.0  # when its last attempt began
     reported: tuple[float, ...] = ()  # when it reported each evaluation
-    ended: float | None = None
+    ended: float | None = None  # None while it runs
 
     @property
     def key(self) -> str:
@@ -122,11 +123,19 @@ def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
     )
 
 
+class KnowsTrials(Protocol):
+    """Knows the trials of a search so far, as its plan does."""
+
+    @property
+    def known(self) -> Sequence[KnownTrial]:
+        """The trials that have begun, in the order of their start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """One exploring trial to come."""
 
-    candidate: Candidate
+    candidate: Candidate  # what it trains
     learning_rate: float | None = None  # None: chosen when it begins
 
 

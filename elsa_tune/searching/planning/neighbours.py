@@ -35,12 +35,18 @@ class ScoreProcess:
     """
 
     def __init__(
-        self, points: Array, values: Array, level: float, noise: float, pending: Array
+        self,
+        points: Array,
+        values: Array,
+        level: float,
+        noise: float,
+        pending: Array,
     ) -> None:
         self._level = level
         self._noise = noise
         self._points = points
-        self._weights = np.linalg.solve(self._noisy_kernel(points), values)
+        noisy_kernel = self._noisy_kernel(points)
+        self._weights = np.linalg.solve(noisy_kernel, values)
         self._all = np.concatenate([points, pending])
         self._covered = self._noisy_kernel(self._all)
 
@@ -48,18 +54,22 @@ class ScoreProcess:
         """Return the covariances [n, n] of one run at each point."""
         covariances = self._kernel(points, points)
         variance = self._noise**2
-        noise = variance * np.eye(len(points))
+        count = len(points)
+        noise = variance * np.eye(count)
         return covariances + noise
 
     def _kernel(self, left: Array, right: Array) -> Array:
         """Return the covariances [len(left), len(right)]: Matern's, twice differentiable."""
         differences = left[:, None] - right[None]
         squares = differences**2
-        distances = np.sqrt(squares.sum(axis=-1))
+        squared_distances = squares.sum(axis=-1)
+        distances = np.sqrt(squared_distances)
         scaled = math.sqrt(5) * distances
-        polynomial = 1 + scaled + scaled**2 / 3
+        quadratic = scaled**2 / 3
+        polynomial = 1 + scaled + quadratic
+        decay = np.exp(-scaled)
         variance = self._level**2
-        kernel: Array = variance * np.exp(-scaled) * polynomial
+        kernel: Array = variance * decay * polynomial
         return kernel
 
     def expected(self, points: Array) -> Array:
@@ -69,15 +79,20 @@ class ScoreProcess:
         return expected
 
     def gains(self, points: Array, best: float) -> Array:
-        """Return by how much one trial at each point can be expected to raise the best value."""
+        """Return by how much one trial at each point can be expected to raise the best value.
+
+        The expected improvement (Mockus 1978; Jones et al. 1998, J. Global Optim. 13, 455).
+        """
         unknown = self._unknown(points)
         # One noisy trial moves the expectation by less than what is unknown.
         noisy = unknown + self._noise**2
         moves = unknown / np.sqrt(noisy)
-        lead = (self.expected(points) - best) / moves
+        above_best = self.expected(points) - best
+        lead = above_best / moves
         density = _normal_density(lead)
         below = _normal_shares(lead)
-        gains: Array = moves * (lead * below + density)
+        gains_in_moves = lead * below + density
+        gains: Array = moves * gains_in_moves
         return gains
 
     def _unknown(self, points: Array) -> Array:
@@ -85,14 +100,18 @@ class ScoreProcess:
         across = self._kernel(points, self._all)
         solved = np.linalg.solve(self._covered, across.T)
         explained = np.einsum("ij,ji->i", across, solved)
-        unknown: Array = np.maximum(self._level**2 - explained, 1e-12)
+        prior_variance = self._level**2
+        left = prior_variance - explained
+        unknown: Array = np.maximum(left, 1e-12)
         return unknown
 
 
 def _normal_density(values: Array) -> Array:
     """Return the density of a standard normal distribution at each value."""
-    powers = -(values**2) / 2
-    density: Array = np.exp(powers) / math.sqrt(2 * math.pi)
+    squares = values**2
+    powers = -squares / 2
+    height = math.sqrt(2 * math.pi)
+    density: Array = np.exp(powers) / height
     return density
 
 
@@ -116,7 +135,11 @@ class NeighbourSampler(BaseSampler):
     """
 
     def __init__(
-        self, policy: Policy, layers: int, chance: float, allowed: Sequence[float]
+        self,
+        policy: Policy,
+        layers: int,
+        chance: float,
+        allowed: Sequence[float],
     ) -> None:
         self._policy = policy
         self._layers = layers
@@ -155,14 +178,18 @@ class NeighbourSampler(BaseSampler):
         return self._proposed(trial.params[RANK], complete, running)
 
     def _proposed(
-        self, rank: float, complete: Sequence[FrozenTrial], running: Sequence[FrozenTrial]
+        self,
+        rank: float,
+        complete: Sequence[FrozenTrial],
+        running: Sequence[FrozenTrial],
     ) -> float:
         """Return the rate that promises most at this rank; keep what it promises as `gain`."""
         policy = self._policy
         scores = np.array([trial.value for trial in complete], float)
-        # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
         best_score = float(scores.max(initial=0.0))
-        unit = max(policy.least_learnt, best_score - self._chance)
+        # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
+        learnt = best_score - self._chance
+        unit = max(policy.least_learnt, learnt)
         seed_noise = policy.seed_spread / unit
         process = ScoreProcess(
             points=self._points(complete),
@@ -179,19 +206,26 @@ class NeighbourSampler(BaseSampler):
         proposals = self._places(ranks, self._allowed)
         gains = process.gains(proposals, best_expected)
         chosen = int(np.argmax(gains))
-        self.gain = unit * float(gains[chosen])
+        gain_in_units = float(gains[chosen])
+        self.gain = unit * gain_in_units
         return self._allowed[chosen]
 
     def _points(self, trials: Sequence[FrozenTrial]) -> Array:
-        ranks = [trial.params[RANK] for trial in trials]
-        rates = [trial.params[LEARNING_RATE] for trial in trials]
+        """Return where these trials lie."""
+        ranks = []
+        rates = []
+        for trial in trials:
+            ranks.append(trial.params[RANK])
+            rates.append(trial.params[LEARNING_RATE])
         return self._places(ranks, rates)
 
     def _places(self, ranks: Sequence[float], rates: Sequence[float]) -> Array:
         """Return points [n, 2] in length scales of the rate and of the rank."""
         policy = self._policy
-        octaves = np.log2(np.array(rates, float))
-        shares = np.array(ranks, float) / self._layers
+        exact_rates = np.array(rates, float)
+        exact_ranks = np.array(ranks, float)
+        octaves = np.log2(exact_rates)
+        shares = exact_ranks / self._layers
         scaled_octaves = octaves / policy.rate_scale
         scaled_shares = shares / policy.rank_scale
         return np.column_stack([scaled_octaves, scaled_shares])

@@ -59,17 +59,20 @@ class OneStudy(Rates):
         return ", then more while one promises enough"
 
     def in_turn(
-        self, candidates: Sequence[Candidate], had: Mapping[Candidate, int]
+        self,
+        candidates: Sequence[Candidate],
+        begun: Mapping[Candidate, int],
     ) -> Sequence[Candidate]:
         """Return those first that have had fewest: what they find is worth most to all."""
-        return sorted(candidates, key=lambda candidate: had[candidate])
+        return sorted(candidates, key=lambda candidate: begun[candidate])
 
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
         family = [trial for trial in exploring if trial.candidate.family == candidate.family]
         tries = tried(family, candidate)
-        if len(tries) >= self.most(candidate):
+        count = len(tries)
+        if count >= self.most(candidate):
             return None
-        has_had_planned = len(tries) >= self.planned(candidate)
+        has_had_planned = count >= self.planned(candidate)
         if self._goes_outward(candidate):
             if not has_had_planned:
                 return self._unaided(candidate, tries)
@@ -89,7 +92,12 @@ class OneStudy(Rates):
         lent_rate = self._best_complete(neighbour, family)
         return self._near(candidate, lent_rate, ())
 
-    def _planned_rate(self, candidate: Candidate, family: Trials, tries: Trials) -> float | None:
+    def _planned_rate(
+        self,
+        candidate: Candidate,
+        family: Trials,
+        tries: Trials,
+    ) -> float | None:
         """Return the rate of a further try that a candidate has in any case."""
         if not self.has_learnt_at(tries):
             return self._blind(candidate, family)
@@ -100,7 +108,12 @@ class OneStudy(Rates):
         rate, _ = self._ask(candidate, family, allowed)
         return rate
 
-    def _further_rate(self, candidate: Candidate, family: Trials, tries: Trials) -> float | None:
+    def _further_rate(
+        self,
+        candidate: Candidate,
+        family: Trials,
+        tries: Trials,
+    ) -> float | None:
         """Return the rate of a try beyond those; None where it must wait, or is not worth it."""
         if not have_all_ended(tries):
             return None
@@ -113,19 +126,21 @@ class OneStudy(Rates):
         side = self._side(tries)
         if side is None:
             return None
-        allowed = self._allowed(candidate, tries, side)
-        rate, _ = self._ask(candidate, family, allowed)
+        allowed_on_side = self._allowed(candidate, tries, side)
+        rate, _ = self._ask(candidate, family, allowed_on_side)
         return rate
 
     def may_go_on(self, candidate: Candidate, exploring: Trials) -> bool:
         tries = tried(exploring, candidate)
         if not self.has_learnt_at(tries):
-            return len(tries) < self.most(candidate)
+            count = len(tries)
+            return count < self.most(candidate)
         if not self._goes_outward(candidate):
             return False
         return self._outward.may_go_on(candidate, exploring)
 
     def _goes_outward(self, candidate: Candidate) -> bool:
+        """Whether a candidate's further rates lie outward of its best one."""
         is_extended = self.spec.extend is not None
         return candidate.is_reference and is_extended
 
@@ -139,24 +154,36 @@ class OneStudy(Rates):
         """Return the next rate of a candidate that has learnt at none so far."""
         tries = tried(exploring, candidate)
         planned = self.planned(candidate)
-        most_blind = planned + self.spec.policy.blind_tries
         has_ended = any(trial.is_final for trial in tries)
         if len(tries) < planned and not has_ended:
             return self._unaided(candidate, tries)
-        neighbour = self._nearest(candidate, exploring)
-        if neighbour is not None:
-            lent_rate = self._best_complete(neighbour, exploring)
-            side = self._side_of(lent_rate, neighbour, candidate, tries)
-        elif len(tries) >= most_blind:
+        side = self._blind_side(candidate, exploring, tries)
+        if side is None:
             return None
-        elif len(tries) % 2 == 1:
-            # Down first: large models are known to collapse at higher rates.
-            side = Border.LOW
-        else:
-            side = Border.HIGH
         allowed = self._allowed(candidate, tries, side)
         rate, _ = self._ask(candidate, exploring, allowed)
         return rate
+
+    def _blind_side(
+        self,
+        candidate: Candidate,
+        exploring: Trials,
+        tries: Trials,
+    ) -> Border | None:
+        """Return on which side such a candidate tries next; None where it has tried enough."""
+        neighbour = self._nearest(candidate, exploring)
+        if neighbour is not None:
+            lent_rate = self._best_complete(neighbour, exploring)
+            return self._side_of(lent_rate, neighbour, candidate, tries)
+        count = len(tries)
+        most_blind = self.planned(candidate) + self.spec.policy.blind_tries
+        if count >= most_blind:
+            return None
+        # Down first: large models are known to collapse at higher rates.
+        goes_down = count % 2 == 1
+        if goes_down:
+            return Border.LOW
+        return Border.HIGH
 
     def _side_of(
         self,
@@ -205,20 +232,23 @@ class OneStudy(Rates):
         rates = self._first_rates(candidate)
         last = len(rates) - 1
         place = min(len(tries), last)
-        return self._near(candidate, rates[place], tries)
+        wanted = rates[place]
+        return self._near(candidate, wanted, tries)
 
     def _near(self, candidate: Candidate, wanted: float, tries: Trials) -> float:
         """Return the rate nearest to the wanted one, of those that may be tried."""
         low, high = self._bounds(candidate)
         is_within = low <= wanted <= high
-        if self._takes_any(candidate) and not tries and is_within:
+        is_first = not tries
+        if is_first and is_within and self._takes_any(candidate):
             return wanted
         allowed = self._allowed(candidate, tries)
         if not allowed:
             allowed = self._allowed(candidate, ())
 
         def distance(rate: float) -> float:
-            return abs(math.log(rate / wanted))
+            factor = rate / wanted
+            return abs(math.log(factor))
 
         return min(allowed, key=distance)
 
@@ -243,7 +273,8 @@ class OneStudy(Rates):
         policy = self.spec.policy
         cost = relative_cost(self.spec, candidate)
         least_share = policy.worth_if_free
-        share = least_share + (1 - least_share) * cost
+        share_by_cost = 1 - least_share
+        share = least_share + share_by_cost * cost
         return policy.worth_a_trial * share
 
     def _bounds(self, candidate: Candidate) -> Bounds:
@@ -258,13 +289,17 @@ class OneStudy(Rates):
     def _rates_within(self, candidate: Candidate) -> Sequence[float]:
         """Return all rates that a candidate may ever try, ascending."""
         listed = self.spec.rates_for(candidate).values
-        if listed is not None and not self._takes_any(candidate):
+        takes_any = self._takes_any(candidate)
+        if listed is not None and not takes_any:
             return listed
         low, high = self._bounds(candidate)
         return even_rates(low, high, self.spec.policy.first_rates)
 
     def _allowed(
-        self, candidate: Candidate, tries: Trials, side: Border | None = None
+        self,
+        candidate: Candidate,
+        tries: Trials,
+        side: Border | None = None,
     ) -> list[float]:
         """Return the rates that a candidate may try next, ascending.
 
@@ -274,40 +309,48 @@ class OneStudy(Rates):
         rates = self._rates_within(candidate)
         if not tries:
             return list(rates)
-        had = [trial.learning_rate for trial in tries]
-        lowest_had = min(had)
-        highest_had = max(had)
+        tried_rates = [trial.learning_rate for trial in tries]
+        lowest_tried = min(tried_rates)
+        highest_tried = max(tried_rates)
         lowest = 0.0
         highest = math.inf
         if side is Border.LOW:
-            highest = lowest_had
+            highest = lowest_tried
         if side is Border.HIGH:
-            lowest = highest_had
+            lowest = highest_tried
         if not self.has_learnt_at(tries):
-            lowest = max(lowest, lowest_had / policy.blind_step)
-            highest = min(highest, highest_had * policy.blind_step)
+            lowest = max(lowest, lowest_tried / policy.blind_step)
+            highest = min(highest, highest_tried * policy.blind_step)
         allowed = []
         for rate in rates:
             is_within = lowest <= rate <= highest
-            if is_within and _nearest_step(rate, had) >= policy.least_step:
+            if is_within and _nearest_step(rate, tried_rates) >= policy.least_step:
                 allowed.append(rate)
         return allowed
 
     def _ask(
-        self, candidate: Candidate, exploring: Trials, allowed: Sequence[float]
+        self,
+        candidate: Candidate,
+        exploring: Trials,
+        allowed: Sequence[float],
     ) -> tuple[float | None, float]:
         """Return the rate that promises most, and by how much it would raise the best score."""
         if not allowed:
             return None, 0.0
         spec = self.spec
         study = self._study_of(exploring, candidate)
-        sampler = NeighbourSampler(spec.policy, spec.layers, spec.chance, allowed)
+        sampler = NeighbourSampler(
+            spec.policy,
+            spec.layers,
+            spec.chance,
+            allowed,
+        )
         study.sampler = sampler
         study.enqueue_trial({RANK: candidate.rank})
         distributions = self._distributions(candidate)
-        asked = study.ask(distributions)
-        study.tell(asked, state=TrialState.FAIL)  # what comes of it is told once it is known
-        rate = canonical_rate(asked.params[LEARNING_RATE])
+        proposal = study.ask(distributions)
+        study.tell(proposal, state=TrialState.FAIL)  # what comes of it is told once it is known
+        rate = canonical_rate(proposal.params[LEARNING_RATE])
         return rate, sampler.gain
 
     def _study_of(self, exploring: Trials, candidate: Candidate) -> optuna.Study:
@@ -340,6 +383,7 @@ class OneStudy(Rates):
         return study
 
     def _distributions(self, candidate: Candidate) -> dict[str, BaseDistribution]:
+        """Return what a trial's parameters may be. candidate: whose bounds the rates have."""
         low, high = self._bounds(candidate)
         deepest = max(explored.rank for explored in self.spec.explored)
         return {
@@ -393,15 +437,24 @@ def _clamped(rate: float, bounds: Bounds) -> float:
 
 
 @functools.cache
-def even_rates(low: float, high: float, besides: tuple[float, ...]) -> tuple[float, ...]:
+def even_rates(
+    low: float,
+    high: float,
+    besides: tuple[float, ...],
+) -> tuple[float, ...]:
     """Return rates between two bounds, about twelve an octave, with two significant digits.
 
     besides: rates that are among them, where they lie between the bounds.
     """
     octaves = math.log2(high / low)
-    count = round(12 * octaves) + 1
+    steps = round(12 * octaves)
+    count = max(2, steps + 1)
     rates = {low, high, *besides}
-    for rate in np.geomspace(low, high, max(2, count)):
+    for rate in np.geomspace(low, high, count):
         rounded = float(f"{rate:.1e}")
         rates.add(rounded)
-    return tuple(rate for rate in sorted(rates) if low <= rate <= high)
+    within: list[float] = []
+    for rate in sorted(rates):
+        if low <= rate <= high:
+            within.append(rate)
+    return tuple(within)

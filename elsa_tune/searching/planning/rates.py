@@ -46,11 +46,13 @@ class Rates(ABC):
         return self.planned(candidate)
 
     def in_turn(
-        self, candidates: Sequence[Candidate], had: Mapping[Candidate, int]
+        self,
+        candidates: Sequence[Candidate],
+        begun: Mapping[Candidate, int],
     ) -> Sequence[Candidate]:
         """Return candidates in the order in which they go on beyond their planned tries.
 
-        had: how many exploring trials each has begun.
+        begun: how many exploring trials each has begun.
         """
         return candidates
 

@@ -38,14 +38,15 @@ def first_points(rates: RateSpace) -> tuple[float, ...]:
     values = rates.values
     if values is None:
         assert not isinstance(rates, RateList)
-        geometric_middle = canonical_rate(math.sqrt(rates.low * rates.high))
-        values = (rates.low, geometric_middle, rates.high)
+        geometric_middle = math.sqrt(rates.low * rates.high)
+        values = (rates.low, canonical_rate(geometric_middle), rates.high)
     lowest = values[0]
     highest = values[-1]
     centre = math.log(lowest * highest) / 2
 
     def distance(rate: float) -> float:
-        return abs(math.log(rate) - centre)
+        place = math.log(rate)
+        return abs(place - centre)
 
     middle = min(values, key=distance)
     points = dict.fromkeys((highest, middle, lowest))
@@ -64,13 +65,14 @@ def propose(spec: SearchSpec, candidate: Candidate, tried: Trials) -> float:
     if spec.sampler is SamplerName.GRID and untried:
         return untried[-1]
     proposals = _proposals(spec, candidate, tried)
-    for proposal in proposals:
-        if proposal not in used:
-            return proposal
+    for rate in proposals:
+        if rate not in used:
+            return rate
     first = proposals[0]
 
     def distance(rate: float) -> float:
-        return abs(math.log(rate / first))
+        factor = rate / first
+        return abs(math.log(factor))
 
     return min(untried, key=distance, default=first)
 
@@ -83,7 +85,10 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Trials) -> list[fl
     seed = int(seed_sequence.generate_state(1)[0])
     sampler: BaseSampler
     if is_tpe:
-        sampler = TPESampler(seed=seed, n_startup_trials=spec.policy.first_points)
+        sampler = TPESampler(
+            seed=seed,
+            n_startup_trials=spec.policy.first_points,
+        )
     else:
         sampler = RandomSampler(seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -99,9 +104,9 @@ def _proposals(spec: SearchSpec, candidate: Candidate, tried: Trials) -> list[fl
             study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
     proposals = []
     for _ in range(spec.policy.ask_limit):
-        asked = study.ask({LEARNING_RATE: distribution})
-        rate = asked.params[LEARNING_RATE]
-        proposals.append(canonical_rate(rate))
+        proposal = study.ask({LEARNING_RATE: distribution})
+        rate = canonical_rate(proposal.params[LEARNING_RATE])
+        proposals.append(rate)
     return proposals
 
 

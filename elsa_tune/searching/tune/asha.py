@@ -52,11 +52,17 @@ class PerCandidateAsha(FIFOScheduler):
 
     def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
         """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
-        trial: Any = SimpleNamespace(trial_id=earlier.key, config={TRIAL: earlier})
+        trial: Any = SimpleNamespace(
+            trial_id=earlier.key,
+            config={TRIAL: earlier},
+        )
         controller: Any = None
         self.on_trial_add(controller, trial)
         for evaluation, score in enumerate(scores, start=1):
-            reported = {EVALUATION: evaluation, self._compared_by: score}
+            reported = {
+                EVALUATION: evaluation,
+                self._compared_by: score,
+            }
             self.on_trial_result(controller, trial, reported)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -71,13 +77,17 @@ class PerCandidateAsha(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         rungs = self._rungs(trial)
-        if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
+        if rungs is None or DIVERGED in result:
+            return str(TrialScheduler.CONTINUE)
+        evaluation = result[EVALUATION]
+        if evaluation >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
         candidate = trial.config[TRIAL].candidate
-        rung = (candidate, result[EVALUATION])
+        rung = (candidate, evaluation)
         score = result[self._compared_by]
-        best = max(score, self._best.get(rung, score))
+        best_before = self._best.get(rung, score)
+        best = max(score, best_before)
         self._best[rung] = best
         assert self._asha is not None  # or there were no rungs
         is_clearly_worse = score < best - self._asha.margin
@@ -87,16 +97,18 @@ class PerCandidateAsha(FIFOScheduler):
         return str(TrialScheduler.CONTINUE)
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
+        """Return the rungs of a trial's depth; None where it is never stopped."""
         if self._asha is None:
             return None
         grace = self._asha.grace_of(self._evaluations)
         if grace >= self._evaluations:
             return None
         spec: TrialSpec = trial.config[TRIAL]
-        if spec.candidate in self._exempt or spec.phase is not Phase.EXPLORE:
+        candidate = spec.candidate
+        if candidate in self._exempt or spec.phase is not Phase.EXPLORE:
             return None
-        if spec.candidate not in self._by_candidate:
-            self._by_candidate[spec.candidate] = AsyncHyperBandScheduler(
+        if candidate not in self._by_candidate:
+            self._by_candidate[candidate] = AsyncHyperBandScheduler(
                 time_attr=EVALUATION,
                 metric=self._compared_by,
                 mode="max",
@@ -104,4 +116,4 @@ class PerCandidateAsha(FIFOScheduler):
                 grace_period=grace,
                 reduction_factor=self._asha.reduction_factor,
             )
-        return self._by_candidate[spec.candidate]
+        return self._by_candidate[candidate]

@@ -54,7 +54,7 @@ class Capacity:
 
     cpus: float  # of all nodes
     gpus: float  # of all nodes
-    nodes: int
+    nodes: int  # how many there are
     largest_cpus: float  # of the node with the most
     largest_gpus: float  # of the node with the most
     gpu_kinds: tuple[Gpu, ...] = ()  # what torch finds, one for each node that was asked
@@ -114,9 +114,12 @@ class Capacity:
     def _default_cpus(self, gpus: float) -> float:
         """Return the CPUs of a trial that has this part of a GPU."""
         if not gpus > 0:
-            return max(1.0, self.cpus / self.nodes // 2)
-        by_gpu = self.cpus * gpus // max(1.0, self.gpus)
-        return max(1.0, min(4.0, self.largest_cpus, by_gpu))
+            half_a_node = self.cpus / self.nodes // 2
+            return max(1.0, half_a_node)
+        all_gpus = max(1.0, self.gpus)
+        by_gpu = self.cpus * gpus // all_gpus
+        most = min(4.0, self.largest_cpus, by_gpu)
+        return max(1.0, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,9 @@ def prepare_ray(address: str | None) -> None:
     # A cluster that `ray start` began asks whoever joins it for the token that lies in its user's
     # home; Ray offers that only if it was set so before its import. One that asks for none takes
     # it as well.
-    if address is not None and "ray" not in sys.modules and _has_token():
+    joins_cluster = address is not None
+    is_imported = "ray" in sys.modules
+    if joins_cluster and not is_imported and _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
@@ -286,7 +291,13 @@ def _nodes() -> list[dict[str, Any]]:
     """Return what Ray tells of the nodes that can train."""
     import ray
 
-    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    nodes: list[dict[str, Any]] = []
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
+        if node["Resources"].get("CPU"):
+            nodes.append(node)
+    return nodes
 
 
 def ask_gpus() -> tuple[Gpu, ...]:
@@ -301,9 +312,14 @@ def ask_gpus() -> tuple[Gpu, ...]:
 
         return look_at_gpu(ask_free=True)
 
-    nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU")]
-    answers = _ask_nodes(nodes, look, num_gpus=_QUESTION) if nodes else {}
-    for node, gpu in answers.items():
+    nodes: list[str] = []
+    for node in _nodes():
+        if node["Resources"].get("GPU"):
+            nodes.append(node["NodeID"])
+    if not nodes:
+        return ()
+    answers = _ask_nodes(nodes, look, num_gpus=_QUESTION)
+    for node_id, gpu in answers.items():
         if gpu.fault:
             remedy = "mend that"
             if "not compiled with CUDA" in gpu.fault:
@@ -311,7 +327,7 @@ def ask_gpus() -> tuple[Gpu, ...]:
             elif "driver" in gpu.fault:
                 remedy = "install a driver that fits this torch"
             raise UsageError(
-                f"Ray found a GPU on node {node[:8]}, but torch {gpu.torch} there cannot use it "
+                f"Ray found a GPU on node {node_id[:8]}, but torch {gpu.torch} there cannot use it "
                 f"({gpu.fault}); {remedy}, or give `gpus_per_trial` 0"
             )
     return tuple(answers.values())
@@ -334,7 +350,9 @@ def _ask_nodes(
         options = {"num_cpus": 0, **share, "scheduling_strategy": on_node}
         # With a GPU the process ends with its answer: it is bound to that one, and a later task
         # might be given it with another. (Ray sees to that only where @ray.remote names GPUs.)
-        task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
+        task = ray.remote(question)
+        if share:
+            task = ray.remote(max_calls=1)(question)
         on_node_alone = task.options(**options)
         answers[node] = on_node_alone.remote()
     pending = list(answers.values())
@@ -351,17 +369,23 @@ def _ask_nodes(
     done, busy = ray.wait(pending, num_returns=count, timeout=0)
     for answer in busy:
         ray.cancel(answer)
-    return {node: ray.get(answer) for node, answer in answers.items() if answer in done}
+    answered: dict[str, Answer] = {}
+    for node, answer in answers.items():
+        if answer in done:
+            answered[node] = ray.get(answer)
+    return answered
 
 
 def _say_waiting(share: Mapping[str, float]) -> None:
+    """Say what a cluster is waited for."""
     import ray
 
-    what = "one of the cluster's nodes to answer"
+    awaited = "one of the cluster's nodes to answer"
     if "num_gpus" in share:
-        gpus = ray.cluster_resources().get("GPU", 0.0)
-        what = f"a GPU: others have all {gpus:g} of the cluster"
-    say(f"waiting for {what}; Ctrl-C ends the wait")
+        resources = ray.cluster_resources()
+        gpus = resources.get("GPU", 0.0)
+        awaited = f"a GPU: others have all {gpus:g} of the cluster"
+    say(f"waiting for {awaited}; Ctrl-C ends the wait")
 
 
 def _check_nodes(nodes: list[str]) -> None:

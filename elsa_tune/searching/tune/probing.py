@@ -74,7 +74,11 @@ class Probing:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._spec.linear_probe and self._key not in self._record.state().trials
+        """Whether the search has a probe that is not recorded yet."""
+        if not self._spec.linear_probe:
+            return False
+        recorded = self._record.state().trials
+        return self._key not in recorded
 
     def worked(self) -> None:
         """Begin the regression: the worker has left the features in the mailbox."""
@@ -82,8 +86,11 @@ class Probing:
         # Beside the driver, where all packages are; the core that it takes for seconds is none of
         # the trials' share.
         node = ray.get_runtime_context().get_node_id()
-        here = NodeAffinitySchedulingStrategy(node, soft=True)
-        fit = ray.remote(_fit).options(num_cpus=0, scheduling_strategy=here)
+        beside_driver = NodeAffinitySchedulingStrategy(node, soft=True)
+        fit = ray.remote(_fit).options(
+            num_cpus=0,
+            scheduling_strategy=beside_driver,
+        )
         left = self._mailbox.take.remote(self._trial.key)
         self._task = fit.remote(self._spec.task, left)
 
@@ -93,9 +100,10 @@ class Probing:
 
     def _give_up(self, error: BaseException) -> None:
         """Warn that the search goes on without a probe."""
-        why = f"{type(error).__name__}: {hidden(first_line(error))[:300]}"
-        goes_on = "the search goes on without it"
-        self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
+        kind = type(error).__name__
+        said = hidden(first_line(error))[:300]
+        warning = f"no linear probe was made: {kind}: {said}; the search goes on without it"
+        self._record.warn_once("probe", warning)
 
     def collect(self, seconds: float = 0.0) -> None:
         """Record the result if there is one within so many seconds, and before an interruption.
@@ -109,7 +117,8 @@ class Probing:
             left = max(0.0, deadline - time.monotonic())
             try:
                 # In short steps: an interruption ends the wait.
-                ended, _ = ray.wait([self._task], timeout=min(left, 1.0))
+                step = min(left, 1.0)
+                ended, _ = ray.wait([self._task], timeout=step)
                 if ended:
                     self._fetch()
             except Exception as error:  # whatever became of it
@@ -132,24 +141,33 @@ class Probing:
         record = self._record
         examples = result.evaluation_examples
         is_complete = examples == len(self._data.evaluation)
-        units = self._spec.evaluation_units if is_complete else 0
+        units = None
+        if is_complete:
+            units = self._spec.evaluation_units or None
         params = dataclasses.replace(
             facts_of(self._spec, self._trial),
             learning_rate=None,
             seed=None,
             evaluation_examples=examples,
-            evaluation_units=units or None,
+            evaluation_units=units,
         )
         artifact = None
         if is_complete:
             labels = self._data.evaluation.labels
             artifact = record.keep_predictions(
-                self._key, result.predictions, labels, self._data.units
+                self._key,
+                result.predictions,
+                labels,
+                self._data.units,
             )
         metrics = dict(result.metrics)
         metrics[QUALITY] = result.quality
         metrics[PROBE_EXAMPLES] = float(result.train_examples)
-        start = TrialStarted(trial=self._key, params=params, tags=dict(self._spec.versions))
+        start = TrialStarted(
+            trial=self._key,
+            params=params,
+            tags=dict(self._spec.versions),
+        )
         report = Report(
             trial=self._key,
             evaluation=1,

@@ -1,7 +1,7 @@
 """What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -57,7 +57,7 @@ class PlanSearcher(NeverRestored, Searcher):
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
         trials = self._so_far()
-        ended = [trial.trial.key for trial in trials if trial.status.is_final]
+        ended = [trial.key for trial in trials if trial.is_final]
         # The workers' first work is a trial; what earlier sessions finished says nothing of them.
         has_worked = any(key in self._attempts for key in ended)
         if has_worked and self._probe_is_due:
@@ -82,12 +82,16 @@ class PlanSearcher(NeverRestored, Searcher):
         return self._probed < ATTEMPTS
 
     def _suggest_probe(self, trial_id: str) -> dict[str, TrialSpec | None]:
+        """Return the config of the probe, which runs from now on."""
         self._probe_runs_as = trial_id
         self._probed += 1
         return {TRIAL: self.probe}
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self,
+        trial_id: str,
+        result: dict[str, Any] | None = None,
+        error: bool = False,
     ) -> None:
         """Note that a trial runs no more; how it ended is in the record."""
         if trial_id == self._probe_runs_as:
@@ -112,13 +116,13 @@ class PlanSearcher(NeverRestored, Searcher):
         trial = self._first(to_explore, trials)
         if trial is not None and self._may_explore(trials):
             return trial
-        explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
+        something_explores = any(trial.phase is Phase.EXPLORE for trial in self.under_way)
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        waits = explores or strategy.waits_for_reference(trials)
+        waits = something_explores or strategy.waits_for_reference(trials)
         self._settle(trials, is_over=not waits)
         running = {trial.key for trial in self.under_way}
         measuring = self._measuring(self._rates, trials)
-        to_measure = (trial for trial in measuring if trial.key not in running)
+        to_measure = [trial for trial in measuring if trial.key not in running]
         return self._first(to_measure, trials)
 
     def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
@@ -126,31 +130,37 @@ class PlanSearcher(NeverRestored, Searcher):
         of_exploring = exploring_share(self._spec)
         if not self._limit.has_passed(of_exploring):
             return True
-        return not self._strategy.best_rates(trials)
+        has_rates = bool(self._strategy.best_rates(trials))
+        return not has_rates
 
     def _settle(self, trials: Sequence[KnownTrial], *, is_over: bool) -> None:
         """Decide the rates that are settled, all of them where exploring is over."""
         if len(self._rates) == len(self._spec.candidates):
             return
-        best = self._strategy.best_rates(trials)
-        settled = best.keys() if is_over else self._strategy.settled(trials)
-        decided = {}
+        best_rates = self._strategy.best_rates(trials)
+        settled: Collection[Candidate] = best_rates.keys()
+        if not is_over:
+            settled = self._strategy.settled(trials)
+        decided: dict[Candidate, float] = {}
         for candidate in self._spec.candidates:
-            if candidate in settled and candidate in best:
-                decided[candidate] = best[candidate]
+            if candidate in settled and candidate in best_rates:
+                decided[candidate] = best_rates[candidate]
         new = decided.keys() - self._rates.keys()
         if new:
             self._rates = {**decided, **self._rates}
             self._decide(self._rates)
 
     def _first(
-        self, suggested: Iterable[TrialSpec], trials: Sequence[KnownTrial]
+        self,
+        suggested: Iterable[TrialSpec],
+        trials: Sequence[KnownTrial],
     ) -> TrialSpec | None:
         """Return the first that did not fail in this session, or one to try again without such."""
         everything_failed = True
         for trial in trials:
-            is_own = trial.trial.key in self._attempts
-            if is_own and trial.status is not TrialStatus.FAILED:
+            is_own = trial.key in self._attempts
+            has_failed = trial.status is TrialStatus.FAILED
+            if is_own and not has_failed:
                 everything_failed = False
         most = ATTEMPTS
         if everything_failed:
@@ -158,7 +168,7 @@ class PlanSearcher(NeverRestored, Searcher):
         again: TrialSpec | None = None
         for spec in suggested:
             attempts = self._attempts[spec.key]
-            if not attempts:
+            if attempts == 0:
                 return spec
             if again is None and attempts < most:
                 again = spec
@@ -167,8 +177,12 @@ class PlanSearcher(NeverRestored, Searcher):
     def _so_far(self) -> list[KnownTrial]:
         """Return what is recorded, and what was suggested and has not begun."""
         running = {trial.key: trial for trial in self.under_way}
-        trials = [trial for trial in self._trials() if trial.trial.key not in running]
+        trials = [trial for trial in self._trials() if trial.key not in running]
         for spec in running.values():
-            trial = KnownTrial(trial=spec, status=TrialStatus.RUNNING, qualities=())
+            trial = KnownTrial(
+                trial=spec,
+                status=TrialStatus.RUNNING,
+                qualities=(),
+            )
             trials.append(trial)
         return trials

@@ -51,10 +51,10 @@ class Train(Protocol):
 class Work:
     """What every trial of a search shares; it travels once per node, through Ray's object store."""
 
-    spec: SearchSpec
-    data: TaskData
+    spec: SearchSpec  # the search
+    data: TaskData  # its rows, tokenised
     mailbox: Any  # handle of the driver's `Mailbox` actor
-    train: Train
+    train: Train  # what a trial does
 
 
 class NeverRestored:

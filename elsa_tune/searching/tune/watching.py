@@ -15,7 +15,7 @@ import ray
 
 from elsa_tune.searching.eta import evaluation_seconds
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.words import duration
@@ -64,7 +64,7 @@ class Watch:
     def __init__(
         self,
         spec: SearchSpec,
-        trials: Callable[[], Sequence[KnownTrial]],
+        plan: KnowsTrials,
         waiting: Waiting,
         has_workers: Callable[[], bool],
         say: Say,
@@ -72,11 +72,11 @@ class Watch:
     ) -> None:
         """Prepare a watch; it begins with `with`.
 
-        trials: gives those so far. waiting: what Ray Tune was given. has_workers: whether Ray
+        plan: knows the trials so far. waiting: what Ray Tune was given. has_workers: whether Ray
         has given the search a worker. give_up: ends this process where Ray hangs.
         """
         self._spec = spec
-        self._trials = trials
+        self._plan = plan
         self._waiting = waiting
         self._has_workers = has_workers
         self._say = say
@@ -111,7 +111,7 @@ class Watch:
                 if self.lost is not None:
                     continue  # the guard sees to it that the search ends
                 self._unanswered = 0.0
-                trials = self._trials()
+                trials = self._plan.known
                 self._look_at_beginning(trials)
                 self._look_at_news(trials)
 
@@ -126,13 +126,16 @@ class Watch:
                 self._give_up()
 
     def _look_at_nodes(self, nodes: Sequence[dict[str, Any]]) -> None:
+        """Note in `lost` that no node can train, at once or after a while."""
         alive = [node for node in nodes if node["Alive"]]
-        if all(node["NodeID"] != self._here for node in alive):
+        is_here = any(node["NodeID"] == self._here for node in alive)
+        can_train = any(_fits(node["Resources"], self._spec.resources) for node in alive)
+        if not is_here:
             self.lost = (
                 "Ray's node on this machine does not answer and was given up (its raylet was "
                 "stopped or killed, or the machine paused or swapped)"
             )
-        elif any(_fits(node["Resources"], self._spec.resources) for node in alive):
+        elif can_train:
             self._without_node = 0.0
         else:
             if not self._without_node:
@@ -155,12 +158,14 @@ class Watch:
             self._said_waiting = 0.0
             return
         self._without_trial += LOOK_SECONDS
-        if self._said_waiting and self._without_trial < self._said_waiting + AGAIN_SECONDS:
+        say_again = self._said_waiting + AGAIN_SECONDS
+        if self._said_waiting and self._without_trial < say_again:
             return
         since = self._without_trial
         share = self._spec.resources
         free = ray.available_resources()
-        if not self._has_workers() and not _fits(free, share):
+        has_room = self._has_workers() or _fits(free, share)
+        if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
                 self._say(
@@ -211,12 +216,17 @@ class Watch:
 
 def _fits(free: dict[str, float], share: Resources) -> bool:
     """Return whether a trial's share fits in what a node has, or Ray has free."""
-    return free.get("CPU", 0.0) >= share.cpus and free.get("GPU", 0.0) >= share.gpus
+    free_cpus = free.get("CPU", 0.0)
+    free_gpus = free.get("GPU", 0.0)
+    return free_cpus >= share.cpus and free_gpus >= share.gpus
 
 
 def _shown(share: Resources) -> str:
-    gpus = f" and {share.gpus:g} GPU" if share.gpus else ""
-    return f"{share.cpus:g} CPU{gpus}"
+    """Write what a trial takes: `2 CPU and 1 GPU`."""
+    cpus = f"{share.cpus:g} CPU"
+    if not share.gpus:
+        return cpus
+    return f"{cpus} and {share.gpus:g} GPU"
 
 
 def _free(share: Resources, free: dict[str, float]) -> str:
@@ -247,5 +257,6 @@ def _little_shared_memory() -> str:
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(SHARED_MEMORY).free
         if free < LITTLE_SHARED_MEMORY:
-            return f" ({SHARED_MEMORY} has only {free / 2**20:.1f} MiB free, which Ray needs)"
+            mebibytes = free / 2**20
+            return f" ({SHARED_MEMORY} has only {mebibytes:.1f} MiB free, which Ray needs)"
     return ""
