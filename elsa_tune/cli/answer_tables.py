@@ -33,7 +33,10 @@ DETAILED = ("frozen", "tries", "stopped")
 
 
 def print_curves(
-    curves: Sequence[FreezeCurve], console: Console | None = None, *, details: bool = False
+    curves: Sequence[FreezeCurve],
+    console: Console | None = None,
+    *,
+    details: bool = False,
 ) -> None:
     """Print each to stdout, an answer with its first lines before its depths.
 

@@ -224,7 +224,9 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
 
 
 def _differences(
-    runs: Bundle, parts: Sequence[Sequence[Text]], alone: Mapping[str, NDArray[np.float32]]
+    runs: Bundle,
+    parts: Sequence[Sequence[Text]],
+    alone: Mapping[str, NDArray[np.float32]],
 ) -> dict[str, float]:
     """Return, by task, how far a bundle's logits are from those of each model alone."""
     predictions = [runs.predict(part) for part in parts]
@@ -268,14 +270,19 @@ def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
 
 
 def _milliseconds_by_size(
-    runs: Bundle, texts: Sequence[Text], calls: Sequence[Sequence[str]]
+    runs: Bundle,
+    texts: Sequence[Text],
+    calls: Sequence[Sequence[str]],
 ) -> dict[str, float]:
     """Return the milliseconds a text takes, by the size of batch."""
     return {str(size): milliseconds(runs, texts, size, calls) for size in BATCHES}
 
 
 def milliseconds(
-    runs: Bundle, texts: Sequence[Text], size: int, calls: Sequence[Sequence[str]]
+    runs: Bundle,
+    texts: Sequence[Text],
+    size: int,
+    calls: Sequence[Sequence[str]],
 ) -> float:
     """Return the milliseconds a text takes in batches of `size`: the best of three.
 

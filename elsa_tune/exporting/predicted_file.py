@@ -40,7 +40,10 @@ def predict_file(request: PredictRequest, say: Say) -> int:
     """
     format = _formats(request)
     predictor = Predictor(
-        request.model, request.tasks, request.text, probabilities=request.probabilities
+        request.model,
+        request.tasks,
+        request.text,
+        probabilities=request.probabilities,
     )
     given: Path | BinaryIO = Path(request.rows)
     if request.rows == STDIN:

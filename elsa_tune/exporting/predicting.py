@@ -182,7 +182,9 @@ class Predictor:
 
 
 def _columns_read(
-    folder: Path, facts: Mapping[str, Any], text: Sequence[str] | None
+    folder: Path,
+    facts: Mapping[str, Any],
+    text: Sequence[str] | None,
 ) -> tuple[str, ...]:
     """Return the columns that a model reads. facts: of its export. text: other names of them."""
     recorded: Sequence[str] | None = facts.get("text_columns")

@@ -136,7 +136,10 @@ def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
 
 
 def _class_cells(
-    values: list[int | None], names: Sequence[str], where: str, column: str
+    values: list[int | None],
+    names: Sequence[str],
+    where: str,
+    column: str,
 ) -> list[str | None]:
     """Return the names of class ids. Raises DataError for an id that the column lacks."""
     cells: list[str | None] = []
@@ -271,7 +274,10 @@ def _commit(repository: str, revision: str | None) -> str:
     hub = huggingface_hub.HfApi()
     try:
         info: Any = hub.repo_info(
-            repository, revision=revision, repo_type="dataset", timeout=TIMEOUT
+            repository,
+            revision=revision,
+            repo_type="dataset",
+            timeout=TIMEOUT,
         )
         names = [file.rfilename for file in info.siblings or ()]
         if "README.md" in names:  # a gated repository tells its commit, but gives no file
@@ -398,7 +404,10 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
 
 
 def _unreachable(
-    repository: str, config: str | None, revision: str | None, reason: str
+    repository: str,
+    config: str | None,
+    revision: str | None,
+    reason: str,
 ) -> DataError:
     from huggingface_hub import constants
 

@@ -182,7 +182,9 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         label = columns[given.label]
     if label is None:
         raise _nothing_looks_like(
-            "label (values that repeat, or a name that says so)", path, columns
+            "label (values that repeat, or a name that says so)",
+            path,
+            columns,
         )
     if not label.cells:
         raise DataError(

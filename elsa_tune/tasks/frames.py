@@ -45,7 +45,11 @@ def write_task(
 
 
 def _of_frames(
-    rows: Any, name: str, texts: list[str], label: str, group: str | None
+    rows: Any,
+    name: str,
+    texts: list[str],
+    label: str,
+    group: str | None,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Return the fields of a task file and the rows of its files."""
     frames = {}
@@ -120,7 +124,8 @@ def _data_set(rows: Any) -> dict[str, Any] | None:
 
 
 def _of_data_set(
-    splits: dict[str, Any], wanted: Wanted
+    splits: dict[str, Any],
+    wanted: Wanted,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Return the fields of a task file and the rows of its files, classes by their names."""
     data_set = DataSet("the rows", splits)

@@ -53,7 +53,10 @@ def format_of(path: Path) -> str | None:
 
 
 def read_table(
-    path: Path, format: str, wanted: Sequence[str] | None, header: Sequence[str] | None = None
+    path: Path,
+    format: str,
+    wanted: Sequence[str] | None,
+    header: Sequence[str] | None = None,
 ) -> Table:
     """Read the wanted columns of a file.
 
@@ -188,7 +191,10 @@ def delimiter_of(text: str) -> str:
 
 
 def _separated(
-    path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
+    path: Path,
+    rows: Iterator[Row],
+    wanted: Sequence[str] | None,
+    header: Sequence[str] | None,
 ) -> Table:
     """Put cells under their header; a short row lacks its last cells, a long one is malformed."""
     if header is None:

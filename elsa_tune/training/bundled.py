@@ -305,7 +305,9 @@ class Bundle:
 
     @checked("texts")
     def predict(
-        self, texts: Sequence[Text], tasks: Sequence[str] | None = None
+        self,
+        texts: Sequence[Text],
+        tasks: Sequence[str] | None = None,
     ) -> dict[str, Prediction]:
         """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 

@@ -70,7 +70,10 @@ def _delete(name: str, storage: Path, uri: str) -> None:
 
 
 def _recorded(
-    places: StorePaths, storage_path: str | None, uri: str | None, warnings: list[str]
+    places: StorePaths,
+    storage_path: str | None,
+    uri: str | None,
+    warnings: list[str],
 ) -> "Searches":
     """Return the searches in the folder and in the store that is named, if one is.
 

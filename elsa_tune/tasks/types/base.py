@@ -45,7 +45,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         """Return how runs are scored under weights of this precision.
 
@@ -196,7 +200,11 @@ class TaskType(ABC):
 
     @abstractmethod
     def cells(
-        self, logits: Logits, names: Sequence[str], *, probabilities: bool
+        self,
+        logits: Logits,
+        names: Sequence[str],
+        *,
+        probabilities: bool,
     ) -> dict[str, Array]:
         """Return the columns that `predict` adds to rows, from logits [E, C], by name.
 

@@ -88,7 +88,9 @@ def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
 
 
 def stratified_order(
-    strata: NDArray[np.int64], seed: int, stream: int = _SUBSET
+    strata: NDArray[np.int64],
+    seed: int,
+    stream: int = _SUBSET,
 ) -> NDArray[np.int64]:
     """Order the rows [E] so that every prefix mirrors all of them: subsets by prefix are nested.
 
@@ -216,7 +218,9 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
 
 
 def _held_out(
-    strata: NDArray[np.int64], share: float, places_of_bins: NDArray[np.int64] | None
+    strata: NDArray[np.int64],
+    share: float,
+    places_of_bins: NDArray[np.int64] | None,
 ) -> NDArray[np.bool_]:
     """Return which of the rows, a prefix of `stratified_order`, are held out.
 

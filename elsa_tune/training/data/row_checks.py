@@ -164,7 +164,9 @@ def _contradicting_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
 
 
 def _leaked(
-    task: TaskSpec, splits: Mapping[str, Split], keys: Mapping[str, Keys]
+    task: TaskSpec,
+    splits: Mapping[str, Split],
+    keys: Mapping[str, Keys],
 ) -> Iterator[RowFinding]:
     training = splits["training"]
     evaluation = splits["evaluation"]
@@ -244,7 +246,10 @@ def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator
         repeated = int((~_is_first(_row_keys(keys[name], split.labels))).sum())
         if repeated:
             yield RowFinding(
-                code=FindingCode.DUPLICATE_ROWS, count=repeated, of=len(split), where=name
+                code=FindingCode.DUPLICATE_ROWS,
+                count=repeated,
+                of=len(split),
+                where=name,
             )
 
 
@@ -262,7 +267,11 @@ def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFind
         lacking = [task.classes[number] for number in np.flatnonzero(rows[where] == 0)]
         if lacking:
             yield RowFinding(
-                code=code, count=len(lacking), of=task.outputs, where=where, **named(lacking)
+                code=code,
+                count=len(lacking),
+                of=task.outputs,
+                where=where,
+                **named(lacking),
             )
     for code, ids in (
         (FindingCode.LABELS_ALIKE, _alike(task)),

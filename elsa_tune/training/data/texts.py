@@ -123,7 +123,9 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
     try:
         ours = tuple(f"{config}/{split}-" for split in splits)
         folder = fetch(
-            HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
+            HUB_REPOSITORY,
+            lambda names: [n for n in names if n.startswith(ours)],
+            kind="dataset",
         )
         lacking = [split for split in splits if not _hub_files(folder, config, split)]
         if lacking:
@@ -215,7 +217,10 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     groups: list[int] = []
     for table in tables:
         rows, skipped = _sorted_out(
-            table, names, missing_labels, blank_is_label=task_type.blank_is_label
+            table,
+            names,
+            missing_labels,
+            blank_is_label=task_type.blank_is_label,
         )
         for line, *row_texts, label in rows:
             labels.append(read_label(label, f"{table.path} line {line}"))
@@ -253,7 +258,11 @@ def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int
 
 
 def _sorted_out(
-    table: Table, names: Sequence[str], missing_labels: Sequence[str], *, blank_is_label: bool
+    table: Table,
+    names: Sequence[str],
+    missing_labels: Sequence[str],
+    *,
+    blank_is_label: bool,
 ) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
     """Return the rows that can be used, and the lines of the others by the reason.
 

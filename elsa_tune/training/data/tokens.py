@@ -147,7 +147,10 @@ class PaddedBatch:
 
 
 def pad_batch(
-    rows: TokenRows, indices: Indices, data: TaskData, device: torch.device = CPU
+    rows: TokenRows,
+    indices: Indices,
+    data: TaskData,
+    device: torch.device = CPU,
 ) -> PaddedBatch:
     """Return the chosen rows of a split, on the device."""
     chosen = np.asarray(indices, dtype=np.int64)

@@ -55,7 +55,10 @@ _doubts: dict[tuple[Any, ...], str | None] = {}
 
 
 def _asked_once(
-    what: str, data: TaskData, setting: Setting, test: Callable[[], str | None]
+    what: str,
+    data: TaskData,
+    setting: Setting,
+    test: Callable[[], str | None],
 ) -> str | None:
     """Return what a test of what runs fast finds.
 
@@ -227,7 +230,9 @@ def twin(model: PreTrainedModel, copied: Collection[str] = ()) -> Any:
 
 
 def packed_layout(
-    model: PreTrainedModel, data: TaskData, setting: Setting
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
 ) -> tuple[Layout, list[str]]:
     """Return the fastest layout of packed rows for this model on this device.
 
@@ -279,7 +284,10 @@ def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting)
 
 
 def _outcome(
-    attention: Attention, model: PreTrainedModel, rows: TokenRows, device: torch.device
+    attention: Attention,
+    model: PreTrainedModel,
+    rows: TokenRows,
+    device: torch.device,
 ) -> list[Tensor]:
     """Return the context that random queries of a few rows gather, and their gradients."""
     config = model.config

@@ -247,7 +247,10 @@ class PackedModel(nn.Module):
         return bias
 
     def _hidden(
-        self, batch: PackedBatch, given: Tensor | None = None, cls_only: bool = False
+        self,
+        batch: PackedBatch,
+        given: Tensor | None = None,
+        cls_only: bool = False,
     ) -> Iterator[Tensor]:
         """Yield hidden states [P, H] in front of the first layer that runs, then behind each layer.
 
@@ -269,7 +272,10 @@ class PackedModel(nn.Module):
             yield hidden
 
     def behind(
-        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+        self,
+        rows: TokenRows,
+        chunk: IndexArray,
+        wanted: Collection[int],
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield (N, hidden states [tokens, H] behind N layers) of consecutive rows of a split.
 

@@ -135,7 +135,10 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 
 
 def taken_apart(
-    model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
+    why_padded: str | None,
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
     """Return what runs this model, on padded batches if there is a reason, and notes on why."""
     if why_padded is not None:
@@ -204,7 +207,11 @@ class Prefix:
     """
 
     def __init__(
-        self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
+        self,
+        runs: PackedModel | PaddedModel,
+        hidden_size: int,
+        data: TaskData,
+        setting: Setting,
     ) -> None:
         self._shape = _shape(hidden_size, data, setting)
         splits = data.splits()
@@ -302,7 +309,10 @@ class Prefix:
 
 
 def rows_behind(
-    runs: PackedModel | PaddedModel, rows: TokenRows, wanted: Collection[int], setting: Setting
+    runs: PackedModel | PaddedModel,
+    rows: TokenRows,
+    wanted: Collection[int],
+    setting: Setting,
 ) -> Iterator[tuple[IndexArray, int, Tensor]]:
     """Yield (row numbers, N, hidden states [tokens, H] of these rows behind N layers).
 
