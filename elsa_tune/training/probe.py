@@ -20,7 +20,7 @@ from elsa_tune.tasks.types.base import LinearModel
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import score, task_scores
 from elsa_tune.training.adapt.trainable import train_only
-from elsa_tune.training.data.preparation import stratified_order
+from elsa_tune.training.data.subsets import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.packed_model import PackedModel

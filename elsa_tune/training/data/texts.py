@@ -3,12 +3,11 @@
 E is the number of rows of a split.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from huggingface_hub import constants
@@ -27,6 +26,7 @@ from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayou
 from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.embedded import read_embedded
+from elsa_tune.training.data.keys import key_bytes
 from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.hub import fetch
 
@@ -65,43 +65,53 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
 
 def check_variety(task: TaskSpec, split: Split) -> None:
     """Raise DataError for a split without rows or with one label only."""
-    skipped = f" ({'; '.join(split.notes)})" if split.notes else ""
+    skipped = ""
+    if split.notes:
+        notes = "; ".join(split.notes)
+        skipped = f" ({notes})"
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
-    if (split.labels == split.labels[0]).all():
-        what = type_of(task.kind).only_label(task, split.labels[0])
+    first_label = split.labels[0]
+    if (split.labels == first_label).all():
+        what = type_of(task.kind).only_label(task, first_label)
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
 def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     layout = LAYOUTS[source.config]
-    splits = dict(layout.splits)
+    splits: dict[str, Split] = {}
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
-        return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    folder = _hub_folder(task, source.config, list(splits.values()))
-    return {
-        name: to_split(
-            task, [_hub_table(task, f) for f in _hub_files(folder, source.config, split)]
-        )
-        for name, split in splits.items()
-    }
+        for name, glue_split in layout.splits:
+            splits[name] = _local_split(task, layout, folder, glue_split)
+        return splits
+    glue_splits = [glue_split for _, glue_split in layout.splits]
+    folder = _hub_folder(task, source.config, glue_splits)
+    for name, glue_split in layout.splits:
+        files = _hub_files(folder, source.config, glue_split)
+        tables = [_hub_table(task, file) for file in files]
+        splits[name] = to_split(task, tables)
+    return splits
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
     if not data_dir.is_dir():
         raise DataError(f"the data folder {data_dir} does not exist on this machine")
     for entry in sorted(data_dir.iterdir()):
-        if entry.is_dir() and entry.name.lower() == name.lower():
+        is_named_so = entry.name.lower() == name.lower()
+        if is_named_so and entry.is_dir():
             return entry
-    hint = "; give the folder above it" if (data_dir / "train.tsv").is_file() else ""
+    hint = ""
+    if (data_dir / "train.tsv").is_file():
+        hint = "; give the folder above it"
     raise DataError(
         f"the data folder {data_dir} has no folder '{name}'; it holds {listing(data_dir)}{hint}"
     )
 
 
 def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
-    path = folder / f"{split.replace('validation', 'dev')}.tsv"
+    file_name = split.replace("validation", "dev")
+    path = folder / f"{file_name}.tsv"
     if not path.is_file():
         raise DataError(
             f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)} (no "
@@ -118,40 +128,48 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
     Raises DataError within seconds where it cannot be had.
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
-    if (cached := _cached_folder(config, splits)) is not None:
+    cached = _cached_folder(config, splits)
+    if cached is not None:
         return cached
+    beginnings = tuple(f"{config}/{split}-" for split in splits)
+
+    def files_of_splits(names: Sequence[str]) -> list[str]:
+        return [name for name in names if name.startswith(beginnings)]
+
     try:
-        ours = tuple(f"{config}/{split}-" for split in splits)
-        folder = fetch(
-            HUB_REPOSITORY,
-            lambda names: [n for n in names if n.startswith(ours)],
-            kind="dataset",
-        )
-        lacking = [split for split in splits if not _hub_files(folder, config, split)]
-        if lacking:
-            raise FileNotFoundError(f"it has no complete {config}/{lacking[0]}")
+        folder = fetch(HUB_REPOSITORY, files_of_splits, kind="dataset")
+        for split in splits:
+            if not _hub_files(folder, config, split):
+                raise FileNotFoundError(f"it has no complete {config}/{split}")
     except Exception as error:  # the many ways of a hub, a proxy or a mirror to fail
+        failure = type(error).__name__
+        reason = first_line(error)[:300]
         raise DataError(
             f"task '{task.name}' is not in the hub's local cache, and {HUB_REPOSITORY} could not "
-            f"be loaded from {constants.ENDPOINT} ({type(error).__name__}: "
-            f"{first_line(error)[:300]}). {_WAYS_OUT}"
+            f"be loaded from {constants.ENDPOINT} ({failure}: {reason}). {_WAYS_OUT}"
         ) from error
     return folder
 
 
 def cached_tasks() -> list[str]:
     """Return the tasks of GLUE that lie in the hub's cache: they need no download."""
-    return [
-        config
-        for config, layout in LAYOUTS.items()
-        if _cached_folder(config, [split for _, split in layout.splits]) is not None
-    ]
+    cached = []
+    for config, layout in LAYOUTS.items():
+        glue_splits = [glue_split for _, glue_split in layout.splits]
+        if _cached_folder(config, glue_splits) is not None:
+            cached.append(config)
+    return cached
 
 
 def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
     """Return the latest snapshot in the hub's cache that has all of these splits."""
-    folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    for folder in sorted(folders, key=lambda snapshot: snapshot.stat().st_mtime, reverse=True):
+    snapshots = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots")
+    latest_first = sorted(
+        snapshots.glob("*"),
+        key=lambda snapshot: snapshot.stat().st_mtime,
+        reverse=True,
+    )
+    for folder in latest_first:
         if all(_hub_files(folder, config, split) for split in splits):
             return folder
     return None
@@ -160,17 +178,25 @@ def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
 def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
     """Return all of a split's files, or none: the end of their names says how many there are."""
     files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
-    return files if files and files[0].stem.endswith(f"-{len(files):05}") else []
+    if not files:
+        return []
+    is_complete = files[0].stem.endswith(f"-{len(files):05}")
+    return files if is_complete else []
 
 
 def _hub_table(task: TaskSpec, file: Path) -> Table:
     """Read labels as their texts, so that hub and files are judged alike; -1 stays -1."""
-    table = read_table(file, "parquet", [*task.text_columns, task.label_column])
+    wanted = [*task.text_columns, task.label_column]
+    table = read_table(file, "parquet", wanted)
     if task.classes:
-        names = {str(number): name for number, name in enumerate(task.classes)}
-        labels = table.columns[task.label_column]
-        table.columns[task.label_column] = [names.get(label or "", label) for label in labels]
-    return replace(table, path=Path(HUB_REPOSITORY, file.parent.name, file.name.split("-")[0]))
+        class_names = {str(number): name for number, name in enumerate(task.classes)}
+        labels = []
+        for label in table.columns[task.label_column]:
+            labels.append(class_names.get(label or "", label))
+        table.columns[task.label_column] = labels
+    config = file.parent.name
+    split = file.name.split("-")[0]
+    return replace(table, path=Path(HUB_REPOSITORY, config, split))
 
 
 def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
@@ -187,14 +213,16 @@ def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
         if split is not None:
-            splits[name] = to_split(task, [split_table(data_set, split, task.columns)])
+            table = split_table(data_set, split, task.columns)
+            splits[name] = to_split(task, [table])
     notes = data_set.notes
     if str(source.evaluation).startswith("test"):
         notes += (
             f"no validation split: '{source.evaluation}' is evaluated, and chooses learning rate "
             "and evaluation, too, unless selection is holdout",
         )
-    splits["train"] = replace(splits["train"], notes=(*notes, *splits["train"].notes))
+    train = splits["train"]
+    splits["train"] = replace(train, notes=(*notes, *train.notes))
     return splits
 
 
@@ -222,39 +250,52 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
             missing_labels,
             blank_is_label=task_type.blank_is_label,
         )
-        for line, *row_texts, label in rows:
-            labels.append(read_label(label, f"{table.path} line {line}"))
+        for row in rows:
+            *row_texts, label = row.cells
+            labels.append(read_label(label, f"{table.path} line {row.line}"))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         if task.group_column is not None:
-            lines = [row[0] for row in rows]
-            groups += _group_keys(table, task.group_column, lines)
+            groups += _group_keys(table, task.group_column, rows)
         notes += _skip_notes(table, skipped)
         for reason, lines in skipped.items():
             if reason not in meant:
                 lost[reason] += len(lines)
+    group_keys = None
+    if task.group_column is not None:
+        group_keys = np.asarray(groups, dtype=np.uint64)
     return Split(
         where=" + ".join(str(table.path) for table in tables),
         texts=texts,
         labels=np.asarray(labels, dtype=task_type.label_dtype),
         notes=tuple(notes),
         lost=_lost(tables, lost),
-        groups=None if task.group_column is None else np.asarray(groups, dtype=np.uint64),
+        groups=group_keys,
     )
 
 
-def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int]:
-    """Yield a key of the group of each of these lines: the same for equal cells, in any table.
+class _Row(NamedTuple):
+    """A row that can be used."""
+
+    line: int  # in its file
+    cells: list[str]  # the label last
+
+
+def _group_keys(table: Table, column: str, rows: Sequence[_Row]) -> Iterator[int]:
+    """Yield a key of the group of each of these rows: the same for equal cells, in any table.
 
     A row with an empty cell is a group of its own.
     """
     cell_by_line = dict(zip(table.lines, table.columns[column], strict=True))
-    for line in lines:
-        cell = cell_by_line[line]
+    for row in rows:
+        cell = cell_by_line[row.line]
         if cell is None or not cell.strip():
-            cell = f"{_NO_CELL}{table.path} line {line}"
-        digest = hashlib.blake2b(cell.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        yield int.from_bytes(digest, "little")
+            cell = f"{_NO_CELL}{table.path} line {row.line}"
+        yield int.from_bytes(key_bytes(cell), "little")
+
+
+def _is_blank(cell: str | None) -> bool:
+    return cell is None or not cell.strip()
 
 
 def _sorted_out(
@@ -263,19 +304,21 @@ def _sorted_out(
     missing_labels: Sequence[str],
     *,
     blank_is_label: bool,
-) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
+) -> tuple[list[_Row], dict[str, list[int]]]:
     """Return the rows that can be used, and the lines of the others by the reason.
 
-    A row is its line and its cells as texts. names: of the columns, the label's last.
+    names: of the columns, the label's last.
     """
     skipped: dict[str, list[int]] = {}
     for line, reason in table.malformed:
         skipped.setdefault(reason, []).append(line)
-    rows: list[tuple[Any, ...]] = []
-    for line, *cells in zip(table.lines, *(table.columns[name] for name in names), strict=True):
+    columns = [table.columns[name] for name in names]
+    rows: list[_Row] = []
+    for line, *cells in zip(table.lines, *columns, strict=True):
         lacks = _incomplete(names, cells, missing_labels, blank_is_label=blank_is_label)
         if lacks is None:
-            rows.append((line, *(cell or "" for cell in cells)))
+            texts = [cell or "" for cell in cells]
+            rows.append(_Row(line, texts))
         else:
             skipped.setdefault(lacks, []).append(line)
     return rows, skipped
@@ -289,17 +332,22 @@ def _incomplete(
     blank_is_label: bool,
 ) -> str | None:
     """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
-    is_blank = [not (cell and cell.strip()) for cell in cells]
-    if blank_is_label:
-        is_blank[-1] = False
-    if is_blank[-1] or all(is_blank[:-1]):
-        blank = [name for name, is_missing in zip(names, is_blank, strict=True) if is_missing]
-        return f"missing {', '.join(blank)}"
-    label = cells[-1]
-    if names[-1] == "gold_label" and label == UNLABELLED:
+    *text_names, label_name = names
+    *texts, label = cells
+    missing = []
+    for name, text in zip(text_names, texts, strict=True):
+        if _is_blank(text):
+            missing.append(name)
+    lacks_all_texts = len(missing) == len(texts)
+    lacks_label = _is_blank(label) and not blank_is_label
+    if lacks_label:
+        missing.append(label_name)
+    if lacks_label or lacks_all_texts:
+        return f"missing {', '.join(missing)}"
+    if label_name == "gold_label" and label == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
     if label in missing_labels:
-        return _meant(names[-1], str(label))
+        return _meant(label_name, str(label))
     return None
 
 
@@ -312,27 +360,31 @@ def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | N
     """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
-    ordered = sorted(reasons.items(), key=lambda counted: -counted[1])
+    commonest_first = sorted(reasons.items(), key=lambda counted: -counted[1])
+    names = [f"{count:,} {reason}" for reason, count in commonest_first[:MOST_NAMED]]
     return RowFinding(
         code=FindingCode.ROWS_LOST,
         count=sum(reasons.values()),
-        of=sum(len(table) + len(table.malformed) for table in tables),
+        of=sum(map(_rows_of_file, tables)),
         where=", ".join(table.path.name for table in tables),
-        names=tuple(f"{count:,} {reason}" for reason, count in ordered[:MOST_NAMED]),
-        named=len(ordered),
+        names=tuple(names),
+        named=len(reasons),
     )
 
 
+def _rows_of_file(table: Table) -> int:
+    return len(table) + len(table.malformed)
+
+
 def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:
-    rows = len(table) + len(table.malformed)
+    rows = _rows_of_file(table)
+    name = table.path.name
     notes = []
     for reason, lines in skipped.items():
-        shown = ", ".join(str(line) for line in lines[:MOST_LINES_SHOWN])
-        more = len(lines) - MOST_LINES_SHOWN
-        tail = f" and {more:,} more" if more > 0 else ""
-        noun = "line" if len(lines) == 1 else "lines"
-        notes.append(
-            f"{len(lines):,} of {rows:,} rows of {table.path.name} skipped: {reason} ({noun} "
-            f"{shown}{tail})"
-        )
+        count = len(lines)
+        noun = "line" if count == 1 else "lines"
+        shown = ", ".join(map(str, lines[:MOST_LINES_SHOWN]))
+        if count > MOST_LINES_SHOWN:
+            shown += f" and {count - MOST_LINES_SHOWN:,} more"
+        notes.append(f"{count:,} of {rows:,} rows of {name} skipped: {reason} ({noun} {shown})")
     return notes
