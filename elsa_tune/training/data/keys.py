@@ -49,7 +49,8 @@ def row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
     mixed = keys
     for column in columns:
         bits = np.ascontiguousarray(column).view(np.uint64)
-        mixed = (mixed ^ (bits + np.uint64(1))) * _MIXER
+        shifted = bits + np.uint64(1)
+        mixed = (mixed ^ shifted) * _MIXER
     return mixed
 
 
@@ -63,9 +64,14 @@ def is_first(keys: Keys) -> NDArray[np.bool_]:
 
 def numbered(keys: Keys) -> IndexArray:
     """Return a number for each row's key [E]: 0.. in the order of the keys' first rows."""
-    _, first_rows, place_of_row = np.unique(keys, return_index=True, return_inverse=True)
-    number = np.empty(len(first_rows), dtype=np.int64)  # of each key, the smallest key first
-    number[np.argsort(first_rows)] = np.arange(len(first_rows))
+    _, first_rows, place_of_row = np.unique(
+        keys,
+        return_index=True,
+        return_inverse=True,
+    )
+    by_first_row = np.argsort(first_rows)
+    number = np.empty_like(by_first_row)  # of each key, the smallest key first
+    number[by_first_row] = np.arange(len(first_rows))
     return number[place_of_row]
 
 

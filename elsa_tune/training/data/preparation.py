@@ -30,7 +30,7 @@ from elsa_tune.training.data.subsets import (
     stratified_order,
 )
 from elsa_tune.training.data.texts import check_variety, read_texts
-from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
+from elsa_tune.training.data.tokens import HOLDOUT, Split, Splits, TaskData, TokenRows
 
 CHUNK = 1000  # texts handed to the tokenizer at once
 
@@ -69,7 +69,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     )
 
 
-def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
+def read_splits(task: TaskSpec, recipe: Recipe) -> Splits:
     """Read by name: train (the recipe's subset), evaluation, holdout if any, and the companions.
 
     Raises DataError as `prepare` does.
@@ -95,7 +95,7 @@ def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
     return size
 
 
-def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
+def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> Splits:
     """Return the rows as `train` and the share of them that is held out as `evaluation`."""
     source = task.source
     assert isinstance(source, FilesSource | DataSetSource)
@@ -128,7 +128,7 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
     return {"train": replace(train, lost=every.lost), "evaluation": evaluation}
 
 
-def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
+def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> Splits:
     """Return the recipe's subset of the training rows: `train`, and a `holdout` if it has one."""
     share = recipe.holdout
     if recipe.train_size is None and share is None:
@@ -170,7 +170,9 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
     held_out = count(holdout.labels, task.outputs)
     if trained is None or held_out is None:
         return
-    is_on_one_side = (trained > 0) != (held_out > 0)
+    is_trained = trained > 0
+    is_held_out = held_out > 0
+    is_on_one_side = is_trained != is_held_out
     for number in np.flatnonzero(is_on_one_side):
         name = task.classes[number]
         rows = int(trained[number] + held_out[number])
@@ -203,10 +205,13 @@ def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
         if with_types:
             types_of_rows = encoded["token_type_ids"]
             types.append(_flat(types_of_rows, np.int8))
+    token_type_ids = None
+    if with_types:
+        token_type_ids = np.concatenate(types)
     return TokenRows(
         input_ids=np.concatenate(ids),
         offsets=np.cumsum([0, *lengths], dtype=np.int64),
-        token_type_ids=np.concatenate(types) if with_types else None,
+        token_type_ids=token_type_ids,
         labels=split.labels,
     )
 
@@ -216,7 +221,13 @@ def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
     return np.fromiter(numbers, dtype=kind)
 
 
-def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:
+def _fingerprint(
+    task: TaskSpec,
+    splits: Splits,
+    recipe: Recipe,
+    tokenizer: Any,
+) -> str:
+    """Return sha256 of what decides the tokens and labels of all splits."""
     settings: list[Any] = [
         recipe.train_size,
         recipe.subset_seed,
@@ -225,7 +236,8 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
     ]
     if task.cleaning != Cleaning():
         # Merged classes may leave every id as it was.
-        settings.append([asdict(task.cleaning), task.classes])
+        cleaning = asdict(task.cleaning)
+        settings.append([cleaning, task.classes])
     if task.group_column is not None:
         settings.append({"group": task.group_column})
     digest = hashlib.sha256()
@@ -237,7 +249,8 @@ def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, token
             # The lengths keep ("ab", "c") and ("a", "bc") apart.
             lengths = np.fromiter(map(len, column), dtype="<i8")
             digest.update(lengths.tobytes())
-            digest.update(utf8("".join(column)))
+            every_text = "".join(column)
+            digest.update(utf8(every_text))
         labels = np.ascontiguousarray(split.labels)
         digest.update(labels.tobytes())
     if task.group_column is not None:

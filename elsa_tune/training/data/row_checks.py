@@ -24,7 +24,7 @@ from elsa_tune.training.data.keys import (
     row_keys,
     text_keys,
 )
-from elsa_tune.training.data.tokens import HOLDOUT, Split
+from elsa_tune.training.data.tokens import HOLDOUT, Split, Splits
 
 # A larger share of rows that were left out is a finding; a smaller one stands in the notes.
 MUCH_LOST = 0.05
@@ -52,7 +52,7 @@ def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None
     return units.astype(np.int32)
 
 
-def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFinding, ...]:
+def row_findings(task: TaskSpec, splits: Splits) -> tuple[RowFinding, ...]:
     """Return what is odd about the rows in use, the gravest first.
 
     splits: as `read_splits` gives them; a holdout counts as training, for it chooses what is
@@ -81,7 +81,7 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     return tuple(findings)
 
 
-def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
+def cleaned(task: TaskSpec, splits: Splits) -> Splits:
     """Return the splits as they were read, training without the rows that the task drops.
 
     What is evaluated stays as it is. Where it is still to be held out, it comes from what is left.
@@ -114,7 +114,7 @@ def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
     return without_leaked(task, {**splits, "train": train})
 
 
-def without_leaked(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
+def without_leaked(task: TaskSpec, splits: Splits) -> Splits:
     """Return the splits, training without rows whose text is evaluated, if the task drops them."""
     train = splits["train"]
     if task.cleaning.drop_leaked and "evaluation" in splits:
@@ -172,7 +172,7 @@ def _together(first: Split, second: Split) -> Split:
 
 def _leaked(
     task: TaskSpec,
-    splits: Mapping[str, Split],
+    splits: Splits,
     keys: Mapping[str, Keys],
 ) -> Iterator[RowFinding]:
     """Find evaluation rows whose text is also trained on."""
@@ -243,7 +243,7 @@ def _texts_of(split: Split, is_chosen: NDArray[np.bool_]) -> Iterator[tuple[str,
         yield tuple(column[row] for column in split.texts)
 
 
-def _contradicting(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
+def _contradicting(splits: Splits, keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
     every_key = np.concatenate([keys["training"], keys["evaluation"]])
     labels = np.concatenate([splits["training"].labels, splits["evaluation"].labels])
     contradicting = contradicting_keys(every_key, labels)
@@ -258,7 +258,7 @@ def _contradicting(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Ite
         )
 
 
-def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
+def _repeated(splits: Splits, keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
     for name, split in splits.items():
         first = is_first(row_keys(keys[name], split.labels))
         repeated = len(split) - int(first.sum())
@@ -271,7 +271,7 @@ def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator
             )
 
 
-def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
+def _on_classes(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
     """Find classes without rows on a side, and classes whose names are odd."""
     rows = {}  # of each class, by the split
     for name, split in splits.items():
@@ -323,7 +323,7 @@ def _looks_missing(task: TaskSpec) -> list[int]:
     return [number for number, name in enumerate(task.classes) if folded(name) in _NO_LABEL]
 
 
-def _empty(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
+def _empty(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
     """Find empty texts of pairs; a row without any text was left out when it was read."""
     every = _together(splits["training"], splits["evaluation"])
     columns = []

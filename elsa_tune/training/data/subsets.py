@@ -49,7 +49,7 @@ def _ranks(strata: IndexArray) -> tuple[IndexArray, IndexArray]:
     sizes = np.bincount(strata)
     starts = np.cumsum(sizes) - sizes  # of each stratum, among the rows by stratum
     start_of_row = starts[strata[by_stratum]]
-    rank = np.empty(len(strata), dtype=np.int64)
+    rank = np.empty_like(by_stratum)
     rank[by_stratum] = np.arange(len(strata)) - start_of_row
     return rank, sizes
 
@@ -69,7 +69,8 @@ def held_out_rows(
     rank, sizes = _ranks(strata)
     start = np.full(len(sizes), 0.5)
     if places_of_bins is not None:
-        starts = (places_of_bins + 0.5) / len(places_of_bins)
+        bins = len(places_of_bins)
+        starts = (places_of_bins + 0.5) / bins
         start = starts[: len(sizes)]
     start_of_row = start[strata]
     before = np.floor(rank * share + start_of_row)
@@ -110,7 +111,11 @@ def order_of_groups(
     return evaluated_first.astype(np.int64), int(is_evaluated.sum())
 
 
-def _groups_nearest_to(wanted: float, sizes: IndexArray, order: IndexArray) -> list[int]:
+def _groups_nearest_to(
+    wanted: float,
+    sizes: IndexArray,
+    order: IndexArray,
+) -> list[int]:
     """Return groups, taken in this order, whose rows come near to the number wanted.
 
     They are one at least, and never all. sizes: the rows of each group.
@@ -122,7 +127,8 @@ def _groups_nearest_to(wanted: float, sizes: IndexArray, order: IndexArray) -> l
         if is_last_left:
             break
         rows_with_group = rows + int(sizes[group])
-        if abs(rows_with_group - wanted) < abs(rows - wanted):
+        distance = abs(rows - wanted)
+        if abs(rows_with_group - wanted) < distance:
             chosen.append(group)
             rows = rows_with_group
     if not chosen:

@@ -4,7 +4,7 @@ E is the number of rows of a split.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.data.keys import key_bytes
-from elsa_tune.training.data.tokens import Split
+from elsa_tune.training.data.tokens import Split, Splits
 from elsa_tune.training.hub import fetch
 
 MOST_LINES_SHOWN = 10
@@ -40,7 +40,7 @@ _WAYS_OUT = (
 )
 
 
-def read_texts(task: TaskSpec) -> dict[str, Split]:
+def read_texts(task: TaskSpec) -> Splits:
     """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
@@ -77,9 +77,9 @@ def check_variety(task: TaskSpec, split: Split) -> None:
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
-def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
+def _glue(task: TaskSpec, source: GlueSource) -> Splits:
     layout = LAYOUTS[source.config]
-    splits: dict[str, Split] = {}
+    splits: Splits = {}
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
         for name, glue_split in layout.splits:
@@ -180,7 +180,8 @@ def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
     files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
     if not files:
         return []
-    is_complete = files[0].stem.endswith(f"-{len(files):05}")
+    number_of_files = f"-{len(files):05}"
+    is_complete = files[0].stem.endswith(number_of_files)
     return files if is_complete else []
 
 
@@ -189,26 +190,32 @@ def _hub_table(task: TaskSpec, file: Path) -> Table:
     wanted = [*task.text_columns, task.label_column]
     table = read_table(file, "parquet", wanted)
     if task.classes:
-        class_names = {str(number): name for number, name in enumerate(task.classes)}
+        name_by_id: dict[str | None, str] = {}
+        for number, name in enumerate(task.classes):
+            name_by_id[str(number)] = name
         labels = []
         for label in table.columns[task.label_column]:
-            labels.append(class_names.get(label or "", label))
+            labels.append(name_by_id.get(label, label))
         table.columns[task.label_column] = labels
     config = file.parent.name
     split = file.name.split("-")[0]
     return replace(table, path=Path(HUB_REPOSITORY, config, split))
 
 
-def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
+def _files(task: TaskSpec, source: FilesSource) -> Splits:
     splits = {}
     for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
-        if paths:
-            tables = [read_table(Path(path), source.format, task.columns) for path in paths]
-            splits[name] = to_split(task, tables)
+        if not paths:
+            continue
+        tables = []
+        for path in paths:
+            table = read_table(Path(path), source.format, task.columns)
+            tables.append(table)
+        splits[name] = to_split(task, tables)
     return splits
 
 
-def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
+def _data_set(task: TaskSpec, source: DataSetSource) -> Splits:
     data_set = read_data_set(source.location, source.config, source.revision)
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
@@ -226,7 +233,11 @@ def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
     return splits
 
 
-def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
+def to_split(
+    task: TaskSpec,
+    tables: Sequence[Table],
+    layout: GlueLayout | None = None,
+) -> Split:
     """Return the complete rows of one or more tables, labels as numbers; the rest are counted.
 
     layout: names the columns where they are not the task's.
@@ -238,7 +249,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     meant = {_meant(columns.label_column, label) for label in missing_labels}
     task_type = type_of(task.kind)
     read_label = task_type.label_reader(task)
-    texts: tuple[list[str], ...] = tuple([] for _ in columns.text_columns)
+    texts: list[list[str]] = [[] for _ in columns.text_columns]
     labels: list[Any] = []
     notes: list[str] = []
     lost: Counter[str] = Counter()
@@ -252,7 +263,8 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
         )
         for row in rows:
             *row_texts, label = row.cells
-            labels.append(read_label(label, f"{table.path} line {row.line}"))
+            where = f"{table.path} line {row.line}"
+            labels.append(read_label(label, where))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         if task.group_column is not None:
@@ -266,7 +278,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
         group_keys = np.asarray(groups, dtype=np.uint64)
     return Split(
         where=" + ".join(str(table.path) for table in tables),
-        texts=texts,
+        texts=tuple(texts),
         labels=np.asarray(labels, dtype=task_type.label_dtype),
         notes=tuple(notes),
         lost=_lost(tables, lost),
@@ -279,6 +291,10 @@ class _Row(NamedTuple):
 
     line: int  # in its file
     cells: list[str]  # the label last
+
+
+# The lines of rows that cannot be used, by the reason.
+_Skipped = dict[str, list[int]]
 
 
 def _group_keys(table: Table, column: str, rows: Sequence[_Row]) -> Iterator[int]:
@@ -304,18 +320,23 @@ def _sorted_out(
     missing_labels: Sequence[str],
     *,
     blank_is_label: bool,
-) -> tuple[list[_Row], dict[str, list[int]]]:
+) -> tuple[list[_Row], _Skipped]:
     """Return the rows that can be used, and the lines of the others by the reason.
 
     names: of the columns, the label's last.
     """
-    skipped: dict[str, list[int]] = {}
+    skipped: _Skipped = {}
     for line, reason in table.malformed:
         skipped.setdefault(reason, []).append(line)
     columns = [table.columns[name] for name in names]
     rows: list[_Row] = []
     for line, *cells in zip(table.lines, *columns, strict=True):
-        lacks = _incomplete(names, cells, missing_labels, blank_is_label=blank_is_label)
+        lacks = _incomplete(
+            names,
+            cells,
+            missing_labels,
+            blank_is_label=blank_is_label,
+        )
         if lacks is None:
             texts = [cell or "" for cell in cells]
             rows.append(_Row(line, texts))
@@ -356,15 +377,16 @@ def _meant(column: str, label: str) -> str:
     return f"{column} is '{label}'"
 
 
-def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
+def _lost(tables: Sequence[Table], reasons: Counter[str]) -> RowFinding | None:
     """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
-    commonest_first = sorted(reasons.items(), key=lambda counted: -counted[1])
-    names = [f"{count:,} {reason}" for reason, count in commonest_first[:MOST_NAMED]]
+    names = []
+    for reason, count in reasons.most_common(MOST_NAMED):
+        names.append(f"{count:,} {reason}")
     return RowFinding(
         code=FindingCode.ROWS_LOST,
-        count=sum(reasons.values()),
+        count=reasons.total(),
         of=sum(map(_rows_of_file, tables)),
         where=", ".join(table.path.name for table in tables),
         names=tuple(names),
@@ -376,7 +398,7 @@ def _rows_of_file(table: Table) -> int:
     return len(table) + len(table.malformed)
 
 
-def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:
+def _skip_notes(table: Table, skipped: _Skipped) -> list[str]:
     rows = _rows_of_file(table)
     name = table.path.name
     notes = []

@@ -25,6 +25,7 @@ _ALIGNED = 16
 # A GPU's batches have few widths, and masks that its kernels take as they are.
 WIDTHS = 16
 
+# Numbers of rows or tokens, or how many there are.
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -45,15 +46,26 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> "Split":
+    def part(self, rows: IndexArray, what: str, notes: tuple[str, ...] = ()) -> "Split":
         """Return the chosen rows, in the file's order, with these notes. what: for messages."""
         chosen = np.sort(rows)
+        numbers = chosen.tolist()
         columns = []
         for column in self.texts:
-            columns.append([column[row] for row in chosen.tolist()])
-        where = f"{what} of {self.where}"
-        groups = None if self.groups is None else self.groups[chosen]
-        return Split(where, tuple(columns), self.labels[chosen], notes, groups=groups)
+            columns.append([column[number] for number in numbers])
+        groups = None
+        if self.groups is not None:
+            groups = self.groups[chosen]
+        return Split(
+            where=f"{what} of {self.where}",
+            texts=tuple(columns),
+            labels=self.labels[chosen],
+            notes=notes,
+            groups=groups,
+        )
+
+
+Splits = dict[str, Split]  # by name
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class TokenRows:
     """One split. Row e has the tokens input_ids[offsets[e]:offsets[e + 1]], at least one."""
 
     input_ids: NDArray[np.int32]  # flat
-    offsets: NDArray[np.int64]  # [E + 1], from 0
+    offsets: IndexArray  # [E + 1], from 0
     token_type_ids: NDArray[np.int8] | None  # flat; None where the model takes none
     labels: NDArray[Any]  # [E, ...], as the type of task has them
 
@@ -69,7 +81,7 @@ class TokenRows:
         return len(self.offsets) - 1
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> IndexArray:
         """The tokens of each row [E]."""
         return np.diff(self.offsets)
 
@@ -78,12 +90,15 @@ class TokenRows:
         """The tokens of the longest row."""
         return int(self.lengths.max())
 
-    def take(self, chosen: NDArray[np.int64]) -> "TokenRows":
+    def take(self, chosen: IndexArray) -> "TokenRows":
         """Return the rows of these numbers, in this order."""
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        shifts = self.offsets[chosen] - offsets[:-1]  # of each row, from its new place
-        source = np.arange(offsets[-1]) + np.repeat(shifts, lengths)
+        starts = offsets[:-1]
+        shift_of_row = self.offsets[chosen] - starts  # from its new place
+        shift_of_token = np.repeat(shift_of_row, lengths)
+        new_places = np.arange(offsets[-1])
+        source = new_places + shift_of_token
         types = self.token_type_ids
         if types is not None:
             types = types[source]
