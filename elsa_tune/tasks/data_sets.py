@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.tasks.table_file import Table, listing, plain_cells
+from elsa_tune.tasks.table_file import CellTexts, Table, listing, plain_cells
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
@@ -61,7 +61,11 @@ class DataSet:
 _read: dict[tuple[str, str | None, str | None], DataSet] = {}
 
 
-def read_data_set(location: str, config: str | None = None, revision: str | None = None) -> DataSet:
+def read_data_set(
+    location: str,
+    config: str | None = None,
+    revision: str | None = None,
+) -> DataSet:
     """Read a data set of the hub (`owner/name`, once a process), or one in an absolute folder.
 
     revision: a branch, tag or commit. A commit that was read before is not asked for again. Raises
@@ -85,7 +89,9 @@ def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
 
 def listed_columns(features: Mapping[str, Any]) -> str:
     """Write the columns and what they hold, for a message."""
-    texts = [f"'{name}' ({kind})" for name, kind in columns_of(features).items()]
+    texts = []
+    for name, kind in columns_of(features).items():
+        texts.append(f"'{name}' ({kind})")
     return ", ".join(texts)
 
 
@@ -140,9 +146,9 @@ def _class_cells(
     names: Sequence[str],
     where: str,
     column: str,
-) -> list[str | None]:
+) -> CellTexts:
     """Return the names of class ids. Raises DataError for an id that the column lacks."""
-    cells: list[str | None] = []
+    cells: CellTexts = []
     for row, value in enumerate(values, start=1):
         if value is None or value < 0:
             cells.append(None)
@@ -281,7 +287,12 @@ def _commit(repository: str, revision: str | None) -> str:
         )
         names = [file.rfilename for file in info.siblings or ()]
         if "README.md" in names:  # a gated repository tells its commit, but gives no file
-            hub.hf_hub_download(repository, "README.md", repo_type="dataset", revision=info.sha)
+            hub.hf_hub_download(
+                repository,
+                "README.md",
+                repo_type="dataset",
+                revision=info.sha,
+            )
     except errors.GatedRepoError as error:
         raise _gated(repository) from error
     except errors.RevisionNotFoundError as error:
@@ -358,12 +369,17 @@ def _configurations(name: str, commit: str | None = None) -> list[str]:
         return []
 
 
-def _other_configuration(location: str, config: str | None, names: Sequence[str]) -> DataError:
+def _other_configuration(
+    location: str,
+    config: str | None,
+    names: Sequence[str],
+) -> DataError:
     fault = f"has no configuration '{config}'" if config else "has several configurations"
+    shown = _shown(sorted(names), 20)
     ways = "give `config` in a task file"
     if not os.path.isabs(location):
         ways = f"write `task` hub:{location}/CONFIG, or {ways}"
-    return DataError(f"data set '{location}' {fault}; it has {_shown(sorted(names), 20)}: {ways}")
+    return DataError(f"data set '{location}' {fault}; it has {shown}: {ways}")
 
 
 def _cached(repository: str, config: str | None, commit: str | None) -> DataSet | None:
@@ -390,7 +406,10 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
     last = max(prepared, key=lambda place: place.stat().st_mtime)
     last_commit = last.name
     last_config = last.parent.parent.name
-    configs = {place.parent.parent.name for place in prepared if place.name == last_commit}
+    configs = set()
+    for place in prepared:
+        if place.name == last_commit:
+            configs.add(place.parent.parent.name)
     if len(configs) > 1:
         return None
     builder = Cache(
@@ -400,7 +419,12 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
         hash=last_commit,
         repo_id=repository,
     )
-    return DataSet(repository, dict(builder.as_dataset()), last_config, commit or last_commit)
+    return DataSet(
+        location=repository,
+        splits=dict(builder.as_dataset()),
+        config=last_config,
+        revision=commit or last_commit,
+    )
 
 
 def _unreachable(
@@ -413,7 +437,9 @@ def _unreachable(
 
     name = repository.rsplit("/", 1)[-1]
     ways_out = _WAYS_OUT.format(id=repository, folder=name)
-    which = f"'{repository}/{config}'" if config else f"'{repository}'"
+    which = f"'{repository}'"
+    if config:
+        which = f"'{repository}/{config}'"
     if revision:
         which += f" at revision {revision}"
     return DataError(

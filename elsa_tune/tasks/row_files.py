@@ -19,6 +19,7 @@ from elsa_tune.errors import DataError, UsageError
 from elsa_tune.tasks.table_file import (
     FORMATS,
     SUFFIXES,
+    Row,
     cell_text,
     check_readable,
     delimiter_of,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 ROWS = 1024  # of a chunk
 STDIN = "-"
+
+
+_Record = dict[str, Any]  # a line of JSON Lines: its cells by their columns
 
 
 class _Absent:
@@ -56,13 +60,14 @@ class Chunk:
         texts = []
         for line, row in zip(self.lines, self.rows, strict=True):
             cell = row[place]
+            where_in_file = f"{where} line {line}"
             text = None
             if cell is not ABSENT:
-                text = cell_text(cell, f"{where} line {line}", name)
+                text = cell_text(cell, where_in_file, name)
             if text is None:
                 text = ""
             if not text.isascii() and not text.isprintable():
-                check_characters(text, f"{where} line {line}")
+                check_characters(text, where_in_file)
             texts.append(text)
         return texts
 
@@ -149,10 +154,15 @@ class RowFile:
         return opened
 
     def _lines(self, source: Path | BinaryIO) -> Iterator[Chunk]:
-        read = {"csv": self._csv, "tsv": self._tsv, "jsonl": self._jsonl}[self.format]
+        readers = {
+            "csv": self._csv,
+            "tsv": self._tsv,
+            "jsonl": self._jsonl,
+        }
+        chunks_of = readers[self.format]
         try:
             with self._opened(source) as opened:
-                yield from read(opened)
+                yield from chunks_of(opened)
         except OSError as error:
             why = error.strerror or error
             raise DataError(f"data file {self.where} cannot be read: {why}") from error
@@ -160,7 +170,7 @@ class RowFile:
     def _csv(self, opened: BinaryIO) -> Iterator[Chunk]:
         first = 1
 
-        def rows() -> Iterator[tuple[int, list[str]]]:
+        def rows() -> Iterator[Row]:
             nonlocal first
             for cells in reader:
                 if cells:
@@ -190,10 +200,13 @@ class RowFile:
                 raise self._not_utf8(error, first, "behind") from None
 
     def _tsv(self, opened: BinaryIO) -> Iterator[Chunk]:
-        rows = ((line, text.split("\t")) for line, text in self._text(opened))
-        yield from self._separated(rows)
+        def rows() -> Iterator[Row]:
+            for line, text in self._text(opened):
+                yield line, text.split("\t")
 
-    def _separated(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+        yield from self._separated(rows())
+
+    def _separated(self, rows: Iterator[Row]) -> Iterator[Chunk]:
         _, header = next(rows, (1, []))
         if not header:
             return
@@ -203,9 +216,9 @@ class RowFile:
                 raise DataError(
                     f"data file {self.where} has more fields than its header in line {line}"
                 )
-            missing = [""] * (len(header) - len(cells))
+            missing = len(header) - len(cells)
             chunk.lines.append(line)
-            chunk.rows.append(cells + missing)
+            chunk.rows.append(cells + [""] * missing)
             if len(chunk.rows) == ROWS:
                 yield chunk
                 chunk = Chunk(chunk.names, [], [])
@@ -213,7 +226,7 @@ class RowFile:
 
     def _jsonl(self, opened: BinaryIO) -> Iterator[Chunk]:
         names: dict[str, None] = {}  # of all records so far, in their order
-        records: list[dict[str, Any]] = []
+        records: list[_Record] = []
         lines: list[int] = []
         for line, text in self._text(opened):
             if not text.strip():
@@ -229,7 +242,7 @@ class RowFile:
         if records:
             yield _chunk_of(records, list(names), lines)
 
-    def _record(self, text: str, line: int) -> dict[str, Any]:
+    def _record(self, text: str, line: int) -> _Record:
         """Read a line of JSON. Raises DataError unless it is an object."""
         try:
             record = json.loads(text)
@@ -256,8 +269,11 @@ class RowFile:
                 yield number, line
 
     def _not_utf8(self, error: UnicodeDecodeError, line: int, place: str) -> DataError:
-        where = f"byte 0x{error.object[error.start]:02x} {place} line {line}"
-        return DataError(f"data file {self.where} is not UTF-8: {where}; save it as UTF-8")
+        byte = error.object[error.start]
+        return DataError(
+            f"data file {self.where} is not UTF-8: byte 0x{byte:02x} {place} line {line}; "
+            "save it as UTF-8"
+        )
 
     def _parquet(self, source: Path | BinaryIO) -> Iterator[Chunk]:
         import pyarrow as pa
@@ -277,14 +293,19 @@ class RowFile:
                 for batch in file.iter_batches(ROWS):
                     columns = [column.to_pylist() for column in batch.columns]
                     rows = [list(row) for row in zip(*columns, strict=True)]
-                    lines = list(range(read + 1, read + len(rows) + 1))
+                    first = read + 1
                     read += len(rows)
-                    yield Chunk(names, rows, lines)
+                    lines = range(first, read + 1)
+                    yield Chunk(names, rows, list(lines))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
 
 
-def _chunk_of(records: Sequence[dict[str, Any]], names: Sequence[str], lines: list[int]) -> Chunk:
+def _chunk_of(
+    records: Sequence[_Record],
+    names: Sequence[str],
+    lines: list[int],
+) -> Chunk:
     """Return records of JSON as rows that have every column."""
     rows = []
     for record in records:
@@ -308,19 +329,23 @@ class Written:
         Raises DataError for rows that the format cannot hold, and OSError.
         """
         self._check_names()
-        with contextlib.closing(_KINDS[self.format](self)) as file:
+        writer_of = _WRITERS[self.format]
+        writer = writer_of(self)
+        with contextlib.closing(writer) as file:
             for chunk in chunks:
                 self._check_later(chunk)
                 file.write(chunk)
                 self.target.flush()
 
     def _check_names(self) -> None:
-        twice = [name for name in self.names if self.names.count(name) > 1]
-        if twice and self.format in ("jsonl", "parquet"):
-            raise DataError(
-                f"{self.source.where} has the column '{twice[0]}' twice, which {self.format} "
-                "cannot hold; rename one of them"
-            )
+        if self.format not in ("jsonl", "parquet"):
+            return
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise DataError(
+                    f"{self.source.where} has the column '{name}' twice, which {self.format} "
+                    "cannot hold; rename one of them"
+                )
 
     def _check_later(self, chunk: Chunk) -> None:
         for name in self.added:
@@ -328,12 +353,14 @@ class Written:
                 raise DataError(
                     f"{self.source.where} has its own '{name}' in later rows; rename that column"
                 )
-        later = [name for name in chunk.names if name not in self.names]
-        if later and self.format != "jsonl":
-            raise DataError(
-                f"{self.source.where} has '{later[0]}' in later rows only, and {self.format} names "
-                "its columns at the top; choose `format` jsonl"
-            )
+        if self.format == "jsonl":
+            return
+        for name in chunk.names:
+            if name not in self.names:
+                raise DataError(
+                    f"{self.source.where} has '{name}' in later rows only, and {self.format} names "
+                    "its columns at the top; choose `format` jsonl"
+                )
 
 
 class _JsonLines:
@@ -344,7 +371,7 @@ class _JsonLines:
 
     def write(self, chunk: Chunk) -> None:
         for row in chunk.rows:
-            record: dict[str, Any] = {}
+            record: _Record = {}
             for name, cell in zip(chunk.names, row, strict=True):
                 if cell is not ABSENT:
                     record[name] = _json_value(cell)
@@ -369,7 +396,8 @@ class _Csv:
 
     def write(self, chunk: Chunk) -> None:
         for line, row in zip(chunk.lines, chunk.rows, strict=True):
-            self.row(line, [_cell(value) or "" for value in row])
+            cells = [_cell(value) or "" for value in row]
+            self.row(line, cells)
 
     def row(self, line: int, cells: Sequence[str]) -> None:
         self._writer.writerow(cells)
@@ -411,7 +439,10 @@ class _Parquet:
                 if name not in written.added:
                     fields.append(pa.field(name, pa.string()))
         for name, kind in written.added.items():
-            fields.append(pa.field(name, pa.float64() if kind is float else pa.string()))
+            column_type = pa.string()
+            if kind is float:
+                column_type = pa.float64()
+            fields.append(pa.field(name, column_type))
         self._schema = pa.schema(fields, metadata=metadata)
         self._file = pq.ParquetWriter(written.target, self._schema)
 
@@ -431,7 +462,9 @@ class _Parquet:
         self._file.close()
 
 
-_KINDS: dict[str, type[_Csv | _JsonLines | _Parquet]] = {
+_Writer = _Csv | _JsonLines | _Parquet
+
+_WRITERS: dict[str, type[_Writer]] = {
     "csv": _Csv,
     "tsv": _Tsv,
     "jsonl": _JsonLines,
