@@ -28,6 +28,7 @@ WIDTHS = 16
 # Numbers of rows or tokens, or how many there are.
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
+Tensors = dict[str, Tensor]  # by name
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class PaddedBatch:
 
     rows: Tensor  # int64 [B], their numbers in their split
     # What a model takes, int64 [B, T]: input_ids, attention_mask and, if any, token_type_ids.
-    inputs: dict[str, Tensor]
+    inputs: Tensors
     places: Tensor  # int64 [B, T], the split's token that stands there; at padding the row's first
     mask: NDArray[np.bool_]  # [B, T], whether a token stands there; on the host
 
@@ -183,7 +184,8 @@ def pad_batch(
     else:
         mask = columns < lengths[:, None]
         place = columns
-    source = starts[:, None] + np.where(mask, place, 0)
+    place_in_row = np.where(mask, place, 0)
+    source = starts[:, None] + place_in_row
     ids = np.where(mask, rows.input_ids[source], data.pad_token_id)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
@@ -205,7 +207,7 @@ def _rounded_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
+def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> Tensors:
     """Put the arrays on the device: a GPU's by one copy for which the host does not wait."""
     on_host = {name: torch.from_numpy(array) for name, array in arrays.items()}
     if device.type == "cpu":
@@ -213,16 +215,21 @@ def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[
     return _by_one_copy(on_host, device)
 
 
-def _by_one_copy(on_host: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def _by_one_copy(on_host: Tensors, device: torch.device) -> Tensors:
     places = {}  # of each array among the bytes of the copy
     end = 0
     for name, tensor in on_host.items():
         places[name] = slice(end, end + tensor.nbytes)
         end += _rounded_up(tensor.nbytes, _ALIGNED)
     # Pinned memory comes from torch's own pool, which waits for the copy before it lends it again.
-    copy = torch.empty(end, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    copy = torch.empty(
+        end,
+        dtype=torch.uint8,
+        pin_memory=device.type == "cuda",
+    )
     for name, tensor in on_host.items():
-        copy[places[name]] = tensor.reshape(-1).view(torch.uint8)
+        flat = tensor.reshape(-1)
+        copy[places[name]] = flat.view(torch.uint8)
     copied = copy.to(device, non_blocking=True)
     arrays = {}
     for name, tensor in on_host.items():
