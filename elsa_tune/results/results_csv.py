@@ -46,7 +46,7 @@ class Imported:
     """A results table that was read."""
 
     rows: list[ResultRow]  # one or more
-    told: tuple[str, ...]  # what was understood, one line each; () for a table of our own
+    notes: tuple[str, ...]  # what was understood, one line each; () for a table of our own
 
 
 def import_results(
@@ -58,7 +58,7 @@ def import_results(
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Where columns have other names, rows without depth and quality are left out, and counted in
-    `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
+    `notes`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
     ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
     given = read_mapping(mapping)

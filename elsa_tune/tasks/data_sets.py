@@ -74,12 +74,12 @@ def read_data_set(
     _quiet()
     if os.path.isabs(location):
         return _of_folder(Path(location), config)
-    asked = (location, config, revision)
-    if asked not in _read:
+    key = (location, config, revision)
+    if key not in _read:
         data_set = _of_hub(location, config, revision)
-        _read[asked] = data_set
+        _read[key] = data_set
         _read[location, data_set.config, data_set.revision] = data_set
-    return _read[asked]
+    return _read[key]
 
 
 def columns_of(features: Mapping[str, Any]) -> dict[str, str]:

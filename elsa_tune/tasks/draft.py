@@ -36,7 +36,7 @@ MOST_CANDIDATES = 6
 class Columns:
     """The columns of a table that its user names; what is not named is guessed."""
 
-    label: str | None = None
+    label: str | None = None  # its column
     texts: tuple[str, ...] = ()  # up to two
     group: str | None = None  # what rows of one unit share; never guessed
 
@@ -49,7 +49,7 @@ GUESSED = Columns()
 class Column:
     """A table's column."""
 
-    name: str
+    name: str  # in the header
     cells: Sequence[str]  # those that hold anything
     rows: int  # of the table
 
@@ -108,7 +108,7 @@ class Guess:
 
     path: Path  # as it was given
     fields: Mapping[str, Any]  # of a task file
-    label: Column
+    label: Column  # the one given, else the likeliest
     candidates: tuple[Column, ...]  # all that may be the label, the likeliest first
     is_given: bool  # the user named the label
     columns: tuple[str, ...]  # of the table

@@ -318,7 +318,7 @@ class Written:
     """What is written where."""
 
     target: Any  # for Parquet a binary file, else one of texts
-    format: str
+    format: str  # csv, tsv, jsonl or parquet
     names: tuple[str, ...]  # of all columns
     added: Mapping[str, type]  # columns that the source lacks, with their type, `str` or `float`
     source: RowFile  # where the rows come from

@@ -51,8 +51,8 @@ Facts = dict[str, Any]  # what a configuration or a bundle's ABOUT says
 class Member:
     """One task's complete model, in evaluation mode, with its tokenizer."""
 
-    model: PreTrainedModel
-    tokenizer: Any
+    model: PreTrainedModel  # with its head
+    tokenizer: Any  # as transformers loads it
     # What was trained of it: found once, for a bundle takes the model apart.
     trainable: Trainable = field(init=False)
 

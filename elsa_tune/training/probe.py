@@ -64,7 +64,7 @@ class ProbeResult:
     train_examples: int  # the rows it learnt from
     evaluation_examples: int  # the rows that it is judged by
     seconds: float  # all of it
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the result should know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class ProbeFeatures:
     train_labels: NDArray[Any] = field(repr=False)  # [E, ...], as the data have them
     evaluation_labels: NDArray[Any] = field(repr=False)  # [E, ...]
     seconds: float  # what computing them took
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the result should know
 
 
 def linear_probe(

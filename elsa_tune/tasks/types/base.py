@@ -101,8 +101,8 @@ class LinearModel(enum.Enum):
 class Unit:
     """What a logit of 0 and a step of 1 stand for on the scale of a task's labels."""
 
-    mean: float = 0.0
-    std: float = 1.0
+    mean: float = 0.0  # the label at a logit of 0
+    std: float = 1.0  # how far apart labels are whose logits differ by 1
 
 
 class TaskType(ABC):

@@ -115,13 +115,13 @@ class TokenRows:
 class TaskData:
     """A task, read and tokenised for one model: all that training needs to know of either."""
 
-    train: TokenRows
+    train: TokenRows  # the rows that are learnt from
     evaluation: TokenRows  # gives the quality
     # Further evaluation splits, scored with the same metric under their names.
     companions: dict[str, TokenRows]
-    pad_token_id: int
+    pad_token_id: int  # what stands at padding, where the mask is 0
     padding_side: Literal["right", "left"]  # XLNet's is left
-    pad_token_type_id: int
+    pad_token_type_id: int  # its type, for models that take types
     fingerprint: str  # sha256 over texts, labels, subset, max_length and tokenizer
     chance: float  # the headline metric of the best constant prediction on `evaluation`
     # Training examples held out to choose learning rate and evaluation (`selection: holdout`).

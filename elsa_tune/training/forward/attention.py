@@ -24,7 +24,7 @@ _DROPOUT_STEPS = 2**16
 class Heads:
     """A layer's h heads."""
 
-    count: int
+    count: int  # h
     dropout: float  # of the attention probabilities, 0 where nothing is dropped
     scaling: float  # of the scores, usually d^-0.5
 

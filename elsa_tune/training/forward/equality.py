@@ -28,10 +28,10 @@ from elsa_tune.training.model.parts import layer_list
 class Setting:
     """What decides how a trial's model is run."""
 
-    trainable: Trainable
-    recipe: Recipe
+    trainable: Trainable  # what of the model trains
+    recipe: Recipe  # the trial's
     precision: str  # as resolved: `fp32`, `tf32` or `bf16`
-    device: torch.device
+    device: torch.device  # where the model lies
     name: str  # for whoever lists what is kept
     # The first trained layers of other candidates, whose prefixes the search will want, too.
     others: Sequence[int] = ()

@@ -34,8 +34,8 @@ class Attention(enum.Enum):
 class Layout:
     """The way in which packed rows are attended, and on which device."""
 
-    device: torch.device = CPU
-    attention: Attention = Attention.BUCKETED
+    device: torch.device = CPU  # where the batches lie
+    attention: Attention = Attention.BUCKETED  # how their rows are attended
     dtype: torch.dtype = torch.float32  # of the queries, which masks need to have
 
     @classmethod
@@ -68,7 +68,7 @@ class Bucket:
 class PackedBatch:
     """Rows in order of length, shortest first, their tokens one after the other."""
 
-    layout: Layout
+    layout: Layout  # the way in which it was packed
     rows: Tensor  # int64 [B]: their numbers in their split
     ids: Tensor  # int64 [P]
     types: Tensor | None  # int64 [P]; None where the model takes none

@@ -28,7 +28,7 @@ class Block:
     Whether what comes out is right is for a test to say (`equality.py`), never for a list.
     """
 
-    attention: str
+    attention: str  # the module that has the projections
     projections: tuple[str, str, str]  # to query, key and value, in `attention`
     heads: str  # the name of their number there
     # Runs on the attention's context: of (layer, context, hidden states of those that asked).
