@@ -12,8 +12,9 @@ from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.files import write_aside
 from elsa_tune.searching.output import PipeSafe, Say, unfiltered
-from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, Written, input_format
+from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, input_format
 from elsa_tune.tasks.table_file import check_readable, format_of
+from elsa_tune.tasks.written_rows import Written
 from elsa_tune.words import duration
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a split are taken: random orders that mirror all rows, and the shares held out.
+"""Random orders of rows that mirror all of them, and the shares that are held out.
 
 E is the number of rows of a split.
 """
