@@ -19,7 +19,11 @@ _WAYS_OUT = (
 )
 
 
-def glue_tables(task: TaskSpec, source: GlueSource) -> Iterator[tuple[str, list[Table]]]:
+# A split's name, and its tables.
+_Tables = tuple[str, list[Table]]
+
+
+def glue_tables(task: TaskSpec, source: GlueSource) -> Iterator[_Tables]:
     """Yield the name of each split of the task, and its tables.
 
     Those of a local folder have the columns of the task's `GlueLayout`, others the task's own.
@@ -29,13 +33,15 @@ def glue_tables(task: TaskSpec, source: GlueSource) -> Iterator[tuple[str, list[
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
         for name, glue_split in layout.splits:
-            yield name, [_local_table(task, layout, folder, glue_split)]
+            table = _local_table(task, layout, folder, glue_split)
+            yield name, [table]
         return
     glue_splits = [glue_split for _, glue_split in layout.splits]
     folder = _hub_folder(task, source.config, glue_splits)
     for name, glue_split in layout.splits:
         files = _hub_files(folder, source.config, glue_split)
-        yield name, [_hub_table(task, file) for file in files]
+        tables = [_hub_table(task, file) for file in files]
+        yield name, tables
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
@@ -48,18 +54,23 @@ def _task_folder(data_dir: Path, name: str) -> Path:
     hint = ""
     if (data_dir / "train.tsv").is_file():
         hint = "; give the folder above it"
-    raise DataError(
-        f"the data folder {data_dir} has no folder '{name}'; it holds {listing(data_dir)}{hint}"
-    )
+    content = listing(data_dir)
+    raise DataError(f"the data folder {data_dir} has no folder '{name}'; it holds {content}{hint}")
 
 
-def _local_table(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Table:
+def _local_table(
+    task: TaskSpec,
+    layout: GlueLayout,
+    folder: Path,
+    split: str,
+) -> Table:
     file_name = split.replace("validation", "dev")
     path = folder / f"{file_name}.tsv"
     if not path.is_file():
+        content = listing(folder)
         raise DataError(
-            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)} (no "
-            "test file can stand in for it: GLUE's server keeps the labels)"
+            f"task '{task.name}' needs {path.name} in {folder}, which holds {content} (no test "
+            "file can stand in for it: GLUE's server keeps the labels)"
         )
     wanted = [*layout.text_columns, layout.label_column]
     return read_table(path, "tsv", wanted, layout.header)

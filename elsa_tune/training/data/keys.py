@@ -43,11 +43,12 @@ def text_keys(split: Split) -> Keys:
 
 def row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
     """Return keys of text and label [E]. keys: of the texts. labels: [E, ...]."""
-    is_integer = labels.dtype.kind == "i"
-    same_size = labels.astype(np.int64 if is_integer else np.float64)
-    columns = same_size.reshape(len(keys), -1).T
+    kind: type[np.number[Any]] = np.float64
+    if labels.dtype.kind == "i":
+        kind = np.int64
+    rows = labels.astype(kind).reshape(len(keys), -1)
     mixed = keys
-    for column in columns:
+    for column in rows.T:
         bits = np.ascontiguousarray(column).view(np.uint64)
         shifted = bits + np.uint64(1)
         mixed = (mixed ^ shifted) * _MIXER

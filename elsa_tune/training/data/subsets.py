@@ -73,6 +73,7 @@ def held_out_rows(
         starts = (places_of_bins + 0.5) / bins
         start = starts[: len(sizes)]
     start_of_row = start[strata]
+    # How many of a stratum are held out before each row, and with it.
     before = np.floor(rank * share + start_of_row)
     after = np.floor((rank + 1) * share + start_of_row)
     held_out: NDArray[np.bool_] = after > before
@@ -100,15 +101,17 @@ def order_of_groups(
             f"'{task.group_column}'), and none can be evaluated without tearing it; name another "
             "column by `group`, or give evaluation rows"
         )
-    strata_count = int(strata.max()) + 1
-    rows = np.zeros((len(sizes), strata_count), dtype=np.int64)  # of each group and stratum
+    shape = (len(sizes), int(strata.max()) + 1)
+    rows = np.zeros(shape, dtype=np.int64)  # of each group and stratum
     np.add.at(rows, (group_of_row, strata), 1)
     stratum_of_group = rows.argmax(axis=1)
     order = stratified_order(stratum_of_group, seed, EVALUATION)
-    evaluated = _groups_nearest_to(share * len(groups), sizes, order)
+    wanted = share * len(groups)
+    evaluated = _groups_nearest_to(wanted, sizes, order)
     is_evaluated = np.isin(group_of_row, evaluated)
     evaluated_first = np.argsort(~is_evaluated, kind="stable")
-    return evaluated_first.astype(np.int64), int(is_evaluated.sum())
+    held_out = int(is_evaluated.sum())
+    return evaluated_first.astype(np.int64), held_out
 
 
 def _groups_nearest_to(

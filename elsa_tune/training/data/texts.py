@@ -3,11 +3,12 @@
 E is the number of rows of a split.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,11 @@ from elsa_tune.training.data.tokens import Split, Splits
 MOST_LINES_SHOWN = 10
 # Before what stands for an empty cell: no cell has it.
 _NO_CELL = "\0"
+
+# The line of a row that can be used, and its cells, the label last.
+_Row = tuple[Any, ...]
+# The lines of rows that cannot be used, by the reason.
+_Skipped = dict[str, list[int]]
 
 
 def read_texts(task: TaskSpec) -> Splits:
@@ -140,18 +146,18 @@ def to_split(
             missing_labels,
             blank_is_label=task_type.blank_is_label,
         )
-        for row in rows:
-            *row_texts, label = row.cells
-            where = f"{table.path} line {row.line}"
+        for line, *row_texts, label in rows:
+            where = f"{table.path} line {line}"
             labels.append(read_label(label, where))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         if task.group_column is not None:
-            groups += _group_keys(table, task.group_column, rows)
+            lines = [row[0] for row in rows]
+            groups += _group_keys(table, task.group_column, lines)
         notes += _skip_notes(table, skipped)
-        for reason, lines in skipped.items():
+        for reason, lines_left_out in skipped.items():
             if reason not in meant:
-                lost[reason] += len(lines)
+                lost[reason] += len(lines_left_out)
     group_keys = None
     if task.group_column is not None:
         group_keys = np.asarray(groups, dtype=np.uint64)
@@ -165,32 +171,17 @@ def to_split(
     )
 
 
-class _Row(NamedTuple):
-    """A row that can be used."""
-
-    line: int  # in its file
-    cells: list[str]  # the label last
-
-
-# The lines of rows that cannot be used, by the reason.
-_Skipped = dict[str, list[int]]
-
-
-def _group_keys(table: Table, column: str, rows: Sequence[_Row]) -> Iterator[int]:
-    """Yield a key of the group of each of these rows: the same for equal cells, in any table.
+def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int]:
+    """Yield a key of the group of each of these lines: the same for equal cells, in any table.
 
     A row with an empty cell is a group of its own.
     """
     cell_by_line = dict(zip(table.lines, table.columns[column], strict=True))
-    for row in rows:
-        cell = cell_by_line[row.line]
+    for line in lines:
+        cell = cell_by_line[line]
         if cell is None or not cell.strip():
-            cell = f"{_NO_CELL}{table.path} line {row.line}"
+            cell = f"{_NO_CELL}{table.path} line {line}"
         yield int.from_bytes(key_bytes(cell), "little")
-
-
-def _is_blank(cell: str | None) -> bool:
-    return cell is None or not cell.strip()
 
 
 def _sorted_out(
@@ -217,8 +208,7 @@ def _sorted_out(
             blank_is_label=blank_is_label,
         )
         if lacks is None:
-            texts = [cell or "" for cell in cells]
-            rows.append(_Row(line, texts))
+            rows.append((line, *(cell or "" for cell in cells)))
         else:
             skipped.setdefault(lacks, []).append(line)
     return rows, skipped
@@ -232,18 +222,16 @@ def _incomplete(
     blank_is_label: bool,
 ) -> str | None:
     """Return why a row (texts, then label) cannot be used. "null" and "nan" are texts."""
-    *text_names, label_name = names
-    *texts, label = cells
-    missing = []
-    for name, text in zip(text_names, texts, strict=True):
-        if _is_blank(text):
-            missing.append(name)
-    lacks_all_texts = len(missing) == len(texts)
-    lacks_label = _is_blank(label) and not blank_is_label
-    if lacks_label:
-        missing.append(label_name)
+    is_blank = [not (cell and cell.strip()) for cell in cells]
+    if blank_is_label:
+        is_blank[-1] = False
+    lacks_label = is_blank[-1]
+    lacks_all_texts = all(is_blank[:-1])
     if lacks_label or lacks_all_texts:
+        missing = itertools.compress(names, is_blank)
         return f"missing {', '.join(missing)}"
+    label = cells[-1]
+    label_name = names[-1]
     if label_name == "gold_label" and label == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
     if label in missing_labels:
