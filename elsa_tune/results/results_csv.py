@@ -136,8 +136,8 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
     """Raise ResultsError for a table without rows, or with fractions that are called percent."""
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
-    largest = max(abs(row.quality or 0.0) for row in rows)
-    if percent and largest <= 0.01:
+    are_fractions = all(abs(row.quality or 0.0) <= 0.01 for row in rows)
+    if percent and are_fractions:
         raise ResultsError(
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"

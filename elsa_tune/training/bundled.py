@@ -42,8 +42,6 @@ BRANCHES = "branches"
 Text = str | tuple[str, str]
 Texts = Sequence[Text]
 Cells = dict[str, NDArray[Any]]  # of each column, by name
-
-
 Facts = dict[str, Any]  # what a configuration or a bundle's ABOUT says
 
 
@@ -421,7 +419,7 @@ def split_texts(texts: Texts) -> Split:
             raise DataError("each text must be a string: one of them is missing, or something else")
     columns: list[list[str]] = [[]]
     if rows:
-        columns = [list(texts_of_column) for texts_of_column in zip(*rows, strict=True)]
+        columns = [list(column) for column in zip(*rows, strict=True)]
     return Split(
         where="the texts",
         texts=tuple(columns),
