@@ -185,7 +185,7 @@ class FixedStep:
 
     def __call__(self) -> None:
         run = self._run
-        kept = run.runner.kept.hidden.get("train")
+        kept = run.runner.kept_states.hidden.get("train")
         given = None if kept is None else kept[self._batch.places].float()
         # Left within the step: autocast's copies of weights must not outlive a capture.
         with run.runner.setting.arithmetic():

@@ -239,8 +239,8 @@ class Table(Source):
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         imported = import_results(self._path, percent=self._percent, mapping=self._columns)
-        if imported.told:
-            say("\n  ".join(imported.told))
+        if imported.notes:
+            say("\n  ".join(imported.notes))
         return imported.rows
 
 

@@ -38,7 +38,10 @@ DETAILED = ("frozen", "tries", "stopped")
 
 
 def print_curves(
-    curves: Sequence[FreezeCurve], console: Console | None = None, *, details: bool = False
+    curves: Sequence[FreezeCurve],
+    console: Console | None = None,
+    *,
+    details: bool = False,
 ) -> None:
     """Print each to stdout, an answer with its first lines before its depths.
 
@@ -160,7 +163,8 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     if curve.metric is not None:
         details.append(f"{metric_text(curve.metric)} x 100")
     if counts:
-        details.append(f"{' and '.join(counts)} rows")
+        rows = " and ".join(counts)
+        details.append(f"{rows} rows")
     if curve.search is not None:
         details.append(f"search '{curve.search}'")
     about = f"task {curve.task}"
@@ -168,7 +172,8 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
         about = "all tasks together"
     heading = f"{curve.model}, {about}"
     if details:
-        heading += f" ({'; '.join(details)})"
+        in_brackets = "; ".join(details)
+        heading += f" ({in_brackets})"
     console.print(heading, style="dim")
 
 
@@ -178,12 +183,19 @@ def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
         return ""
     marks = ""
     advice = curve.recommendation
-    if advice.action is Action.FINE_TUNE and _is_of(advice.point, candidate):
+    is_recommended = _is_of(advice.point, candidate)
+    if is_recommended and advice.action is Action.FINE_TUNE:
         marks = CHOSEN_MARK
     if not details:
         return marks
-    certified = None if candidate.is_reference else curve.claimed
-    decisions = (curve.operating_point, curve.corrected_operating_point, certified)
+    certified = None
+    if not candidate.is_reference:
+        certified = curve.claimed
+    decisions = (
+        curve.operating_point,
+        curve.corrected_operating_point,
+        certified,
+    )
     for mark, decision in zip(DETAILED_MARKS, decisions, strict=True):
         if _is_of(decision, candidate):
             marks += mark
@@ -196,10 +208,17 @@ def _is_of(point: CurvePoint | Certified | None, candidate: Candidate) -> bool:
 
 def _candidates(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     """Print one line per depth, without empty columns and what a narrow window can best spare."""
-    marks = [_marks(curve, point.candidate, details=details) for point in curve.points]
-    columns = {"": marks, **_columns(curve, details=details)}
-    bold = [CHOSEN_MARK in mark for mark in marks]
-    table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
+    marks = []
+    for point in curve.points:
+        marks.append(_marks(curve, point.candidate, details=details))
+    columns = {"": marks}
+    columns |= _columns(curve, details=details)
+    table = fitted_table(
+        columns,
+        console.width,
+        spared=SPARED,
+        bold=[CHOSEN_MARK in mark for mark in marks],
+    )
     shown = {column.header for column in table.columns}
     legend = _legend(curve, marks, shown)
     console.print(table)
@@ -243,7 +262,11 @@ def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
     return any(cell not in ("", "-") for cell in cells)
 
 
-def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:
+def _legend(
+    curve: FreezeCurve,
+    marks: Sequence[str],
+    columns: Container[object],
+) -> list[str]:
     """Return what the marks and columns that are shown mean."""
     used_marks = "".join(marks)
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
@@ -262,7 +285,8 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
         legend.append("±: spread of seeds")
     if "95 %" in columns:
         interval = "95 %: interval of the mean"
-        if any(warning.code is WarningCode.EXAMPLES_LEFT_OUT for warning in curve.warnings):
+        codes = {warning.code for warning in curve.warnings}
+        if WarningCode.EXAMPLES_LEFT_OUT in codes:
             interval += ", by seeds alone"
         legend.append(interval)
     if "kept" in columns or "least kept" in columns:

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
 from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
+from elsa_tune.tasks.types.base import Logits
 from elsa_tune.tracking.mlflow_models import write_pyfunc
 from elsa_tune.training import bundled
-from elsa_tune.training.bundled import ABOUT, Bundle, Member, Text
+from elsa_tune.training.bundled import ABOUT, Bundle, Member, Members, Text, Texts
 from elsa_tune.training.data.preparation import tokenizer_identity
+from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.saved import digest
 from elsa_tune.words import listed, part_text
 
@@ -34,8 +34,6 @@ _SAME: dict[str, Callable[[Member], object]] = {
     "revision": lambda member: member.facts["revision"],
     "tokenizer": lambda member: tokenizer_identity(member.tokenizer)[:12],
 }
-
-Models = Mapping[str, Member]
 
 
 @checked()
@@ -58,7 +56,10 @@ def bundle(
     members = _members(folders, remove)
     _check(members)
     facts = bundled.deepest(members).facts
-    about: dict[str, Any] = {"base": facts["base"], "revision": facts["revision"]}
+    about: dict[str, Any] = {
+        "base": facts["base"],
+        "revision": facts["revision"],
+    }
     with aside(target, "the bundle") as folder:
         about["tasks"] = bundled.write_members(folder, members)
         (folder / ABOUT).write_text(json.dumps(about))
@@ -102,9 +103,9 @@ def _cost_text(cost: Mapping[str, Any]) -> str:
     return f"{alone:.2f} ms a text, {at_once:.2f} ms with {many} at once, {megabytes:.1f} MB"
 
 
-def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member]:
+def _members(folders: Sequence[Path], remove: Sequence[str]) -> Members:
     """Read every task's model. remove: the first of that name, so that another can be added."""
-    members: dict[str, Member] = {}
+    members: Members = {}
     to_remove = set(remove)
     for folder in folders:
         for name, member in _read(folder).items():
@@ -119,7 +120,7 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member
     return members
 
 
-def _read(folder: Path) -> dict[str, Member]:
+def _read(folder: Path) -> Members:
     """Read the models of a folder by their names, which must do for tasks."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; `elsa-tune export` writes one")
@@ -132,7 +133,7 @@ def _read(folder: Path) -> dict[str, Member]:
     return members
 
 
-def _check(members: Models) -> None:
+def _check(members: Members) -> None:
     """Raise UsageError unless two share frozen layers, ModelError unless those are the same."""
     sharing = sum(member.has_prefix for member in members.values())
     if sharing < 2:
@@ -140,11 +141,11 @@ def _check(members: Models) -> None:
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    first = next(iter(members))
+    first, first_member = next(iter(members.items()))
     base = bundled.deepest(members)
     for name, member in members.items():
         for what, value_of in _SAME.items():
-            expected = value_of(members[first])
+            expected = value_of(first_member)
             own = value_of(member)
             if own != expected:
                 raise ModelError(
@@ -164,7 +165,7 @@ def _check(members: Models) -> None:
             )
 
 
-def _is_part(weights: Mapping[str, Tensor], of: Mapping[str, Tensor]) -> bool:
+def _is_part(weights: Tensors, of: Tensors) -> bool:
     """Whether all of these weights are among others, with the same values."""
     for name, weight in weights.items():
         if name not in of:
@@ -190,7 +191,7 @@ def _texts(member: Member, count: int) -> list[str]:
     return texts
 
 
-def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
+def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]:
     """Return the bundle as it runs fastest, and by task its largest difference.
 
     ModelError above LIMIT.
@@ -198,8 +199,10 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
     half = ROWS // 2
     singles = texts[:half]
-    pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
-    parts: list[Sequence[Text]] = [singles, pairs]
+    first_texts = texts[half:-half]
+    second_texts = texts[-half:]
+    pairs = list(zip(first_texts, second_texts, strict=True))
+    parts: list[Texts] = [singles, pairs]
     alone = {}
     for name, member in members.items():
         logits = [bundled.alone(member, part) for part in parts]
@@ -217,14 +220,17 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
         if largest <= LIMIT:
             return runs, differences
         doubts.append(f"logits differ by {largest:.2g}")
+    on_packed, on_padded = doubts
     raise ModelError(
         f"these models cannot be bundled: together they would not compute what each computes alone "
-        f"(on packed tokens, {doubts[0]}; on padded batches, {doubts[1]})"
+        f"(on packed tokens, {on_packed}; on padded batches, {on_padded})"
     )
 
 
 def _differences(
-    runs: Bundle, parts: Sequence[Sequence[Text]], alone: Mapping[str, NDArray[np.float32]]
+    runs: Bundle,
+    parts: Sequence[Texts],
+    alone: Mapping[str, Logits],
 ) -> dict[str, float]:
     """Return, by task, how far a bundle's logits are from those of each model alone."""
     predictions = [runs.predict(part) for part in parts]
@@ -232,13 +238,19 @@ def _differences(
     for name, expected in alone.items():
         logits = [prediction[name].logits for prediction in predictions]
         together = np.concatenate(logits)
-        difference = float(np.abs(expected - together).max())
-        scale = max(1.0, float(np.abs(expected).max()))
-        differences[name] = difference / scale
+        differences[name] = relative_difference(expected, together)
     return differences
 
 
-def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
+def relative_difference(expected: Logits, computed: Logits) -> float:
+    """Return the largest difference of logits [E, C], where they exceed 1 as a share of that."""
+    differences = np.abs(expected - computed)
+    largest = float(np.abs(expected).max())
+    scale = max(1.0, largest)
+    return float(differences.max()) / scale
+
+
+def _measured(folder: Path, members: Members, runs: Bundle) -> dict[str, Any]:
     """Measure megabytes, and milliseconds a text by size of batch: alone in a row, and bundled."""
     texts = _texts(bundled.deepest(members), max(BATCHES))
     of_weights = 0
@@ -258,24 +270,32 @@ def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
         "milliseconds": _milliseconds_by_size(runs, texts, together),
         "megabytes": of_files / 1e6,
     }
+    versions = {}
+    for name in ("torch", "transformers"):
+        versions[name] = metadata.version(name)
     return {
         "rows": ROWS,
         "cost": {"alone": alone, "bundled": in_one},
-        "versions": {name: metadata.version(name) for name in ("torch", "transformers")},
+        "versions": versions,
         "threads": torch.get_num_threads(),
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
 def _milliseconds_by_size(
-    runs: Bundle, texts: Sequence[Text], calls: Sequence[Sequence[str]]
+    runs: Bundle,
+    texts: Texts,
+    calls: Sequence[Sequence[str]],
 ) -> dict[str, float]:
     """Return the milliseconds a text takes, by the size of batch."""
     return {str(size): milliseconds(runs, texts, size, calls) for size in BATCHES}
 
 
 def milliseconds(
-    runs: Bundle, texts: Sequence[Text], size: int, calls: Sequence[Sequence[str]]
+    runs: Bundle,
+    texts: Texts,
+    size: int,
+    calls: Sequence[Sequence[str]],
 ) -> float:
     """Return the milliseconds a text takes in batches of `size`: the best of three.
 

@@ -44,15 +44,11 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The depth to export. why: in a few words, for the reader.
+    """The depth to export."""
 
-    promised: where a run with a fresh seed lies in 95 of 100 cases, None where one seed or none
-    tells of it.
-    """
-
-    answer: Answer
-    point: CurvePoint
-    learning_rate: float
+    answer: Answer  # that it was chosen from
+    point: CurvePoint  # of the depth
+    learning_rate: float  # that the model is trained with
     why: str  # in a few words, for the reader
     # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it.
     promised: Interval | None

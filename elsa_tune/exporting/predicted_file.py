@@ -12,8 +12,9 @@ from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.files import write_aside
 from elsa_tune.searching.output import PipeSafe, Say, unfiltered
-from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, Written, input_format
+from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, input_format
 from elsa_tune.tasks.table_file import check_readable, format_of
+from elsa_tune.tasks.written_rows import Written
 from elsa_tune.words import duration
 
 
@@ -40,7 +41,10 @@ def predict_file(request: PredictRequest, say: Say) -> int:
     """
     format = _formats(request)
     predictor = Predictor(
-        request.model, request.tasks, request.text, probabilities=request.probabilities
+        request.model,
+        request.tasks,
+        request.text,
+        probabilities=request.probabilities,
     )
     given: Path | BinaryIO = Path(request.rows)
     if request.rows == STDIN:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from elsa_tune.errors import DataError
-from elsa_tune.exporting.predicting import Predictor
+from elsa_tune.exporting.predicting import Lists, Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.searching.output import Say
 from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
@@ -25,42 +25,48 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     names = [str(name) for name in frame.columns]
     added = predictor.added(names, str(where))
     texts = {name: _cells(frame[name]) for name in predictor.columns}
-    predicted: dict[str, list[Any]] = {name: [] for name in added}
+    predicted: Lists = {name: [] for name in added}
+    count = len(frame)
     progress = Progress(say)
-    for start in range(0, len(frame), ROWS):
+    for start in range(0, count, ROWS):
         chunk = _chunk(texts, start)
         answers = predictor.predict(chunk, where)
         for name, cells in answers.items():
             predicted[name] += cells
         done = start + len(chunk.rows)
-        progress.at(f"predict: {done:,} rows", done / len(frame))
+        share = done / count
+        progress.at(f"predict: {done:,} rows", share)
     if predictor.empty:
         say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
     columns = {}
-    for name, cells in predicted.items():
-        dtype = _DTYPES[added[name]]
-        columns[name] = pd.Series(cells, index=frame.index, dtype=dtype)
+    for name, kind in added.items():
+        columns[name] = pd.Series(
+            predicted[name],
+            index=frame.index,
+            dtype=_DTYPES[kind],
+        )
     return frame.assign(**columns)
 
 
 def _cells(column: "pd.Series[Any]") -> list[Any]:
     """Return a column's cells; missing ones are None, whatever the column holds for them."""
     is_there = column.notna()
-    cells: list[Any] = column.astype(object).where(is_there, None).tolist()
+    with_nones = column.astype(object).where(is_there, None)
+    cells: list[Any] = with_nones.tolist()
     return cells
 
 
-def _chunk(texts: dict[str, list[Any]], start: int) -> Chunk:
+def _chunk(texts: Lists, start: int) -> Chunk:
     """Return the next rows from this one on. texts: of all rows, by column."""
     end = start + ROWS
     columns = [cells[start:end] for cells in texts.values()]
     rows = [list(row) for row in zip(*columns, strict=True)]
     first_line = start + 1
-    behind = first_line + len(rows)
+    lines = range(first_line, first_line + len(rows))
     return Chunk(
         names=tuple(texts),
         rows=rows,
-        lines=list(range(first_line, behind)),
+        lines=list(lines),
     )
 
 
@@ -77,8 +83,12 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
         if len(texts) == 1:
             given = "a text"
         raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
-    by_column = dict(zip(columns, texts, strict=False))
-    frame = pd.DataFrame(by_column, columns=list(columns), dtype=object)
+    texts_by_column = dict(zip(columns, texts, strict=False))
+    frame = pd.DataFrame(
+        texts_by_column,
+        columns=list(columns),
+        dtype=object,
+    )
     return frame, Path("the texts")
 
 
@@ -91,10 +101,10 @@ def _read(path: Path) -> pd.DataFrame:
         for row in chunk.rows:
             record = _record(chunk.names, row)
             records.append(record)
-    if records:
-        return pd.DataFrame(records, dtype=object)
-    names = list(file.names)
-    return pd.DataFrame([], columns=names, dtype=object)
+    names = None  # those of the records
+    if not records:
+        names = list(file.names)
+    return pd.DataFrame(records, columns=names, dtype=object)
 
 
 def _record(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:

@@ -8,14 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.exporting.bundle import LIMIT
+from elsa_tune.exporting.bundle import LIMIT, relative_difference
 from elsa_tune.tasks.row_files import Chunk
+from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import Bundle, Cells, Member, Prediction, Text
 from elsa_tune.training.forward.equality import twin
 from elsa_tune.words import listed
 
 COMPARED = 8  # rows, before a model runs on packed tokens
+
+Names = tuple[str, ...]  # of columns or tasks
+Lists = dict[str, list[Any]]  # columns of cells, by name
+Types = dict[str, type]  # of columns, `str` or `float`, by name
 
 
 class Predictor:
@@ -50,7 +55,8 @@ class Predictor:
         elif tasks is not None:
             raise UsageError(f"{folder} is one model and no bundle; leave `task` out")
         else:
-            [(name, self._member)] = bundled.read_members(folder).items()
+            members = bundled.read_members(folder)
+            [(name, self._member)] = members.items()
             self._bundle = _alone(name, self._member)
         self._tasks = self._bundle.tasks
         if tasks is not None:
@@ -58,7 +64,7 @@ class Predictor:
         for name in self._tasks:
             if name not in self._bundle.tasks:
                 raise UnknownNameError.among("task", name, self._bundle.tasks)
-        self._reads: dict[str, tuple[str, ...]] = {}  # by task, the columns with its texts
+        self._reads: dict[str, Names] = {}  # by task, the columns with its texts
         for name in self._tasks:
             facts = self._bundle.facts(name)
             self._reads[name] = _columns_read(folder, facts, text)
@@ -69,29 +75,30 @@ class Predictor:
         return self._bundle
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Names:
         """The columns that have the texts, each once."""
         names: dict[str, None] = {}
         for columns in self._reads.values():
             names |= dict.fromkeys(columns)
         return tuple(names)
 
-    def added(self, names: Sequence[str], where: str) -> dict[str, type]:
+    def added(self, names: Sequence[str], where: str) -> Types:
         """Return the columns that are added to rows with these, and their types, `str` or `float`.
 
         where: what has the rows. Raises DataError for a column that is missing, there twice, or
         there already.
         """
         for name in self.columns:
-            if name not in names:
+            count = list(names).count(name)
+            if count == 0:
                 own = ", ".join(f"'{name}'" for name in names)
                 raise DataError(
                     f"{where} has no column '{name}', which {self._folder} reads; its columns are "
                     f"{own}: name the right one with `text`"
                 )
-            if list(names).count(name) > 1:
+            if count > 1:
                 raise DataError(f"{where} has the column '{name}' twice; rename or drop one")
-        added: dict[str, type] = {}
+        added: Types = {}
         for task in self._tasks:
             added |= self._added(task)
         for name in names:
@@ -102,26 +109,26 @@ class Predictor:
                 )
         return added
 
-    def _added(self, task: str) -> dict[str, type]:
+    def _added(self, task: str) -> Types:
         """Return the columns that a task adds, and their types: those of no rows are the same."""
-        no_rows = self._bundle.predict([], [task])[task].logits
-        types: dict[str, type] = {}
-        for name, cells in self._columns(task, no_rows).items():
+        no_rows: list[Text] = []
+        predictions = self._bundle.predict(no_rows, [task])
+        columns = self._columns(task, predictions[task].logits)
+        types: Types = {}
+        for name, cells in columns.items():
             types[name] = float
             if _are_texts(cells):
                 types[name] = str
         return types
 
-    def _before(self, task: str) -> str:
-        return f"{task}_" if self._is_bundle else ""
-
-    def predict(self, chunk: Chunk, where: Path) -> dict[str, list[Any]]:
+    def predict(self, chunk: Chunk, where: Path) -> Lists:
         """Return the added columns of some rows.
 
         where: what has them. Raises DataError for bad texts.
         """
         columns = {name: chunk.texts(name, where) for name in self.columns}
-        for row in zip(*columns.values(), strict=True):
+        rows = zip(*columns.values(), strict=True)
+        for row in rows:
             is_complete = all(text.strip() for text in row)
             if not is_complete:
                 self.empty += 1
@@ -134,31 +141,38 @@ class Predictor:
             if texts and self._member is not None:
                 self._check_packed(tasks[0], texts)
             predictions |= self._bundle.predict(texts, tasks)
-        added: dict[str, list[Any]] = {}
+        added: Lists = {}
         for task in self._tasks:
             added |= self._cells(task, predictions[task])
         return added
 
-    def _tasks_by_columns(self) -> dict[tuple[str, ...], list[str]]:
+    def _tasks_by_columns(self) -> dict[Names, list[str]]:
         """Return the tasks that read the same texts, which are predicted at once."""
-        groups: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[Names, list[str]] = {}
         for task, names in self._reads.items():
             groups.setdefault(names, []).append(task)
         return groups
 
-    def _cells(self, task: str, prediction: Prediction) -> dict[str, list[Any]]:
-        lists: dict[str, list[Any]] = {}
-        for name, cells in self._columns(task, prediction.logits).items():
+    def _cells(self, task: str, prediction: Prediction) -> Lists:
+        lists: Lists = {}
+        columns = self._columns(task, prediction.logits)
+        for name, cells in columns.items():
             if _are_texts(cells):
                 lists[name] = cells.tolist()
             else:
                 lists[name] = _numbers(cells)
         return lists
 
-    def _columns(self, task: str, logits: NDArray[np.float32]) -> Cells:
-        columns = self._bundle.cells(task, logits, probabilities=self._probabilities)
-        before = self._before(task)
-        return {f"{before}{name}": cells for name, cells in columns.items()}
+    def _columns(self, task: str, logits: Logits) -> Cells:
+        """Return the columns that a task's logits [E, C] add, by their names in the rows."""
+        columns = self._bundle.cells(
+            task,
+            logits,
+            probabilities=self._probabilities,
+        )
+        if not self._is_bundle:
+            return columns
+        return {f"{task}_{name}": cells for name, cells in columns.items()}
 
     def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
         """Decide how to run: on packed tokens, if these give what transformers' own code does."""
@@ -170,20 +184,22 @@ class Predictor:
         by_length = sorted(texts, key=_length)
         count = min(COMPARED, len(texts))
         last = len(texts) - 1
-        places = np.linspace(0, last, count).round().astype(int)
-        some = [by_length[place] for place in places]
+        places = np.linspace(0, last, count).round()
+        some = [by_length[int(place)] for place in places]
         expected = bundled.alone(member, some)
-        packed = self._bundle.predict(some)[task].logits
-        scale = max(1.0, float(np.abs(expected).max()))
-        difference = np.abs(expected - packed).max()
-        is_same = difference <= LIMIT * scale  # which NaN is not
+        predictions = self._bundle.predict(some)
+        packed = predictions[task].logits
+        difference = relative_difference(expected, packed)
+        is_same = difference <= LIMIT  # which NaN is not
         if not is_same:
             self._bundle = Bundle({task: member}, packed=False)
 
 
 def _columns_read(
-    folder: Path, facts: Mapping[str, Any], text: Sequence[str] | None
-) -> tuple[str, ...]:
+    folder: Path,
+    facts: Mapping[str, Any],
+    text: Sequence[str] | None,
+) -> Names:
     """Return the columns that a model reads. facts: of its export. text: other names of them."""
     recorded: Sequence[str] | None = facts.get("text_columns")
     if text is None and recorded is None:
@@ -194,14 +210,13 @@ def _columns_read(
     names = tuple(text or recorded or ())
     expected = len(recorded or names)
     has_each_once = len(names) == len(set(names)) == expected
-    if not has_each_once or expected not in (1, 2):
-        wanted = "two different columns"
-        if expected == 1:
-            wanted = "one column"
-        raise UsageError(
-            f"`text` names {listed(names) or 'nothing'}; give {wanted}, as {folder} reads"
-        )
-    return names
+    if has_each_once and expected in (1, 2):
+        return names
+    named = listed(names) or "nothing"
+    wanted = "two different columns"
+    if expected == 1:
+        wanted = "one column"
+    raise UsageError(f"`text` names {named}; give {wanted}, as {folder} reads")
 
 
 def _alone(name: str, member: Member) -> Bundle:

@@ -37,19 +37,28 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
 
+# What rows that belong together have in common.
+_Key = tuple[object, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A results table that was read."""
 
     rows: list[ResultRow]  # one or more
-    told: tuple[str, ...]  # what was understood, one line each; () for a table of our own
+    notes: tuple[str, ...]  # what was understood, one line each; () for a table of our own
 
 
-def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
+def import_results(
+    path: Path,
+    *,
+    percent: bool = False,
+    mapping: Sequence[str] = (),
+) -> Imported:
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Where columns have other names, rows without depth and quality are left out, and counted in
-    `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
+    `notes`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
     ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
     given = read_mapping(mapping)
@@ -72,7 +81,8 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         else:
             rows.append(read_row(path, number, cells, percent))
     _check(path, rows, percent=percent)
-    if LOOKS not in layout.places and set(EARLIER_COLUMNS) <= set(layout.places):
+    is_of_earlier_version = set(EARLIER_COLUMNS) <= set(layout.places)
+    if is_of_earlier_version and LOOKS not in layout.places:
         rows = _without_looks_of_hunts(rows)
     if not is_foreign:
         return Imported(rows, ())
@@ -91,20 +101,22 @@ def _without_looks_of_hunts(rows: Sequence[ResultRow]) -> list[ResultRow]:
     With as many seeds at each depth that is what it looks like: one test with all of them. Other
     searches were hunts, or were stopped, and their rows say that their looks are lost.
     """
-    seeds: dict[tuple[object, ...], Counter[Candidate]] = {}
+    seeds_by_search: dict[_Key, Counter[Candidate]] = {}
     for row in rows:
         if row.phase is Phase.MEASURE and row.candidate.is_tested:
-            seeds.setdefault(_search_of(row), Counter())[row.candidate] += row.runs
+            seeds = seeds_by_search.setdefault(_search_of(row), Counter())
+            seeds[row.candidate] += row.runs
     marked: list[ResultRow] = []
     for row in rows:
-        counts = seeds.get(_search_of(row), Counter())
-        if row.phase is Phase.MEASURE and len(set(counts.values())) > 1:
+        seeds = seeds_by_search.get(_search_of(row), Counter())
+        numbers_of_seeds = set(seeds.values())
+        if row.phase is Phase.MEASURE and len(numbers_of_seeds) > 1:
             row = replace(row, looks=LOST_LOOKS)
         marked.append(row)
     return marked
 
 
-def _search_of(row: ResultRow) -> tuple[object, ...]:
+def _search_of(row: ResultRow) -> _Key:
     """Return what the rows of one search have in common."""
     return (row.search, row.model, row.task, row.train_size)
 
@@ -113,8 +125,9 @@ def _cells_of(line: Sequence[str], layout: Layout) -> dict[str, str]:
     """Return what a line holds, by the names of our columns; empty cells are left out."""
     cells: dict[str, str] = {}
     for name, place in layout.places.items():
-        if line[place]:
-            cells[name] = line[place]
+        cell = line[place]
+        if cell:
+            cells[name] = cell
     cells.update(layout.constants)
     return cells
 
@@ -123,7 +136,8 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
     """Raise ResultsError for a table without rows, or with fractions that are called percent."""
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
-    if percent and all(abs(row.quality or 0.0) <= 0.01 for row in rows):
+    are_fractions = all(abs(row.quality or 0.0) <= 0.01 for row in rows)
+    if percent and are_fractions:
         raise ResultsError(
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
@@ -132,7 +146,8 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
 
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
     """Return of which kind a line is that holds no result; "" for a result."""
-    holds_a_result = any(name in cells for name in ("frozen_layers", CANDIDATE, "quality"))
+    names_of_results = {"frozen_layers", CANDIDATE, "quality"}
+    holds_a_result = not names_of_results.isdisjoint(cells)
     if is_foreign and not holds_a_result:
         return "with neither frozen layers nor quality"  # such as the run of a whole search
     if cells.get("phase") == Phase.PROBE:
@@ -161,10 +176,11 @@ def _counts(rows: Sequence[ResultRow]) -> str:
         texts.append(f"{count} {name}")
     measuring = phases[Phase.MEASURE]
     exploring = phases[Phase.EXPLORE]
-    return f"{len(rows)} rows: {', '.join(texts)}; {measuring} measuring, {exploring} exploring"
+    counts = ", ".join(texts)
+    return f"{len(rows)} rows: {counts}; {measuring} measuring, {exploring} exploring"
 
 
-def _identity(row: ResultRow) -> tuple[object, ...]:
+def _identity(row: ResultRow) -> _Key:
     """Return what rows that repeat a trial have in common; nothing repeats one without a seed."""
     return (
         row.model,
@@ -189,9 +205,15 @@ def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Ro
     """
     trials = list(lines)
     reports = header.index("training_iteration")
-    done = header.index("done") if "done" in header else None
+    done = None
+    if "done" in header:
+        done = header.index("done")
+
+    def number_of(count: str) -> int:
+        return int(count) if count.isdecimal() else 0
+
     counts = [cells[reports] for _, cells in trials]
-    most = max(counts, key=lambda text: int(text) if text.isdecimal() else 0, default="")
+    most = max(counts, key=number_of, default="")
     for number, cells in trials:
         if cells[reports] == most:
             status = TrialStatus.COMPLETED
@@ -209,7 +231,9 @@ def _lines(path: Path) -> Iterator[Row]:
         plain: list[str] = []
         for cell in cells:
             text = cell.strip()
-            plain.append(text[1:] if _ESCAPE.match(text) else text)
+            if _ESCAPE.match(text):
+                text = text[1:]
+            plain.append(text)
         if not any(plain):
             continue
         fields = len(plain)
@@ -239,7 +263,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for line in lines:
-        writer.writerow([plain_cell(value) for value in line])
+        writer.writerow(map(plain_cell, line))
     return text.getvalue()
 
 
@@ -264,7 +288,8 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         if row.looks is not None:
             values[LOOKS] = looks_text(row.looks)
         if row.policy is not None:
-            values[POLICY] = json.dumps(changed_fields(row.policy), default=asdict)
+            changed = changed_fields(row.policy)
+            values[POLICY] = json.dumps(changed, default=asdict)
         values.update(candidate_fields(row.candidate))
         if is_depth(row.candidate):
             values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()

@@ -139,7 +139,7 @@ def glue_rows(data_dir: str) -> str:
 
 def cached_glue() -> str:
     """List GLUE's tasks that need no download."""
-    from elsa_tune.training.data.texts import cached_tasks
+    from elsa_tune.training.data.glue import cached_tasks
 
     cached = cached_tasks()
     if cached:

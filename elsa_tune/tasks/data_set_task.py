@@ -88,7 +88,7 @@ class Wanted:
     evaluation_share: float | None = None  # of the rows of `train`, where no split is evaluated
     classes: tuple[str, ...] = ()  # in the order of their ids
     kind: TaskKind | None = None  # None: a regression for values, else a classification
-    regression: bool = False
+    regression: bool = False  # whether it is one, whatever the labels look like
     metric: Metric | None = None  # None: the usual one of such a task
     group: str | None = None  # a column: rows with the same cell are one unit
 

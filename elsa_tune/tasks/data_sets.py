@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.tasks.table_file import Table, listing, plain_cells
+from elsa_tune.tasks.table_file import CellTexts, Table, listing, plain_cells
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
@@ -61,7 +61,11 @@ class DataSet:
 _read: dict[tuple[str, str | None, str | None], DataSet] = {}
 
 
-def read_data_set(location: str, config: str | None = None, revision: str | None = None) -> DataSet:
+def read_data_set(
+    location: str,
+    config: str | None = None,
+    revision: str | None = None,
+) -> DataSet:
     """Read a data set of the hub (`owner/name`, once a process), or one in an absolute folder.
 
     revision: a branch, tag or commit. A commit that was read before is not asked for again. Raises
@@ -70,12 +74,12 @@ def read_data_set(location: str, config: str | None = None, revision: str | None
     _quiet()
     if os.path.isabs(location):
         return _of_folder(Path(location), config)
-    asked = (location, config, revision)
-    if asked not in _read:
+    key = (location, config, revision)
+    if key not in _read:
         data_set = _of_hub(location, config, revision)
-        _read[asked] = data_set
+        _read[key] = data_set
         _read[location, data_set.config, data_set.revision] = data_set
-    return _read[asked]
+    return _read[key]
 
 
 def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
@@ -85,7 +89,9 @@ def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
 
 def listed_columns(features: Mapping[str, Any]) -> str:
     """Write the columns and what they hold, for a message."""
-    texts = [f"'{name}' ({kind})" for name, kind in columns_of(features).items()]
+    texts = []
+    for name, kind in columns_of(features).items():
+        texts.append(f"'{name}' ({kind})")
     return ", ".join(texts)
 
 
@@ -136,10 +142,13 @@ def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
 
 
 def _class_cells(
-    values: list[int | None], names: Sequence[str], where: str, column: str
-) -> list[str | None]:
+    values: list[int | None],
+    names: Sequence[str],
+    where: str,
+    column: str,
+) -> CellTexts:
     """Return the names of class ids. Raises DataError for an id that the column lacks."""
-    cells: list[str | None] = []
+    cells: CellTexts = []
     for row, value in enumerate(values, start=1):
         if value is None or value < 0:
             cells.append(None)
@@ -271,11 +280,19 @@ def _commit(repository: str, revision: str | None) -> str:
     hub = huggingface_hub.HfApi()
     try:
         info: Any = hub.repo_info(
-            repository, revision=revision, repo_type="dataset", timeout=TIMEOUT
+            repository,
+            revision=revision,
+            repo_type="dataset",
+            timeout=TIMEOUT,
         )
         names = [file.rfilename for file in info.siblings or ()]
         if "README.md" in names:  # a gated repository tells its commit, but gives no file
-            hub.hf_hub_download(repository, "README.md", repo_type="dataset", revision=info.sha)
+            hub.hf_hub_download(
+                repository,
+                "README.md",
+                repo_type="dataset",
+                revision=info.sha,
+            )
     except errors.GatedRepoError as error:
         raise _gated(repository) from error
     except errors.RevisionNotFoundError as error:
@@ -352,12 +369,17 @@ def _configurations(name: str, commit: str | None = None) -> list[str]:
         return []
 
 
-def _other_configuration(location: str, config: str | None, names: Sequence[str]) -> DataError:
+def _other_configuration(
+    location: str,
+    config: str | None,
+    names: Sequence[str],
+) -> DataError:
     fault = f"has no configuration '{config}'" if config else "has several configurations"
+    shown = _shown(sorted(names), 20)
     ways = "give `config` in a task file"
     if not os.path.isabs(location):
         ways = f"write `task` hub:{location}/CONFIG, or {ways}"
-    return DataError(f"data set '{location}' {fault}; it has {_shown(sorted(names), 20)}: {ways}")
+    return DataError(f"data set '{location}' {fault}; it has {shown}: {ways}")
 
 
 def _cached(repository: str, config: str | None, commit: str | None) -> DataSet | None:
@@ -384,7 +406,10 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
     last = max(prepared, key=lambda place: place.stat().st_mtime)
     last_commit = last.name
     last_config = last.parent.parent.name
-    configs = {place.parent.parent.name for place in prepared if place.name == last_commit}
+    configs = set()
+    for place in prepared:
+        if place.name == last_commit:
+            configs.add(place.parent.parent.name)
     if len(configs) > 1:
         return None
     builder = Cache(
@@ -394,17 +419,27 @@ def _cached(repository: str, config: str | None, commit: str | None) -> DataSet 
         hash=last_commit,
         repo_id=repository,
     )
-    return DataSet(repository, dict(builder.as_dataset()), last_config, commit or last_commit)
+    return DataSet(
+        location=repository,
+        splits=dict(builder.as_dataset()),
+        config=last_config,
+        revision=commit or last_commit,
+    )
 
 
 def _unreachable(
-    repository: str, config: str | None, revision: str | None, reason: str
+    repository: str,
+    config: str | None,
+    revision: str | None,
+    reason: str,
 ) -> DataError:
     from huggingface_hub import constants
 
     name = repository.rsplit("/", 1)[-1]
     ways_out = _WAYS_OUT.format(id=repository, folder=name)
-    which = f"'{repository}/{config}'" if config else f"'{repository}'"
+    which = f"'{repository}'"
+    if config:
+        which = f"'{repository}/{config}'"
     if revision:
         which += f" at revision {revision}"
     return DataError(

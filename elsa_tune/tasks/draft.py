@@ -36,7 +36,7 @@ MOST_CANDIDATES = 6
 class Columns:
     """The columns of a table that its user names; what is not named is guessed."""
 
-    label: str | None = None
+    label: str | None = None  # its column
     texts: tuple[str, ...] = ()  # up to two
     group: str | None = None  # what rows of one unit share; never guessed
 
@@ -49,7 +49,7 @@ GUESSED = Columns()
 class Column:
     """A table's column."""
 
-    name: str
+    name: str  # in the header
     cells: Sequence[str]  # those that hold anything
     rows: int  # of the table
 
@@ -68,16 +68,19 @@ class Column:
     @functools.cached_property
     def words(self) -> float:
         """The mean number of words in a cell that holds anything."""
-        words = sum(len(cell.split()) for cell in self.cells)
+        words = 0
+        for cell in self.cells:
+            words += len(cell.split())
         return words / max(1, len(self.cells))
 
     @functools.cached_property
     def are_numbers(self) -> bool:
         """Whether every cell that holds anything holds a finite number."""
         try:
-            return all(math.isfinite(float(cell)) for cell in self.cells)
+            numbers = [float(cell) for cell in self.cells]
         except ValueError:
             return False
+        return all(map(math.isfinite, numbers))
 
     @property
     def is_named_label(self) -> bool:
@@ -105,7 +108,7 @@ class Guess:
 
     path: Path  # as it was given
     fields: Mapping[str, Any]  # of a task file
-    label: Column
+    label: Column  # the one given, else the likeliest
     candidates: tuple[Column, ...]  # all that may be the label, the likeliest first
     is_given: bool  # the user named the label
     columns: tuple[str, ...]  # of the table
@@ -116,9 +119,12 @@ class Guess:
         """Raise DataError where another column may as well be the label."""
         if self.is_given or len(self.candidates) == 1:
             return
-        complete = [column for column in self.candidates if column.missing <= FEW_MISSING]
-        named = [column for column in complete if column.is_named_label]
-        if named != [self.label]:
+        likely = []
+        for column in self.candidates:
+            is_complete = column.missing <= FEW_MISSING
+            if is_complete and column.is_named_label:
+                likely.append(column)
+        if likely != [self.label]:
             raise DataError(
                 f"more than one column of {self.path} may be the label: {listed(self.candidates)}; "
                 "name it by `label`"
@@ -128,7 +134,8 @@ class Guess:
         """Return a task file, with what was guessed in comments."""
         lines: list[str] = []
         for comment in self._comments():
-            lines.append(f"# {' '.join(comment.split())}\n")
+            one_line = " ".join(comment.split())
+            lines.append(f"# {one_line}\n")
         drafted = _dumped(self.fields, as_ascii=False)
         if visible(drafted) != drafted:
             # What is not seen YAML writes out in quotes, so that the file still names the column.
@@ -142,22 +149,31 @@ class Guess:
             yield "files: a fifth is held out; or {train: ..., evaluation: ...}"
         else:
             yield "files: evaluation rows by the file's name; without them a fifth is held out"
-        used = (self.label.name, *self.fields["text"], self.fields.get("group"))
+        used = [
+            self.label.name,
+            *self.fields["text"],
+            self.fields.get("group"),
+        ]
         unused = [name for name in self.columns if name not in used]
-        yield f"text: one or two columns, not used: {', '.join(unused) or 'none'}"
+        shown = ", ".join(unused) or "none"
+        yield f"text: one or two columns, not used: {shown}"
         others = [column for column in self.candidates if column is not self.label]
-        hint = f"; --label takes another: {listed(others)}" if others else ""
+        hint = ""
+        if others:
+            hint = f"; --label takes another: {listed(others)}"
         yield f"label: {self.label}{hint}"
         metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
         if "regression" in self.fields:
             metrics = "spearman, pearson"
-        why = f"; {self.uneven}" if self.uneven else ""
+        why = ""
+        if self.uneven:
+            why = f"; {self.uneven}"
         yield f"classes: in id order. metric: {metrics}{why}"
 
 
 def listed(columns: Sequence[Column]) -> str:
     """Write `category (7 values), priority (3 values, 24 % missing)`, and how many more."""
-    shown = ", ".join(str(column) for column in columns[:MOST_CANDIDATES])
+    shown = ", ".join(map(str, columns[:MOST_CANDIDATES]))
     more = len(columns) - MOST_CANDIDATES
     if more <= 0:
         return shown
@@ -175,14 +191,17 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         if name is not None and name not in columns:
             raise UnknownNameError.among(f"column of {path}", name, columns)
     in_order = list(columns.values())
-    no_label = given.texts if given.group is None else (*given.texts, given.group)
-    candidates = _label_candidates(in_order, no_label)
-    label = candidates[0] if candidates else None
+    candidates = _label_candidates(in_order, (*given.texts, given.group))
+    label = None
     if given.label is not None:
         label = columns[given.label]
+    elif candidates:
+        label = candidates[0]
     if label is None:
         raise _nothing_looks_like(
-            "label (values that repeat, or a name that says so)", path, columns
+            "label (values that repeat, or a name that says so)",
+            path,
+            columns,
         )
     if not label.cells:
         raise DataError(
@@ -193,7 +212,12 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     if not texts:
         raise _nothing_looks_like("text", path, columns)
     label_fields, uneven = _of_label(label)
-    fields = {**_named(path), "text": texts, "label": label.name, **label_fields}
+    fields = {
+        **_named(path),
+        "text": texts,
+        "label": label.name,
+        **label_fields,
+    }
     if given.group is not None:
         fields["group"] = given.group
     return Guess(
@@ -208,11 +232,15 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     )
 
 
-def _nothing_looks_like(what: str, path: Path, columns: Iterable[str]) -> DataError:
+def _nothing_looks_like(
+    what: str,
+    path: Path,
+    columns: Iterable[str],
+) -> DataError:
+    shown = shortlist(columns) or "none"
     return DataError(
-        f"no column of {path} looks like a {what}; its columns are "
-        f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
-        "file by hand"
+        f"no column of {path} looks like a {what}; its columns are {shown}: name them by `label` "
+        "and `text`, or write the task file by hand"
     )
 
 
@@ -223,7 +251,10 @@ def _columns(path: Path) -> dict[str, Column]:
     rows = len(table)
     columns: dict[str, Column] = {}
     for name, cells in table.columns.items():
-        filled = [cell for cell in cells if cell is not None and cell.strip()]
+        filled = []
+        for cell in cells:
+            if cell is not None and cell.strip():
+                filled.append(cell)
         columns[name] = Column(name, filled, rows)
     return columns
 
@@ -236,32 +267,40 @@ def _named(path: Path) -> dict[str, Any]:
     evaluation = _evaluation_beside(path)
     if evaluation is None:
         return {"name": name, "files": str(path)}
-    return {"name": name, "files": {"train": str(path), "evaluation": str(evaluation)}}
+    files = {
+        "train": str(path),
+        "evaluation": str(evaluation),
+    }
+    return {"name": name, "files": files}
 
 
 def _of_label(label: Column) -> tuple[dict[str, Any], str]:
     """Return the fields that follow from a label, and why macro F1, if that is the metric."""
-    counts = Counter(label.cells).most_common()
-    values = [value for value, _ in counts]
+    commonest_first = Counter(label.cells).most_common()
+    values = [value for value, _ in commonest_first]
     are_few = len(values) <= MOST_CLASSES
     if label.are_numbers:
         are_whole = all(float(value).is_integer() for value in values)
-        if not are_few or not are_whole:
+        are_classes = are_few and are_whole
+        if not are_classes:
             return {"regression": True, "metric": "spearman"}, ""
     fields: dict[str, Any] = {}
     if are_few:
         fields["classes"] = sorted(values, key=number_then_text)
     fields["metric"] = "accuracy"
     why = ""
-    commonest, most = counts[0]
-    rarest, fewest = counts[-1]
+    commonest, most = commonest_first[0]
+    rarest, fewest = commonest_first[-1]
     if most >= UNEVEN * fewest:
         fields["metric"] = "f1_macro"
         why = f"f1_macro since '{commonest}' has {most:,} rows and '{rarest}' {fewest:,}"
     return fields, why
 
 
-def _label_candidates(columns: Sequence[Column], others: Sequence[str]) -> list[Column]:
+def _label_candidates(
+    columns: Sequence[Column],
+    others: Sequence[str | None],
+) -> list[Column]:
     """Return the columns that may be the label, the likeliest first. others: those that are not.
 
     That is one named so, with few cells missing and few values, else the last of the table.
@@ -285,10 +324,16 @@ def _texts(columns: Sequence[Column], label: Column) -> list[str]:
         is_filled = len(column.cells) > 0
         if is_filled and column is not label and not column.are_numbers:
             candidates.append(column)
-    wordiest = sorted(candidates, key=lambda column: column.words, reverse=True)
-    chosen = wordiest[:1]
-    if len(wordiest) > 1 and wordiest[1].words >= 3:
-        chosen.append(wordiest[1])
+    wordiest_first = sorted(
+        candidates,
+        key=lambda column: column.words,
+        reverse=True,
+    )
+    chosen = wordiest_first[:1]
+    if len(wordiest_first) > 1:
+        second = wordiest_first[1]
+        if second.words >= 3:
+            chosen.append(second)
     return [column.name for column in columns if column in chosen]
 
 
@@ -296,9 +341,11 @@ def _evaluation_beside(path: Path) -> Path | None:
     """Find tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
     stem = re.sub(r"[-_.]?train(ing)?$", "", path.stem, flags=re.IGNORECASE)
     ends = r"[-_.]?(dev|val(id(ation)?)?|eval(uation)?)"
-    named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
-    for file in sorted(path.parent.glob(f"*{path.suffix}")):
-        if named.fullmatch(file.stem):
+    pattern = re.escape(stem) + ends
+    of_evaluation = re.compile(pattern, re.IGNORECASE)
+    of_same_format = path.parent.glob(f"*{path.suffix}")
+    for file in sorted(of_same_format):
+        if of_evaluation.fullmatch(file.stem):
             return file
     return None
 

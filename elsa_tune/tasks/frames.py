@@ -14,6 +14,9 @@ from elsa_tune.specs.task import DataSetSource
 from elsa_tune.tasks.data_set_task import Wanted, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
 
+_Fields = dict[str, Any]  # of a task file
+_Frames = dict[str, pd.DataFrame]  # by the part of the task: `train`, `evaluation`
+
 
 def write_task(
     rows: Any,
@@ -37,16 +40,32 @@ def write_task(
     texts = [text] if isinstance(text, str) else list(text or ())
     splits = _data_set(rows)
     if splits is not None:
-        wanted = Wanted(name=name, text=tuple(texts), label=label, group=group)
+        wanted = Wanted(
+            name=name,
+            text=tuple(texts),
+            label=label,
+            group=group,
+        )
         fields, frames = _of_data_set(splits, wanted)
     else:
-        fields, frames = _of_frames(rows, name, texts or ["text"], label or "label", group)
+        fields, frames = _of_frames(
+            rows,
+            name,
+            texts=texts or ["text"],
+            label=label or "label",
+            group=group,
+        )
     return _written(folder, fields, frames, further)
 
 
 def _of_frames(
-    rows: Any, name: str, texts: list[str], label: str, group: str | None
-) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    rows: Any,
+    name: str,
+    *,
+    texts: list[str],
+    label: str,
+    group: str | None,
+) -> tuple[_Fields, _Frames]:
     """Return the fields of a task file and the rows of its files."""
     frames = {}
     with_floats = []  # frames
@@ -70,7 +89,12 @@ def _of_frames(
     if not is_regression:  # names and whole numbers are classes
         for frame in with_floats:
             frame[label] = frame[label].astype("Int64")
-    fields = {"name": name, "text": texts, "label": label, "regression": is_regression}
+    fields = {
+        "name": name,
+        "text": texts,
+        "label": label,
+        "regression": is_regression,
+    }
     return fields, frames
 
 
@@ -78,13 +102,14 @@ def _are_whole(column: pd.Series) -> bool:
     """Whether a column holds whole numbers as floats, as pandas does where some are missing."""
     if not pd.api.types.is_float_dtype(column):
         return False
-    return bool((column.dropna() % 1 == 0).all())
+    fractions = column.dropna() % 1
+    return bool((fractions == 0).all())
 
 
 def _written(
     folder: Path,
     fields: Mapping[str, Any],
-    frames: Mapping[str, pd.DataFrame],
+    frames: _Frames,
     further: Mapping[str, Any],
 ) -> Path:
     """Write a task file and its rows in a folder named by their content; return the task file."""
@@ -94,13 +119,16 @@ def _written(
     for part, frame in frames.items():
         file_name = f"{part}.parquet"
         files[part] = file_name
-        contents[file_name] = frame.to_parquet(index=False)
-        digest.update(contents[file_name])
+        content = frame.to_parquet(index=False)
+        contents[file_name] = content
+        digest.update(content)
     if further:
         digest.update(yaml.safe_dump(dict(further)).encode())
     task = {**fields, "files": files, **further}
     text = yaml.safe_dump(task, sort_keys=False, allow_unicode=True)
-    task_folder = folder / f"{fields['name']}-{digest.hexdigest()[:12]}"
+    name = fields["name"]
+    key = digest.hexdigest()[:12]
+    task_folder = folder / f"{name}-{key}"
     task_folder.mkdir(parents=True, exist_ok=True)
     for file_name, content in contents.items():
         write_aside(task_folder / file_name, content)
@@ -111,7 +139,9 @@ def _written(
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
     """Return the splits of a Dataset or a DatasetDict; None for rows of any other kind."""
-    splits = dict(rows) if isinstance(rows, Mapping) else {"train": rows}
+    splits = {"train": rows}
+    if isinstance(rows, Mapping):
+        splits = dict(rows)
     for split in splits.values():
         is_data_set = hasattr(split, "features") and hasattr(split, "to_pandas")
         if not is_data_set:
@@ -120,8 +150,9 @@ def _data_set(rows: Any) -> dict[str, Any] | None:
 
 
 def _of_data_set(
-    splits: dict[str, Any], wanted: Wanted
-) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    splits: dict[str, Any],
+    wanted: Wanted,
+) -> tuple[_Fields, _Frames]:
     """Return the fields of a task file and the rows of its files, classes by their names."""
     data_set = DataSet("the rows", splits)
     task = task_of(data_set, wanted)
@@ -134,7 +165,7 @@ def _of_data_set(
     for part, split in parts.items():
         table = split_table(data_set, split, task.columns)
         frames[part] = pd.DataFrame(table.columns, dtype="string")
-    fields: dict[str, Any] = {
+    fields: _Fields = {
         "name": task.name,
         "text": list(task.text_columns),
         "label": task.label_column,
@@ -145,7 +176,7 @@ def _of_data_set(
     return fields, frames
 
 
-def _parts(rows: Any) -> dict[str, pd.DataFrame]:
+def _parts(rows: Any) -> _Frames:
     """Return the rows of `train`, and of `evaluation` where they are given. Raises DataError."""
     if isinstance(rows, pd.DataFrame):
         return {"train": rows}
@@ -155,12 +186,15 @@ def _parts(rows: Any) -> dict[str, pd.DataFrame]:
                 f"the rows have the splits {shortlist(rows)}; a task needs `train` and `validation`"
             )
         rows = [rows["train"], rows["validation"]]
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
+    are_two = isinstance(rows, tuple | list) and len(rows) == 2
+    if not are_two:
+        kind = type(rows).__name__
         raise DataError(
             "a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
-            f"{type(rows).__name__}"
+            f"{kind}"
         )
-    return {"train": _frame(rows[0]), "evaluation": _frame(rows[1])}
+    train, evaluation = rows
+    return {"train": _frame(train), "evaluation": _frame(evaluation)}
 
 
 def _frame(rows: Any) -> pd.DataFrame:

@@ -18,7 +18,7 @@ class HubTask:
     config: str | None = None  # which of its configurations; None for the only one
     text: tuple[str, ...] = ("text",)  # one or two columns
     label: str = "label"  # a column
-    metric: Metric = Metric.ACCURACY
+    metric: Metric = Metric.ACCURACY  # the headline one
 
     @property
     def reference(self) -> str:

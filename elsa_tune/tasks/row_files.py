@@ -1,16 +1,15 @@
-"""Rows of a table read chunk by chunk, each cell as it came, and written in any of the formats.
+"""Rows of a table read chunk by chunk, each cell as it came.
 
-A file of any size passes through in little memory. Formats are those of `table_file`.
+A file of any size passes through in little memory. Formats are those of `table_file`;
+`written_rows` writes what is read here.
 """
 
 import codecs
-import contextlib
 import csv
 import io
 import itertools
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -19,6 +18,7 @@ from elsa_tune.errors import DataError, UsageError
 from elsa_tune.tasks.table_file import (
     FORMATS,
     SUFFIXES,
+    Row,
     cell_text,
     check_readable,
     delimiter_of,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROWS = 1024  # of a chunk
 STDIN = "-"
+
+_Record = dict[str, Any]  # a line of JSON Lines: its cells by their columns
 
 
 class _Absent:
@@ -56,13 +58,14 @@ class Chunk:
         texts = []
         for line, row in zip(self.lines, self.rows, strict=True):
             cell = row[place]
+            where_in_file = f"{where} line {line}"
             text = None
             if cell is not ABSENT:
-                text = cell_text(cell, f"{where} line {line}", name)
+                text = cell_text(cell, where_in_file, name)
             if text is None:
                 text = ""
             if not text.isascii() and not text.isprintable():
-                check_characters(text, f"{where} line {line}")
+                check_characters(text, where_in_file)
             texts.append(text)
         return texts
 
@@ -149,10 +152,15 @@ class RowFile:
         return opened
 
     def _lines(self, source: Path | BinaryIO) -> Iterator[Chunk]:
-        read = {"csv": self._csv, "tsv": self._tsv, "jsonl": self._jsonl}[self.format]
+        readers = {
+            "csv": self._csv,
+            "tsv": self._tsv,
+            "jsonl": self._jsonl,
+        }
+        chunks_of = readers[self.format]
         try:
             with self._opened(source) as opened:
-                yield from read(opened)
+                yield from chunks_of(opened)
         except OSError as error:
             why = error.strerror or error
             raise DataError(f"data file {self.where} cannot be read: {why}") from error
@@ -160,7 +168,7 @@ class RowFile:
     def _csv(self, opened: BinaryIO) -> Iterator[Chunk]:
         first = 1
 
-        def rows() -> Iterator[tuple[int, list[str]]]:
+        def rows() -> Iterator[Row]:
             nonlocal first
             for cells in reader:
                 if cells:
@@ -190,10 +198,13 @@ class RowFile:
                 raise self._not_utf8(error, first, "behind") from None
 
     def _tsv(self, opened: BinaryIO) -> Iterator[Chunk]:
-        rows = ((line, text.split("\t")) for line, text in self._text(opened))
-        yield from self._separated(rows)
+        def rows() -> Iterator[Row]:
+            for line, text in self._text(opened):
+                yield line, text.split("\t")
 
-    def _separated(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Chunk]:
+        yield from self._separated(rows())
+
+    def _separated(self, rows: Iterator[Row]) -> Iterator[Chunk]:
         _, header = next(rows, (1, []))
         if not header:
             return
@@ -203,9 +214,9 @@ class RowFile:
                 raise DataError(
                     f"data file {self.where} has more fields than its header in line {line}"
                 )
-            missing = [""] * (len(header) - len(cells))
+            missing = len(header) - len(cells)
             chunk.lines.append(line)
-            chunk.rows.append(cells + missing)
+            chunk.rows.append(cells + [""] * missing)
             if len(chunk.rows) == ROWS:
                 yield chunk
                 chunk = Chunk(chunk.names, [], [])
@@ -213,7 +224,7 @@ class RowFile:
 
     def _jsonl(self, opened: BinaryIO) -> Iterator[Chunk]:
         names: dict[str, None] = {}  # of all records so far, in their order
-        records: list[dict[str, Any]] = []
+        records: list[_Record] = []
         lines: list[int] = []
         for line, text in self._text(opened):
             if not text.strip():
@@ -229,7 +240,7 @@ class RowFile:
         if records:
             yield _chunk_of(records, list(names), lines)
 
-    def _record(self, text: str, line: int) -> dict[str, Any]:
+    def _record(self, text: str, line: int) -> _Record:
         """Read a line of JSON. Raises DataError unless it is an object."""
         try:
             record = json.loads(text)
@@ -256,8 +267,11 @@ class RowFile:
                 yield number, line
 
     def _not_utf8(self, error: UnicodeDecodeError, line: int, place: str) -> DataError:
-        where = f"byte 0x{error.object[error.start]:02x} {place} line {line}"
-        return DataError(f"data file {self.where} is not UTF-8: {where}; save it as UTF-8")
+        byte = error.object[error.start]
+        return DataError(
+            f"data file {self.where} is not UTF-8: byte 0x{byte:02x} {place} line {line}; "
+            "save it as UTF-8"
+        )
 
     def _parquet(self, source: Path | BinaryIO) -> Iterator[Chunk]:
         import pyarrow as pa
@@ -277,183 +291,21 @@ class RowFile:
                 for batch in file.iter_batches(ROWS):
                     columns = [column.to_pylist() for column in batch.columns]
                     rows = [list(row) for row in zip(*columns, strict=True)]
-                    lines = list(range(read + 1, read + len(rows) + 1))
+                    first = read + 1
                     read += len(rows)
-                    yield Chunk(names, rows, lines)
+                    lines = range(first, read + 1)
+                    yield Chunk(names, rows, list(lines))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
 
 
-def _chunk_of(records: Sequence[dict[str, Any]], names: Sequence[str], lines: list[int]) -> Chunk:
+def _chunk_of(
+    records: Sequence[_Record],
+    names: Sequence[str],
+    lines: list[int],
+) -> Chunk:
     """Return records of JSON as rows that have every column."""
     rows = []
     for record in records:
         rows.append([record.get(name, ABSENT) for name in names])
     return Chunk(tuple(names), rows, lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What is written where."""
-
-    target: Any  # for Parquet a binary file, else one of texts
-    format: str
-    names: tuple[str, ...]  # of all columns
-    added: Mapping[str, type]  # columns that the source lacks, with their type, `str` or `float`
-    source: RowFile  # where the rows come from
-
-    def write(self, chunks: Iterable[Chunk]) -> None:
-        """Write all chunks, each as soon as it is there.
-
-        Raises DataError for rows that the format cannot hold, and OSError.
-        """
-        self._check_names()
-        with contextlib.closing(_KINDS[self.format](self)) as file:
-            for chunk in chunks:
-                self._check_later(chunk)
-                file.write(chunk)
-                self.target.flush()
-
-    def _check_names(self) -> None:
-        twice = [name for name in self.names if self.names.count(name) > 1]
-        if twice and self.format in ("jsonl", "parquet"):
-            raise DataError(
-                f"{self.source.where} has the column '{twice[0]}' twice, which {self.format} "
-                "cannot hold; rename one of them"
-            )
-
-    def _check_later(self, chunk: Chunk) -> None:
-        for name in self.added:
-            if chunk.names.count(name) > 1:
-                raise DataError(
-                    f"{self.source.where} has its own '{name}' in later rows; rename that column"
-                )
-        later = [name for name in chunk.names if name not in self.names]
-        if later and self.format != "jsonl":
-            raise DataError(
-                f"{self.source.where} has '{later[0]}' in later rows only, and {self.format} names "
-                "its columns at the top; choose `format` jsonl"
-            )
-
-
-class _JsonLines:
-    """A writer of JSON Lines; a record has the columns that it had in its source."""
-
-    def __init__(self, written: Written) -> None:
-        self._target = written.target
-
-    def write(self, chunk: Chunk) -> None:
-        for row in chunk.rows:
-            record: dict[str, Any] = {}
-            for name, cell in zip(chunk.names, row, strict=True):
-                if cell is not ABSENT:
-                    record[name] = _json_value(cell)
-            line = json.dumps(record, ensure_ascii=False, default=str)
-            try:
-                line.encode()
-            except UnicodeEncodeError:  # half of a character, in a column that is no text
-                line = json.dumps(record, default=str)
-            self._target.write(line + "\n")
-
-    def close(self) -> None: ...
-
-
-class _Csv:
-    """A writer of comma-separated values under a header."""
-
-    def __init__(self, written: Written) -> None:
-        self._written = written
-        self._target = written.target
-        self._writer = csv.writer(self._target, lineterminator="\n")
-        self.row(1, written.names)
-
-    def write(self, chunk: Chunk) -> None:
-        for line, row in zip(chunk.lines, chunk.rows, strict=True):
-            self.row(line, [_cell(value) or "" for value in row])
-
-    def row(self, line: int, cells: Sequence[str]) -> None:
-        self._writer.writerow(cells)
-
-    def close(self) -> None: ...
-
-
-class _Tsv(_Csv):
-    """A writer of tab-separated values, which know no quoting."""
-
-    def row(self, line: int, cells: Sequence[str]) -> None:
-        for cell in cells:
-            if any(mark in cell for mark in "\t\n\r"):
-                raise DataError(
-                    f"{self._written.source.where} line {line} has a tab or a line break in a "
-                    "cell, which tsv cannot hold; choose `format` csv"
-                )
-        self._target.write("\t".join(cells) + "\n")
-
-
-class _Parquet:
-    """A writer of Parquet: the source's own types where it was Parquet too, else texts."""
-
-    def __init__(self, written: Written) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._written = written
-        self._arrow = pa
-        source_schema = written.source.schema
-        self._from_parquet = source_schema is not None
-        fields = []
-        metadata = None
-        if source_schema is not None:
-            fields += list(source_schema)
-            metadata = source_schema.metadata  # what pandas keeps there of its own types
-        else:
-            for name in written.names:
-                if name not in written.added:
-                    fields.append(pa.field(name, pa.string()))
-        for name, kind in written.added.items():
-            fields.append(pa.field(name, pa.float64() if kind is float else pa.string()))
-        self._schema = pa.schema(fields, metadata=metadata)
-        self._file = pq.ParquetWriter(written.target, self._schema)
-
-    def write(self, chunk: Chunk) -> None:
-        pa = self._arrow
-        arrays = []
-        for place, field in enumerate(self._schema):
-            cells = [row[place] for row in chunk.rows]
-            is_text_of_source = not self._from_parquet and field.name not in self._written.added
-            if is_text_of_source:
-                cells = [_cell(cell) for cell in cells]
-            arrays.append(pa.array(cells, field.type))
-        table = pa.Table.from_arrays(arrays, schema=self._schema)
-        self._file.write_table(table)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-_KINDS: dict[str, type[_Csv | _JsonLines | _Parquet]] = {
-    "csv": _Csv,
-    "tsv": _Tsv,
-    "jsonl": _JsonLines,
-    "parquet": _Parquet,
-}
-
-
-def _json_value(value: Any) -> Any:
-    """Replace NaN and the infinities, which are no JSON, by null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _cell(value: Any) -> str | None:
-    """Write a cell as a text: what `cell_text` makes of it, lists and tables as JSON."""
-    if value is None or value is ABSENT:
-        return None
-    if isinstance(value, str | bool | int | float):
-        text = cell_text(value, "", "") or ""
-    elif isinstance(value, list | dict):
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    else:
-        text = str(value)  # a date, a decimal
-    return text.encode("utf-8", "replace").decode()

@@ -30,6 +30,7 @@ SUFFIXES = {
 }
 
 Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
+CellTexts = list[str | None]  # of a column; None where a row has no such cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,7 @@ class Table:
     """The wanted columns of one file."""
 
     path: Path  # as messages name it
-    # Cells by column name, all of one length; None where a row has no such cell.
-    columns: dict[str, list[str | None]]
+    columns: dict[str, CellTexts]  # by name, all of one length
     lines: list[int]  # each row's (first) line, for Parquet its number; both from 1
     # Line and fault of rows that cannot be parted into columns; they are in no other list.
     malformed: list[tuple[int, str]] = field(default_factory=list)
@@ -53,7 +53,10 @@ def format_of(path: Path) -> str | None:
 
 
 def read_table(
-    path: Path, format: str, wanted: Sequence[str] | None, header: Sequence[str] | None = None
+    path: Path,
+    format: str,
+    wanted: Sequence[str] | None,
+    header: Sequence[str] | None = None,
 ) -> Table:
     """Read the wanted columns of a file.
 
@@ -80,11 +83,14 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raw = error.object
         line = raw.count(b"\n", 0, error.start) + 1
-        where = f"byte 0x{raw[error.start]:02x} in line {line}"
+        byte = raw[error.start]
         remedy = _how_to_convert(path, raw)
-        raise DataError(f"data file {path} is not UTF-8: {where}; {remedy}") from None
+        raise DataError(
+            f"data file {path} is not UTF-8: byte 0x{byte:02x} in line {line}; {remedy}"
+        ) from None
     except OSError as error:
-        raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise DataError(f"data file {path} cannot be read: {why}") from error
 
 
 def _how_to_convert(path: Path, raw: bytes) -> str:
@@ -142,7 +148,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
     They end at \\n alone: U+2028 and U+0085 belong to a text.
     """
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    lines = _text(path).split("\n")
+    for number, line in enumerate(lines, start=1):
         line = line.removesuffix("\r")
         if line:
             yield number, line
@@ -160,7 +167,11 @@ def csv_rows(path: Path) -> Iterator[Row]:
     Errors are as in `read_table`.
     """
     text = _text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        strict=True,
+        delimiter=delimiter_of(text),
+    )
     first = 1
     try:
         for cells in reader:
@@ -181,14 +192,18 @@ def delimiter_of(text: str) -> str:
     header, _, _ = text.lstrip("\r\n").partition("\n")
     for delimiter in ",;\t":
         with contextlib.suppress(csv.Error):  # a quoted name that goes on in the next line
-            cells = next(csv.reader([header], delimiter=delimiter), [])
+            reader = csv.reader([header], delimiter=delimiter)
+            cells = next(reader, [])
             if len(cells) > 1:
                 return delimiter
     return ","
 
 
 def _separated(
-    path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
+    path: Path,
+    rows: Iterator[Row],
+    wanted: Sequence[str] | None,
+    header: Sequence[str] | None,
 ) -> Table:
     """Put cells under their header; a short row lacks its last cells, a long one is malformed."""
     if header is None:
@@ -196,8 +211,11 @@ def _separated(
     if wanted is None:
         wanted = header
     _check_columns(path, header, wanted)
-    places = {name: header.index(name) for name in wanted}
-    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    places: dict[str, int] = {}
+    columns: dict[str, CellTexts] = {}
+    for name in wanted:
+        places[name] = header.index(name)
+        columns[name] = []
     lines: list[int] = []
     malformed: list[tuple[int, str]] = []
     for line, row in rows:
@@ -212,7 +230,7 @@ def _separated(
 
 
 def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
-    columns: dict[str, list[str | None]] = {name: [] for name in wanted or ()}
+    columns: dict[str, CellTexts] = {name: [] for name in wanted or ()}
     lines: list[int] = []
     keys: dict[str, None] = {}  # of all records, in the order of their first one
     for number, line in _lines(path):
@@ -220,12 +238,14 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
             continue
         where = f"{path} line {number}"
         record = _json_object(line, where)
-        if wanted is None and not lines:
+        is_first = not lines
+        if wanted is None and is_first:
             columns = {name: [] for name, value in record.items() if _is_plain(value)}
         keys.update(dict.fromkeys(record))
         lines.append(number)
         for name, cells in columns.items():
-            cells.append(cell_text(record.get(name), where, name))
+            value = record.get(name)
+            cells.append(cell_text(value, where, name))
     # A key that only some records have is a missing cell; one that none has is a missing column.
     _check_columns(path, list(keys), list(columns))
     return Table(path, columns, lines)
@@ -258,7 +278,10 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             if wanted is None:
-                wanted = [column.name for column in schema if not pa.types.is_nested(column.type)]
+                wanted = []
+                for column in schema:
+                    if not pa.types.is_nested(column.type):
+                        wanted.append(column.name)
             _check_columns(path, schema.names, wanted)
             distinct = list(dict.fromkeys(wanted))
             table = file.read(columns=distinct)
@@ -272,11 +295,16 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
     return Table(path, columns, list(rows))
 
 
-def plain_cells(values: Sequence[object], where: str, column: str) -> list[str | None]:
+def plain_cells(
+    values: Sequence[object],
+    where: str,
+    column: str,
+) -> CellTexts:
     """Return a column's values as `cell_text` writes them, their rows counted from 1."""
     cells = []
     for row, value in enumerate(values, start=1):
-        cells.append(cell_text(value, f"{where} row {row}", column))
+        where_in_table = f"{where} row {row}"
+        cells.append(cell_text(value, where_in_table, column))
     return cells
 
 
@@ -294,15 +322,17 @@ def cell_text(value: object, where: str, column: str) -> str | None:
     if isinstance(value, float):
         if math.isnan(value):
             return None
-        return str(int(value)) if value.is_integer() else repr(value)
+        if value.is_integer():
+            return str(int(value))
+        return repr(value)
     if isinstance(value, list):
         raise DataError(
             f"{where} holds a list in column '{column}'; several labels a row, token labels and "
             "texts in parts are not supported: write one plain value a row"
         )
+    kind = type(value).__name__
     raise DataError(
-        f"{where} holds a {type(value).__name__} in column '{column}'; texts and labels must be "
-        "plain values"
+        f"{where} holds a {kind} in column '{column}'; texts and labels must be plain values"
     )
 
 
@@ -311,14 +341,20 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
     if not header:
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
     shown = shortlist(f"'{name}'" for name in header)
-    missing = [f"'{name}'" for name in wanted if name not in header]
+    missing = []
+    repeated = []
+    for name in wanted:
+        count = list(header).count(name)
+        if count == 0:
+            missing.append(f"'{name}'")
+        elif count > 1:
+            repeated.append(name)
     if missing:
         raise DataError(
             f"data file {path} has no column {shortlist(missing)}; its columns are {shown}"
         )
-    for name in wanted:
-        if list(header).count(name) > 1:
-            raise DataError(
-                f"data file {path} has the column '{name}' twice (its columns are {shown}); "
-                "rename or drop one of them"
-            )
+    if repeated:
+        raise DataError(
+            f"data file {path} has the column '{repeated[0]}' twice (its columns are {shown}); "
+            "rename or drop one of them"
+        )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -78,8 +78,18 @@ def _without_nul(text: str) -> str:
 
 # No file's name has a NUL in it, nor has any cell.
 Text = Annotated[str, Field(min_length=1), AfterValidator(_without_nul)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _for_training(value: Any) -> Any:
+    return {"train": value} if isinstance(value, str | list) else value
+
+
 # One file or one column may be written without the brackets.
-Texts = Annotated[list[Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)]
+Texts = Annotated[list[Text], BeforeValidator(_listed)]
 
 
 class Files(BaseModel):
@@ -146,9 +156,7 @@ class TaskFile(_Described):
     """The fields of a task file whose rows lie in files."""
 
     # Files without a word are those to train on.
-    files: Annotated[
-        Files, BeforeValidator(lambda one: {"train": one} if isinstance(one, str | list) else one)
-    ]
+    files: Annotated[Files, BeforeValidator(_for_training)]
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
     text: Annotated[Texts, Field(min_length=1, max_length=2)]
     label: Text
@@ -358,18 +366,19 @@ def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
 
     Merged ones are called as the first of them.
     """
-    kept = [name for name in names if name not in cleaning.missing_labels]
+    classes = [name for name in names if name not in cleaning.missing_labels]
     if not cleaning.merge_labels:
-        return kept
-    alike = {folded(name): " ".join(name.split()) for name in reversed(kept)}
-    return [alike[one] for one in dict.fromkeys(map(folded, kept))]
+        return classes
+    first_names: dict[str, str] = {}  # of those alike
+    for name in classes:
+        first_names.setdefault(folded(name), " ".join(name.split()))
+    return list(first_names.values())
 
 
 def _cleaning(described: _Described) -> Cleaning:
-    return Cleaning(
-        **{one.name: getattr(described, one.name) for one in fields(Cleaning)}
-        | {"missing_labels": tuple(described.missing_labels)}
-    )
+    values = {field.name: getattr(described, field.name) for field in fields(Cleaning)}
+    values["missing_labels"] = tuple(described.missing_labels)
+    return Cleaning(**values)
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
@@ -431,7 +440,7 @@ def _classes(
 
     rows: how many rows of the training files have each, where none are declared.
     """
-    if rows and all(LIST.fullmatch(one) for one in rows):
+    if rows and all(LIST.fullmatch(label_text) for label_text in rows):
         raise DataError(
             f"the labels in column '{label}' are lists, as {min(rows)}; several labels a row and "
             "token labels are not supported: write one label a row"

@@ -28,7 +28,7 @@ from elsa_tune.tasks.types.registry import type_of_export
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
 from elsa_tune.training.data.preparation import tokenised
-from elsa_tune.training.data.tokens import Split, TokenRows
+from elsa_tune.training.data.tokens import Split, Tensors, TokenRows
 from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
@@ -40,23 +40,26 @@ PREFIX = "prefix.safetensors"
 BRANCHES = "branches"
 
 Text = str | tuple[str, str]
-Cells = dict[str, NDArray[Any]]
+Texts = Sequence[Text]
+Cells = dict[str, NDArray[Any]]  # of each column, by name
+Facts = dict[str, Any]  # what a configuration or a bundle's ABOUT says
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One task's complete model, in evaluation mode, with its tokenizer."""
 
-    model: PreTrainedModel
-    tokenizer: Any
+    model: PreTrainedModel  # with its head
+    tokenizer: Any  # as transformers loads it
     # What was trained of it: found once, for a bundle takes the model apart.
     trainable: Trainable = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trainable", methods.trained_of(self.model, self.candidate))
+        trainable = methods.trained_of(self.model, self.candidate)
+        object.__setattr__(self, "trainable", trainable)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What `export` wrote of it into its configuration."""
         return self.model.config.elsa_tune  # type: ignore[no-any-return]  # untyped
 
@@ -70,17 +73,20 @@ class Member:
         """Whether its first layers, or its embeddings, are the base model's."""
         return not self.trainable.embeddings_train
 
-    def frozen(self) -> dict[str, Tensor]:
+    def frozen(self) -> Tensors:
         """Return the tensors of its frozen prefix, by name."""
         names = frozen_prefix(self.model, self.trainable)
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         for name, parameter in self.model.named_parameters():
             if name in names:
                 tensors[name] = parameter.detach()
         return tensors
 
 
-def read_members(folder: Path) -> dict[str, Member]:
+Members = dict[str, Member]  # by the names of their tasks
+
+
+def read_members(folder: Path) -> Members:
     """Read the models of a bundle, each complete, or an exported model, called as its folder.
 
     What the models of a bundle share is in memory once. Raises ModelError.
@@ -91,7 +97,8 @@ def read_members(folder: Path) -> dict[str, Member]:
         if is_bundle:
             models = _read_bundled(folder)
         else:
-            models = {folder.resolve().name: _read_exported(folder)}
+            name = folder.resolve().name
+            models = {name: _read_exported(folder)}
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         members = {}
         for name, model in models.items():
@@ -99,10 +106,10 @@ def read_members(folder: Path) -> dict[str, Member]:
         return members
 
 
-def read_about(folder: Path) -> dict[str, Any]:
+def read_about(folder: Path) -> Facts:
     """Return what a bundle's ABOUT says of it. Raises OSError or ValueError."""
     text = (folder / ABOUT).read_text()
-    about: dict[str, Any] = json.loads(text)
+    about: Facts = json.loads(text)
     return about
 
 
@@ -168,7 +175,7 @@ def check_name(name: str) -> None:
         )
 
 
-def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]:
+def write_members(folder: Path, members: Members) -> Facts:
     """Write a bundle's prefix, branches and tokenizer into a folder that is there.
 
     The prefix goes down to the deepest frozen layer; a branch is what a model has beside its own
@@ -191,7 +198,7 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
     return tasks
 
 
-def deepest(members: Mapping[str, Member]) -> Member:
+def deepest(members: Members) -> Member:
     """Return the first of those with the longest frozen prefix."""
 
     def length(member: Member) -> tuple[int, bool]:
@@ -200,7 +207,7 @@ def deepest(members: Mapping[str, Member]) -> Member:
     return max(members.values(), key=length)
 
 
-def alone(member: Member, texts: Sequence[Text]) -> Logits:
+def alone(member: Member, texts: Texts) -> Logits:
     """Return logits [E, C] of one model by transformers' own code, on one padded batch."""
     columns = split_texts(texts).texts
     inputs = member.tokenizer(
@@ -238,7 +245,7 @@ class Bundle:
     tasks: their names. how: `packed` or `padded`.
     """
 
-    def __init__(self, members: Mapping[str, Member], packed: bool) -> None:
+    def __init__(self, members: Members, packed: bool) -> None:
         """Take the members apart. packed: run them on packed tokens, else on padded batches.
 
         Raises ValueError for an architecture that cannot be run so.
@@ -274,9 +281,9 @@ class Bundle:
         tasks = ", ".join(self.tasks)
         return f"Bundle({tasks}; {self.how})"
 
-    def facts(self, task: str) -> dict[str, Any]:
+    def facts(self, task: str) -> Facts:
         """Return what `export` wrote of a task's model into its configuration."""
-        recorded: dict[str, Any] = self._configs[task].elsa_tune
+        recorded: Facts = self._configs[task].elsa_tune
         return recorded
 
     def labels(self, task: str) -> tuple[str, ...]:
@@ -305,7 +312,9 @@ class Bundle:
 
     @checked("texts")
     def predict(
-        self, texts: Sequence[Text], tasks: Sequence[str] | None = None
+        self,
+        texts: Texts,
+        tasks: Sequence[str] | None = None,
     ) -> dict[str, Prediction]:
         """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 
@@ -357,8 +366,11 @@ class Bundle:
     def _run(self, rows: TokenRows, logits_of: Mapping[str, Logits]) -> None:
         order = np.argsort(rows.lengths, kind="stable")
         rows = rows.take(order)
-        begins = {name: self._begins.get(name) for name in logits_of}
-        wanted = {begin for begin in begins.values() if begin is not None}
+        begins = {}
+        for name in logits_of:
+            if name in self._begins:
+                begins[name] = self._begins[name]
+        wanted = set(begins.values())
         for chunk in passes(rows):
             batch: Any = self._prefix.batch(rows, chunk)
             first_token = int(rows.offsets[chunk[0]])
@@ -367,10 +379,10 @@ class Bundle:
             if wanted:
                 behind = dict(self._prefix.behind(rows, chunk, wanted))
             for name, logits in logits_of.items():
-                begin = begins[name]
                 given = None
-                if begin is not None:
-                    given = behind[begin][places]
+                if name in begins:
+                    hidden = behind[begins[name]]
+                    given = hidden[places]
                 branch = self._branches[name]
                 numbers = order[batch.rows]
                 logits[numbers] = branch(batch, given)
@@ -386,7 +398,7 @@ def load_bundle(folder: str | Path) -> Bundle:
         return Bundle(members, is_packed)
 
 
-def split_texts(texts: Sequence[Text]) -> Split:
+def split_texts(texts: Texts) -> Split:
     """Return texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
     no_list = "give a list of texts, or a list of pairs of texts"
     if isinstance(texts, str) or not isinstance(texts, Iterable):
@@ -405,7 +417,11 @@ def split_texts(texts: Sequence[Text]) -> Split:
     for cells in rows:
         if not all(isinstance(cell, str) for cell in cells):
             raise DataError("each text must be a string: one of them is missing, or something else")
-    columns: tuple[list[str], ...] = ([],)
+    columns: list[list[str]] = [[]]
     if rows:
-        columns = tuple(map(list, zip(*rows, strict=True)))
-    return Split("the texts", columns, np.zeros(len(rows)))
+        columns = [list(column) for column in zip(*rows, strict=True)]
+    return Split(
+        where="the texts",
+        texts=tuple(columns),
+        labels=np.zeros(len(rows)),
+    )

@@ -18,7 +18,7 @@ from elsa_tune.training.model.parts import layer_list
 class Frozen:
     """What `freeze` did to a model."""
 
-    frozen_layers: int
+    frozen_layers: int  # the first layers, which do not train
     layers: int  # of the encoder, frozen or not
     frozen_parameters: int  # how many numbers stay as they are
     trainable_parameters: int  # how many train

@@ -70,7 +70,7 @@ class Gpu:
     """What a process finds of its GPU, or why it cannot use one; then the rest is empty."""
 
     torch: str  # the version that looked
-    name: str = ""
+    name: str = ""  # as its driver calls it
     memory: int = 0  # all of it, in bytes
     free: int | None = None  # what no process has taken, in bytes; None where nobody asked
     has_bf16: bool = False  # units for bf16 and TF32

@@ -47,7 +47,9 @@ class Objective:
         return self._type.loss(logits, labels, self.unit)
 
     def assess(
-        self, step: int, logits: Mapping[str, Tensor]
+        self,
+        step: int,
+        logits: Mapping[str, Tensor],
     ) -> tuple[dict[str, float], float, np.ndarray]:
         """Judge logits [E, C] of every split that is not trained on. Raises DivergedError.
 

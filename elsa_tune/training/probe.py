@@ -20,7 +20,7 @@ from elsa_tune.tasks.types.base import LinearModel
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import score, task_scores
 from elsa_tune.training.adapt.trainable import train_only
-from elsa_tune.training.data.preparation import stratified_order
+from elsa_tune.training.data.subsets import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.packed_model import PackedModel
@@ -64,7 +64,7 @@ class ProbeResult:
     train_examples: int  # the rows it learnt from
     evaluation_examples: int  # the rows that it is judged by
     seconds: float  # all of it
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the result should know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class ProbeFeatures:
     train_labels: NDArray[Any] = field(repr=False)  # [E, ...], as the data have them
     evaluation_labels: NDArray[Any] = field(repr=False)  # [E, ...]
     seconds: float  # what computing them took
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the result should know
 
 
 def linear_probe(

@@ -48,7 +48,7 @@ class Throughput:
 class Tuned:
     """The best division for a model's searches."""
 
-    division: Division
+    division: Division  # of the machine, among trials
     task: str  # on which it was found
     date: str  # when
     bf16: float | None = None  # how many times as fast bf16 trains; None where nobody tried

@@ -91,7 +91,7 @@ def test_an_export_is_answered_without_any_mapping(places: StorePaths, tmp_path:
         "left out: 1 with neither frozen layers nor quality",
         "left out: 1 of attempts that were repeated",
     ):
-        assert line in imported.told
+        assert line in imported.notes
 
 
 def test_chance_can_be_told_beside_the_export(places: StorePaths, tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tasks.types.registry import type_of, with_metric
 from elsa_tune.training.data import preparation as data_module
-from elsa_tune.training.data.preparation import (
-    prepare,
-    read_splits,
+from elsa_tune.training.data.preparation import prepare, read_splits, tokenizer_identity
+from elsa_tune.training.data.subsets import (
+    SELECTION,
+    held_out_rows,
+    permutation,
     stratified_order,
-    tokenizer_identity,
 )
 from elsa_tune.training.data.tokens import Split, pad_batch
 from elsa_tune.training.model.encoder import load_tokenizer
@@ -211,7 +212,7 @@ def test_every_class_is_held_out_in_its_share() -> None:
     order = stratified_order(labels, seed=3)
     for size in (100, 333, 1000):
         chosen = order[:size]
-        held = data_module._held_out(labels[chosen], 0.1, None)
+        held = held_out_rows(labels[chosen], 0.1, None)
         for label in range(3):
             count = (labels[chosen] == label).sum()
             assert abs((labels[chosen[held]] == label).sum() - 0.1 * count) <= 0.5
@@ -221,9 +222,9 @@ def test_values_are_held_out_from_their_whole_range() -> None:
     # 507: the bins are not of one size, so the order of their rows repeats itself.
     values = np.random.default_rng(0).exponential(size=507).astype(np.float32)
     order = stratified_order(BINS_OF(values), seed=3)
-    places = data_module._permutation(10, 3, data_module._SELECTION)
+    places = permutation(10, 3, SELECTION)
     for size in (50, 333, 507):
-        held = data_module._held_out(BINS_OF(values)[order[:size]], 0.1, places)
+        held = held_out_rows(BINS_OF(values)[order[:size]], 0.1, places)
         assert abs(held.sum() - size / 10) <= 1
     edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
     bins = np.bincount(np.searchsorted(edges, values[order[held]]), minlength=10)

@@ -21,7 +21,7 @@ from transformers import pipeline
 import elsa_tune
 from elsa_tune.exporting import predicted_file, predicting, progress
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
-from elsa_tune.tasks import row_files
+from elsa_tune.tasks import row_files, written_rows
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
@@ -381,7 +381,7 @@ def test_a_full_disk_is_one_sentence(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(row_files.Written, "write", full)
+    monkeypatch.setattr(written_rows.Written, "write", full)
     status, _, said = run("predict", "mood", "rows.csv", "--out", "x.csv")
     assert status == 2 and "cannot be written to x.csv: No space left on device" in said
     assert not list(folder.glob("*x.csv*"))

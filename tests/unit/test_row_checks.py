@@ -27,8 +27,9 @@ from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import findings_of
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.training.data.keys import text_keys
 from elsa_tune.training.data.preparation import prepare, read_splits
-from elsa_tune.training.data.row_checks import row_findings, text_keys
+from elsa_tune.training.data.row_checks import row_findings
 from elsa_tune.training.data.tokens import Split
 from tests.unit.result_rows import falling_curve
 from tests.unit.search_examples import make_spec

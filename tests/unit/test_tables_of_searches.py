@@ -175,5 +175,5 @@ def test_an_export_of_mlflow_has_the_looks_of_our_runs(tmp_path: Path) -> None:
     looks = strategy_of(spec).looks(spec.candidates[1], {})
     assert [row.looks for row in imported.rows[3:]] == [None, looks, looks]
     assert {row.examples for row in imported.rows} == {872}
-    assert f"{LOOKS} <- params.looks" in imported.told
-    assert POLICY not in "".join(imported.told)
+    assert f"{LOOKS} <- params.looks" in imported.notes
+    assert POLICY not in "".join(imported.notes)

@@ -50,7 +50,7 @@ def test_ray_tune() -> None:
     (answer,) = answer_rows(rows)
     assert answer.operating_point is not None
     assert answer.operating_point.fine_tuned_layers == 3
-    told = "\n".join(imported.told)
+    told = "\n".join(imported.notes)
     for line in (
         "ray_tune.csv:",
         "frozen_layers <- config/frozen_layers",
@@ -90,7 +90,7 @@ def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     imported = read(path, *says)
     assert [(row.model, row.task, row.seed) for row in imported.rows] == [("m", "t=1", 1)] * 2
     assert {row.learning_rate for row in imported.rows} == {3e-5}
-    assert imported.told[1:] == (
+    assert imported.notes[1:] == (
         "model <- net",
         "frozen_layers <- frozen",
         "quality <- acc",
@@ -105,8 +105,8 @@ def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
 
 def test_a_table_with_our_own_names_has_nothing_to_tell(tmp_path: Path) -> None:
     path = save(tmp_path, "model,task,layers,frozen_layers,quality,seed", "m,t,6,0,0.9,1")
-    assert read(path).told == ()
-    told = read(path, "model==other").told
+    assert read(path).notes == ()
+    told = read(path, "model==other").notes
     assert "model <- 'other' in every row" in told and "model <- model" not in told
 
 

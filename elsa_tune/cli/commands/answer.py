@@ -40,7 +40,7 @@ Curve = TypeVar("Curve", bound="FreezeCurve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Options:
     """The options of all three: which results are meant, and where they are."""
 
     name: SearchName = None
@@ -134,7 +134,7 @@ Details = Annotated[
 
 @grouped
 def answer(
-    asked: Asked,
+    options: Options,
     target: Target = None,
     exclude_task: ExcludeTask = None,
     details: Details = False,
@@ -147,21 +147,21 @@ def answer(
     from elsa_tune.analysis.answer_json import answer_object, answers_csv
     from elsa_tune.analysis.answers import answer_curves
 
-    curves, share = _curves(asked, format, target)
+    curves, share = _curves(options, format, target)
     answers = answer_curves(curves, share, exclude_task or ())
     _print(answers, format, answer_object, answers_csv, details=details)
     _require_an_answer(answers, is_table=format == "table")
 
 
 @grouped
-def curve(asked: Asked, format: Format = "table") -> None:
+def curve(options: Options, format: Format = "table") -> None:
     """Show the freeze curve: quality against frozen layers.
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
     from elsa_tune.analysis.answer_json import curves_csv, freeze_curve_object
 
-    curves, _ = _curves(asked, format, None)
+    curves, _ = _curves(options, format, None)
     _print(curves, format, freeze_curve_object, curves_csv)
     if not any(curve.with_quality for curve in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
@@ -177,7 +177,7 @@ def report(
             help="The folder to write: a new or empty one, or an older report's.",
         ),
     ],
-    asked: Asked,
+    options: Options,
     target: Target = None,
     exclude_task: ExcludeTask = None,
 ) -> None:
@@ -190,7 +190,7 @@ def report(
     from elsa_tune.report.page import check_folder, write_report
 
     check_folder(out)
-    source, question = _read_question(asked)
+    source, question = _read_question(options)
     rows = source.ask(question, _note)
     share = source.target(question, rows, target)
     answers = answer_curves(source.curves(question, rows, share), share, exclude_task or ())
@@ -202,31 +202,31 @@ def report(
     _require_an_answer(answers, is_table=False)
 
 
-def _read_question(asked: Asked) -> tuple[Source, Question]:
+def _read_question(options: Options) -> tuple[Source, Question]:
     """Return what is asked and where.
 
     The options are checked against one another before anything is read.
     """
     from elsa_tune import sources
 
-    _check_places(asked)
+    _check_places(options)
     question = sources.Question(
-        model=asked.model,
-        tasks=_tasks(asked.task or ()),
-        search=_asked_search(asked),
-        train_sizes=_train_sizes(asked.train_size or ()),
+        model=options.model,
+        tasks=_tasks(options.task or ()),
+        search=_asked_search(options),
+        train_sizes=_train_sizes(options.train_size or ()),
     )
-    if asked.published:
+    if options.published:
         return sources.Published(), question
     places = StorePaths(Path.cwd())
-    if asked.from_ is not None:
-        if not _is_table(asked.from_):
-            return sources.Journals(asked.from_), question
-        percent = asked.scale == "percent"
-        return sources.Table(asked.from_, asked.map_ or (), percent=percent), question
-    if asked.storage_path:
-        return sources.Journals(places.storage_at(asked.storage_path)), question
-    return sources.recorded(question, places, asked.tracking_uri, _note), question
+    if options.from_ is not None:
+        if not _is_table(options.from_):
+            return sources.Journals(options.from_), question
+        percent = options.scale == "percent"
+        return sources.Table(options.from_, options.map_ or (), percent=percent), question
+    if options.storage_path:
+        return sources.Journals(places.storage_at(options.storage_path)), question
+    return sources.recorded(question, places, options.tracking_uri, _note), question
 
 
 def _is_table(file: Path) -> bool:
@@ -234,34 +234,34 @@ def _is_table(file: Path) -> bool:
     return file.suffix != ".jsonl"
 
 
-def _check_places(asked: Asked) -> None:
+def _check_places(options: Options) -> None:
     """Raise UsageError where several places are named, or a table's options without one."""
     given = []
-    if asked.published:
+    if options.published:
         given.append("--published")
-    if asked.from_ is not None:
+    if options.from_ is not None:
         given.append("--from")
-    if asked.tracking_uri is not None:
+    if options.tracking_uri is not None:
         given.append("--tracking-uri")
-    if asked.storage_path is not None:
+    if options.storage_path is not None:
         given.append("--storage-path")
     if len(given) > 1:
         raise UsageError(f"{listed(given)} each say where the results are; give one of them")
-    has_table = asked.from_ is not None and _is_table(asked.from_)
-    if (asked.map_ or asked.scale == "percent") and not has_table:
+    has_table = options.from_ is not None and _is_table(options.from_)
+    if (options.map_ or options.scale == "percent") and not has_table:
         raise UsageError("--map and --scale percent are for a results table given with --from")
 
 
-def _asked_search(asked: Asked) -> str | None:
+def _asked_search(options: Options) -> str | None:
     """Return the search that is named, or the latest where nothing at all is; else None.
 
     Raises UsageError where a record is asked about and too little is said.
     """
-    search = named_search(asked.name, asked.search)
-    if search is not None or asked.from_ is not None or asked.published:
+    search = named_search(options.name, options.search)
+    if search is not None or options.from_ is not None or options.published:
         return search
-    if not (asked.model or asked.task or asked.tracking_uri):
-        storage = StorePaths(Path.cwd()).storage_at(asked.storage_path)
+    if not (options.model or options.task or options.tracking_uri):
+        storage = StorePaths(Path.cwd()).storage_at(options.storage_path)
         latest = latest_search(storage)
         if latest is None:
             raise UsageError(
@@ -269,8 +269,8 @@ def _asked_search(asked: Asked) -> str | None:
                 "--task asks an MLflow store, and --from FILE a results table"
             )
         return latest
-    if asked.model is None or not asked.task:
-        missing = "--model" if asked.model is None else "--task (or --task all)"
+    if options.model is None or not options.task:
+        missing = "--model" if options.model is None else "--task (or --task all)"
         raise UsageError(
             f"{missing} is needed to ask about recorded searches; or name one search, as "
             "`elsa-tune searches` lists them, or a results table with --from FILE"
@@ -319,9 +319,9 @@ def _note(line: str) -> None:
     say(f"elsa-tune: {line}")
 
 
-def _curves(asked: Asked, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
+def _curves(options: Options, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
     """Return the curves, and the share to keep."""
-    source, question = _read_question(asked)
+    source, question = _read_question(options)
     try:
         rows = source.ask(question, _note)
         share = source.target(question, rows, target)

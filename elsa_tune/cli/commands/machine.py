@@ -57,15 +57,18 @@ def prune(
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
-    kept = 0  # bytes
-    removed = 0
+    budget = keep_gb * 1e9
+    kept_bytes = 0
+    removed_bytes = 0
     for entry in store.entries():
-        has_room = kept + entry.bytes <= keep_gb * 1e9
+        has_room = kept_bytes + entry.bytes <= budget
         if not has_room and store.evict(entry.key):
-            removed += entry.bytes
+            removed_bytes += entry.bytes
         else:
-            kept += entry.bytes
-    say(f"removed {removed / 1e9:.2f} GB, kept {kept / 1e9:.2f} GB")
+            kept_bytes += entry.bytes
+    removed = removed_bytes / 1e9
+    kept = kept_bytes / 1e9
+    say(f"removed {removed:.2f} GB, kept {kept:.2f} GB")
 
 
 def doctor(

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
 
+_Listed = dict[str, Any]  # a search, as JSON has it
+
 
 def searches(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A search to look at. Default: all.")
+        str | None,
+        typer.Argument(metavar="NAME", help="A search to look at. Default: all."),
     ] = None,
     delete: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Delete this search and its MLflow runs.")
+        str | None,
+        typer.Option(metavar="NAME", help="Delete this search and its MLflow runs."),
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
@@ -56,7 +60,10 @@ def searches(
     if format != "table":
         show(rows, format, LISTED)
         return
-    readable = [{**row, "answer": _answer_text(row["answer"])} for row in rows]
+    readable = []
+    for row in rows:
+        answer = _answer_text(row["answer"])
+        readable.append({**row, "answer": answer})
     show(readable, format, LISTED)
     _say_next(rows)
 
@@ -66,11 +73,15 @@ def _delete(name: str, storage: Path, uri: str) -> None:
     from elsa_tune.tracking.stores import store_at
 
     runs = delete_search(storage, name, uri)
-    say(f"deleted search '{name}' and {runs} {store_at(uri).name} runs")
+    store = store_at(uri)
+    say(f"deleted search '{name}' and {runs} {store.name} runs")
 
 
 def _recorded(
-    places: StorePaths, storage_path: str | None, uri: str | None, warnings: list[str]
+    places: StorePaths,
+    storage_path: str | None,
+    uri: str | None,
+    warnings: list[str],
 ) -> "Searches":
     """Return the searches in the folder and in the store that is named, if one is.
 
@@ -88,15 +99,16 @@ def _recorded(
     return recorded
 
 
-def _only(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+def _only(rows: Sequence[_Listed], name: str) -> list[_Listed]:
     """Return the searches of that name. Raises UnknownNameError where there are none."""
     matching = [row for row in rows if row["name"] == name]
     if not matching:
-        raise UnknownNameError.among("search", name, {row["name"] for row in rows})
+        names = {row["name"] for row in rows}
+        raise UnknownNameError.among("search", name, names)
     return matching
 
 
-def _say_next(rows: Sequence[dict[str, Any]]) -> None:
+def _say_next(rows: Sequence[_Listed]) -> None:
     """Print what to type about the latest complete search, and about those that are not."""
     complete: list[str] = []
     unfinished: list[str] = []
@@ -111,7 +123,9 @@ def _say_next(rows: Sequence[dict[str, Any]]) -> None:
     if complete:
         say(f"Next: {complete[0]}")
     if unfinished:
-        others = f" ({len(unfinished)} are not complete)" if len(unfinished) > 1 else ""
+        others = ""
+        if len(unfinished) > 1:
+            others = f" ({len(unfinished)} are not complete)"
         say(f"Next: {unfinished[0]}{others}")
 
 
@@ -128,7 +142,7 @@ def _next(folder: Path | None, state: "SearchState") -> str | None:
     return f"elsa-tune {verb} {arguments}"
 
 
-def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
+def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
     from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.record_names import ANSWER
 

@@ -45,7 +45,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         """Return how runs are scored under weights of this precision.
 
@@ -97,8 +101,8 @@ class LinearModel(enum.Enum):
 class Unit:
     """What a logit of 0 and a step of 1 stand for on the scale of a task's labels."""
 
-    mean: float = 0.0
-    std: float = 1.0
+    mean: float = 0.0  # the label at a logit of 0
+    std: float = 1.0  # how far apart labels are whose logits differ by 1
 
 
 class TaskType(ABC):
@@ -196,7 +200,11 @@ class TaskType(ABC):
 
     @abstractmethod
     def cells(
-        self, logits: Logits, names: Sequence[str], *, probabilities: bool
+        self,
+        logits: Logits,
+        names: Sequence[str],
+        *,
+        probabilities: bool,
     ) -> dict[str, Array]:
         """Return the columns that `predict` adds to rows, from logits [E, C], by name.
 

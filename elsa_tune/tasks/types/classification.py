@@ -95,7 +95,11 @@ class Classification(TaskType):
         return labels, probabilities.amax(1)
 
     def cells(
-        self, logits: Logits, names: Sequence[str], *, probabilities: bool
+        self,
+        logits: Logits,
+        names: Sequence[str],
+        *,
+        probabilities: bool,
     ) -> dict[str, Array]:
         """Return `prediction`, `confidence`, and `probability_NAME` of each class if asked for."""
         shares = _softmax(logits)
@@ -139,7 +143,11 @@ class Accuracy(Kernel):
     """The share of right answers."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         is_right = predictions == labels[:, None]
         right = is_right.astype(precision)  # [E, M]
@@ -165,7 +173,11 @@ class F1(Kernel):
     """The harmonic mean of precision and recall of class 1."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         def scores(weights: Weights) -> Floats:
             hits, actual, predicted = _counts(weights, predictions, labels, 1, precision)
@@ -189,7 +201,11 @@ class MacroF1(Kernel):
     """The mean F1 of the classes that occur as a label or as an answer, as scikit-learn has it."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         runs = predictions.shape[1]
 
@@ -224,7 +240,11 @@ class Matthews(Kernel):
     """Gorodkin's R_K (2004), for two classes Matthews' correlation; 0 where a side is constant."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         runs = predictions.shape[1]
 
@@ -250,7 +270,11 @@ class Matthews(Kernel):
 
 
 def _counts(
-    weights: Weights, predictions: Array, labels: Array, c: int, precision: Precision
+    weights: Weights,
+    predictions: Array,
+    labels: Array,
+    c: int,
+    precision: Precision,
 ) -> tuple[Floats, Floats, Floats]:
     """Return a class's weighted hits [R, M], labels [R, 1] and answers [R, M]."""
     own = (labels == c).astype(precision)[:, None]

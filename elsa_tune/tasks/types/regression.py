@@ -108,7 +108,11 @@ class Regression(TaskType):
         return labels, logits.squeeze(1)
 
     def cells(
-        self, logits: Logits, names: Sequence[str], *, probabilities: bool
+        self,
+        logits: Logits,
+        names: Sequence[str],
+        *,
+        probabilities: bool,
     ) -> dict[str, Array]:
         """Return `prediction`, the value."""
         return {"prediction": logits[:, 0]}
@@ -118,7 +122,11 @@ class Pearson(Kernel):
     """The correlation of answers and labels; 0 where either is constant."""
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         # Standardised first: single precision is then enough for the weighted sums.
         columns = _standardised(predictions).astype(precision)  # [E, M]
@@ -172,7 +180,11 @@ class Spearman(Kernel):
         return Pearson().score(predicted_ranks, label_ranks, classes)
 
     def scorer(
-        self, predictions: Array, labels: Array, classes: int, precision: Precision
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
     ) -> Scorer:
         """Return how runs are scored: labels' ranks exact, predictions' interpolated.
 

@@ -14,7 +14,12 @@ from elsa_tune.tasks.types.registry import kernel_of
 TOLERANCE = 1e-6
 
 
-def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> float:
+def score(
+    metric: Metric,
+    predictions: Array,
+    labels: Array,
+    classes: int,
+) -> float:
     """Return the metric of predictions [E, ...] against labels [E, ...], within its range.
 
     classes: of the task; class ids are 0..classes-1. A constant prediction has Matthews, Pearson
@@ -28,8 +33,9 @@ def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> fl
         )
     is_finite = np.isfinite(predictions)
     if not is_finite.all():
+        count = len(predictions)
         bad = int((~is_finite).sum())
-        raise DivergedError(f"{bad} of {len(predictions)} predictions are not finite numbers")
+        raise DivergedError(f"{bad} of {count} predictions are not finite numbers")
     _check_ids(predictions, labels, classes)
     kernel = kernel_of(metric)
     quality = kernel.score(predictions, labels, classes)
@@ -40,7 +46,8 @@ def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, 
     """Return every metric of the task by its name, the headline's first; as `score` has them."""
     scores: dict[str, float] = {}
     for metric in (task.metric, *task.companions):
-        scores[metric.value] = score(metric, predictions, labels, task.outputs)
+        quality = score(metric, predictions, labels, task.outputs)
+        scores[metric.value] = quality
     return scores
 
 

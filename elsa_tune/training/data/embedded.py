@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from elsa_tune.training.data.tokens import Split
+from elsa_tune.training.data.tokens import Split, Splits
 
 FOLDER = Path(__file__).parent / "stdlib"
 COLUMNS = ("name", "sentence", "label")
 
 
-def read_embedded(*, shuffled_labels: bool = False) -> dict[str, Split]:
+def read_embedded(*, shuffled_labels: bool = False) -> Splits:
     """Return 3,000 training and 600 evaluation pairs, half of each with the name's own sentence.
 
     No file of the library gives rows to both. shuffled_labels: a control, the same texts with
@@ -23,13 +23,15 @@ def read_embedded(*, shuffled_labels: bool = False) -> dict[str, Split]:
     splits = {}
     for split in ("train", "evaluation"):
         names, sentences, labels = _columns(split)
+        ids = np.array(labels, dtype=np.int64)
         if shuffled_labels:
             # The order of the rows is random: whether a place is odd has nothing to do with a row.
-            labels = [place % 2 for place, _ in enumerate(names)]
-        where = f"Python's standard library ({split})"
-        texts = (names, sentences)
-        ids = np.array(labels, dtype=np.int64)
-        splits[split] = Split(where, texts, ids)
+            ids = np.arange(len(names)) % 2
+        splits[split] = Split(
+            where=f"Python's standard library ({split})",
+            texts=(names, sentences),
+            labels=ids,
+        )
     return splits
 
 

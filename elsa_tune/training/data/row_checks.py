@@ -1,14 +1,12 @@
 """What is odd about a task's rows, found before anything trains, and rows dropped on request.
 
 E is the number of rows of a split. One pass takes a key of each row: a hash of its text (of a pair
-its texts), with case and blanks folded; everything else compares keys. Two texts share one by
-chance with a probability of 2^-64. Companion splits are not looked at.
+its texts), with case and blanks folded; everything else compares keys. Companion splits are not
+looked at.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,15 @@ from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
 from elsa_tune.specs.task import TaskSpec, folded
 from elsa_tune.tasks.types.registry import type_of
-from elsa_tune.training.data.tokens import HOLDOUT, Split
+from elsa_tune.training.data.keys import (
+    Keys,
+    contradicting_keys,
+    is_first,
+    numbered,
+    row_keys,
+    text_keys,
+)
+from elsa_tune.training.data.tokens import HOLDOUT, Split, Splits
 
 # A larger share of rows that were left out is a finding; a smaller one stands in the notes.
 MUCH_LOST = 0.05
@@ -28,21 +34,6 @@ FEW_UNITS = 0.5
 # often Python's None.
 _NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
 _NO_LABEL |= {"missing", "undefined"}
-# Odd, so that a key and a label give another key.
-_MIXER = np.uint64(0x9E3779B97F4A7C15)
-# str.split takes it for a blank, so that no folded text has one.
-_BETWEEN_TEXTS = "\x1f"
-
-Keys = NDArray[np.uint64]
-
-
-def text_keys(split: Split) -> Keys:
-    """Return a key of each row's texts [E]: the same where they differ in case and blanks alone."""
-    digests = bytearray()
-    for texts in zip(*split.texts, strict=True):
-        text = _BETWEEN_TEXTS.join(map(folded, texts))
-        digests += hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
 def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None:
@@ -55,38 +46,42 @@ def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None
         keys = split.groups
     elif keys is None:
         keys = text_keys(split)
-    _, first, unit_by_key = np.unique(keys, return_index=True, return_inverse=True)
-    if len(first) == len(keys):
+    units = numbered(keys)
+    if not len(units) or units.max() + 1 == len(units):
         return None
-    number = np.empty(len(first), dtype=np.int32)  # of each key's unit
-    number[np.argsort(first)] = np.arange(len(first))
-    return number[unit_by_key]
+    return units.astype(np.int32)
 
 
-def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFinding, ...]:
+def row_findings(task: TaskSpec, splits: Splits) -> tuple[RowFinding, ...]:
     """Return what is odd about the rows in use, the gravest first.
 
     splits: as `read_splits` gives them; a holdout counts as training, for it chooses what is
     measured.
     """
     evaluation = splits["evaluation"]
-    holdout = splits.get(HOLDOUT)
-    training = splits["train"] if holdout is None else _together(splits["train"], holdout)
-    keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
-    by_name = {"training": training, "evaluation": evaluation}
-    findings = [*_leaked(task, by_name, keys), *_groups_torn(training, evaluation)]
+    training = splits["train"]
+    if HOLDOUT in splits:
+        training = _together(training, splits[HOLDOUT])
+    in_use = {"training": training, "evaluation": evaluation}
+    keys = {name: text_keys(split) for name, split in in_use.items()}
+    findings: list[RowFinding] = []
+    findings += _leaked(task, in_use, keys)
+    findings += _groups_torn(training, evaluation)
     findings += _few_units(evaluation, keys["evaluation"])
     if type_of(task.kind).names_classes:
-        findings += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
+        findings += _contradicting(in_use, keys)
+        findings += _on_classes(task, in_use)
     for split in splits.values():
         if split.lost is not None and split.lost.share > MUCH_LOST:
             findings.append(split.lost)
-    findings += [*_repeated(by_name, keys), *_empty(task, by_name)]
-    order = list(FindingCode)
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.code)))
+    findings += _repeated(in_use, keys)
+    findings += _empty(task, in_use)
+    gravest_first = list(FindingCode)
+    findings.sort(key=lambda finding: gravest_first.index(finding.code))
+    return tuple(findings)
 
 
-def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
+def cleaned(task: TaskSpec, splits: Splits) -> Splits:
     """Return the splits as they were read, training without the rows that the task drops.
 
     What is evaluated stays as it is. Where it is still to be held out, it comes from what is left.
@@ -98,27 +93,53 @@ def cleaned(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
         every = train
         if "evaluation" in splits:
             every = _together(train, splits["evaluation"])
-        contradicting = _contradicting_keys(text_keys(every), every.labels)
-        kept = ~np.isin(text_keys(train), contradicting)
-        train = _without(task, train, kept, "their text has another label too", "contradictions")
+        contradicting = contradicting_keys(text_keys(every), every.labels)
+        has_other_label = np.isin(text_keys(train), contradicting)
+        train = _without(
+            task,
+            train,
+            has_other_label,
+            why="their text has another label too",
+            field="contradictions",
+        )
     if cleaning.drop_duplicates:
-        kept = _is_first(_row_keys(text_keys(train), train.labels))
-        train = _without(task, train, kept, "they repeat an earlier row", "duplicates")
+        keys = row_keys(text_keys(train), train.labels)
+        train = _without(
+            task,
+            train,
+            ~is_first(keys),
+            why="they repeat an earlier row",
+            field="duplicates",
+        )
     return without_leaked(task, {**splits, "train": train})
 
 
-def without_leaked(task: TaskSpec, splits: Mapping[str, Split]) -> dict[str, Split]:
+def without_leaked(task: TaskSpec, splits: Splits) -> Splits:
     """Return the splits, training without rows whose text is evaluated, if the task drops them."""
     train = splits["train"]
     if task.cleaning.drop_leaked and "evaluation" in splits:
-        kept = ~np.isin(text_keys(train), text_keys(splits["evaluation"]))
-        train = _without(task, train, kept, "their text is also evaluated", "leaked")
+        evaluated = text_keys(splits["evaluation"])
+        is_evaluated = np.isin(text_keys(train), evaluated)
+        train = _without(
+            task,
+            train,
+            is_evaluated,
+            why="their text is also evaluated",
+            field="leaked",
+        )
     return {**splits, "train": train}
 
 
-def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, field: str) -> Split:
-    """Return the kept training rows. field: of the task, without `drop_`, for the note."""
-    dropped = int((~kept).sum())
+def _without(
+    task: TaskSpec,
+    train: Split,
+    is_dropped: NDArray[np.bool_],
+    *,
+    why: str,
+    field: str,
+) -> Split:
+    """Return the other training rows. field: of the task, without `drop_`, for the note."""
+    dropped = int(is_dropped.sum())
     if not dropped:
         return train
     if dropped == len(train):
@@ -126,65 +147,60 @@ def _without(task: TaskSpec, train: Split, kept: NDArray[np.bool_], why: str, fi
             f"task '{task.name}': drop_{field} drops every training row, for {why}; leave it out"
         )
     note = f"{dropped:,} of {len(train):,} training rows dropped: {why} (drop_{field})"
-    part = train.part(np.flatnonzero(kept), "", (*train.notes, note))
-    return replace(part, where=train.where, lost=train.lost)
+    left = train.part(
+        np.flatnonzero(~is_dropped),
+        what="",
+        notes=(*train.notes, note),
+    )
+    return replace(left, where=train.where, lost=train.lost)
 
 
 def _together(first: Split, second: Split) -> Split:
-    texts = tuple([*own, *more] for own, more in zip(first.texts, second.texts, strict=True))
+    texts = []
+    for first_column, second_column in zip(first.texts, second.texts, strict=True):
+        texts.append([*first_column, *second_column])
     groups = None
     if first.groups is not None and second.groups is not None:
         groups = np.concatenate([first.groups, second.groups])
-    labels = np.concatenate([first.labels, second.labels])
-    return Split(first.where, texts, labels, groups=groups)
-
-
-def _row_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
-    """Return keys of text and label [E]. labels: [E, ...]."""
-    same_size = labels.astype(np.int64 if labels.dtype.kind == "i" else np.float64)
-    mixed = keys
-    for column in same_size.reshape(len(keys), -1).T:
-        bits = np.ascontiguousarray(column).view(np.uint64)
-        mixed = (mixed ^ (bits + np.uint64(1))) * _MIXER
-    return mixed
-
-
-def _is_first(keys: Keys) -> NDArray[np.bool_]:
-    """Return whether no earlier row has the same key [E]."""
-    first = np.zeros(len(keys), dtype=np.bool_)
-    first[np.unique(keys, return_index=True)[1]] = True
-    return first
-
-
-def _contradicting_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
-    """Return the keys of the texts that have two labels or more, each once."""
-    different = _is_first(_row_keys(keys, labels))
-    texts, labels_of_each = np.unique(keys[different], return_counts=True)
-    return texts[labels_of_each > 1]
+    return Split(
+        where=first.where,
+        texts=tuple(texts),
+        labels=np.concatenate([first.labels, second.labels]),
+        groups=groups,
+    )
 
 
 def _leaked(
-    task: TaskSpec, splits: Mapping[str, Split], keys: Mapping[str, Keys]
+    task: TaskSpec,
+    splits: Splits,
+    keys: Mapping[str, Keys],
 ) -> Iterator[RowFinding]:
+    """Find evaluation rows whose text is also trained on."""
     training = splits["training"]
     evaluation = splits["evaluation"]
-    leaked = np.isin(keys["evaluation"], keys["training"])
-    if not leaked.any():
+    training_keys = keys["training"]
+    evaluation_keys = keys["evaluation"]
+    is_leaked = np.isin(evaluation_keys, training_keys)
+    if not is_leaked.any():
         return
-    leaking = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
-    trained = set(_rows(training, leaking))
+    is_leaking = np.isin(training_keys, evaluation_keys[is_leaked])
+    trained_texts = set(_texts_of(training, is_leaking))
+    exact = 0
+    for texts in _texts_of(evaluation, is_leaked):
+        if texts in trained_texts:
+            exact += 1
     same_label = None
     if type_of(task.kind).names_classes:
-        trained_rows = _row_keys(keys["training"], training.labels)
-        same_label = int(
-            np.isin(_row_keys(keys["evaluation"], evaluation.labels), trained_rows).sum()
-        )
+        trained_rows = row_keys(training_keys, training.labels)
+        evaluated_rows = row_keys(evaluation_keys, evaluation.labels)
+        is_same = np.isin(evaluated_rows, trained_rows)
+        same_label = int(is_same.sum())
     yield RowFinding(
         code=FindingCode.LEAKED_ROWS,
-        count=int(leaked.sum()),
-        of=len(leaked),
+        count=int(is_leaked.sum()),
+        of=len(evaluation),
         where="evaluation",
-        exact=sum(texts in trained for texts in _rows(evaluation, np.flatnonzero(leaked))),
+        exact=exact,
         same_label=same_label,
     )
 
@@ -193,14 +209,15 @@ def _groups_torn(training: Split, evaluation: Split) -> Iterator[RowFinding]:
     """Find evaluation rows of a group that is also trained on."""
     if training.groups is None or evaluation.groups is None:
         return
-    torn = np.isin(evaluation.groups, training.groups)
-    if torn.any():
+    is_torn = np.isin(evaluation.groups, training.groups)
+    if is_torn.any():
+        torn_groups = np.unique(evaluation.groups[is_torn])
         yield RowFinding(
             code=FindingCode.LEAKED_GROUPS,
-            count=int(torn.sum()),
-            of=len(torn),
+            count=int(is_torn.sum()),
+            of=len(evaluation),
             where="evaluation",
-            groups=len(np.unique(evaluation.groups[torn])),
+            groups=len(torn_groups),
         )
 
 
@@ -210,7 +227,8 @@ def _few_units(evaluation: Split, keys: Keys) -> Iterator[RowFinding]:
     if units is None:
         return
     count = int(units.max()) + 1
-    if count < FEW_UNITS * len(units) or count < Policy().fewest_units:
+    is_small_share = count < FEW_UNITS * len(units)
+    if is_small_share or count < Policy().fewest_units:
         yield RowFinding(
             code=FindingCode.FEW_UNITS,
             count=count,
@@ -220,71 +238,82 @@ def _few_units(evaluation: Split, keys: Keys) -> Iterator[RowFinding]:
         )
 
 
-def _rows(split: Split, rows: NDArray[np.int64]) -> Iterator[tuple[str, ...]]:
-    for row in rows.tolist():
+def _texts_of(split: Split, is_chosen: NDArray[np.bool_]) -> Iterator[tuple[str, ...]]:
+    for row in np.flatnonzero(is_chosen).tolist():
         yield tuple(column[row] for column in split.texts)
 
 
-def _contradicting(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
-    every = np.concatenate([keys["training"], keys["evaluation"]])
+def _contradicting(splits: Splits, keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
+    every_key = np.concatenate([keys["training"], keys["evaluation"]])
     labels = np.concatenate([splits["training"].labels, splits["evaluation"].labels])
-    texts = _contradicting_keys(every, labels)
-    if len(texts):
+    contradicting = contradicting_keys(every_key, labels)
+    if len(contradicting):
+        has_two_labels = np.isin(every_key, contradicting)
         yield RowFinding(
             code=FindingCode.CONTRADICTING_LABELS,
-            count=int(np.isin(every, texts).sum()),
-            of=len(every),
+            count=int(has_two_labels.sum()),
+            of=len(every_key),
             where="training and evaluation",
-            texts=len(texts),
+            texts=len(contradicting),
         )
 
 
-def _repeated(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
+def _repeated(splits: Splits, keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
     for name, split in splits.items():
-        repeated = int((~_is_first(_row_keys(keys[name], split.labels))).sum())
+        first = is_first(row_keys(keys[name], split.labels))
+        repeated = len(split) - int(first.sum())
         if repeated:
             yield RowFinding(
-                code=FindingCode.DUPLICATE_ROWS, count=repeated, of=len(split), where=name
+                code=FindingCode.DUPLICATE_ROWS,
+                count=repeated,
+                of=len(split),
+                where=name,
             )
 
 
-def _on_classes(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
-    rows = {}
+def _on_classes(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
+    """Find classes without rows on a side, and classes whose names are odd."""
+    rows = {}  # of each class, by the split
     for name, split in splits.items():
         counts = type_of(task.kind).class_counts(split.labels, task.outputs)
         if counts is None:
             return
         rows[name] = counts
-    for code, where in (
+    for code, side in (
         (FindingCode.CLASSES_NOT_EVALUATED, "evaluation"),
         (FindingCode.CLASSES_NOT_TRAINED, "training"),
     ):
-        lacking = [task.classes[number] for number in np.flatnonzero(rows[where] == 0)]
-        if lacking:
+        absent = np.flatnonzero(rows[side] == 0)
+        if len(absent):
             yield RowFinding(
-                code=code, count=len(lacking), of=task.outputs, where=where, **named(lacking)
+                code=code,
+                count=len(absent),
+                of=task.outputs,
+                where=side,
+                **named([task.classes[number] for number in absent]),
             )
-    for code, ids in (
+    rows_of_class = rows["training"] + rows["evaluation"]
+    for code, odd in (
         (FindingCode.LABELS_ALIKE, _alike(task)),
         (FindingCode.LABEL_LOOKS_MISSING, _looks_missing(task)),
     ):
-        if ids:
+        if odd:
             yield RowFinding(
                 code=code,
-                count=sum(int(counts[ids].sum()) for counts in rows.values()),
+                count=int(rows_of_class[odd].sum()),
                 of=sum(map(len, splits.values())),
                 where="training and evaluation",
-                **named([task.classes[number] for number in ids]),
+                **named([task.classes[number] for number in odd]),
             )
 
 
 def _alike(task: TaskSpec) -> list[int]:
     """Return the classes that equal another but for blanks and case, side by side."""
-    groups: dict[str, list[int]] = {}
+    numbers_by_folded: dict[str, list[int]] = {}
     for number, name in enumerate(task.classes):
-        groups.setdefault(folded(name), []).append(number)
+        numbers_by_folded.setdefault(folded(name), []).append(number)
     alike = []
-    for numbers in groups.values():
+    for numbers in numbers_by_folded.values():
         if len(numbers) > 1:
             alike += numbers
     return alike
@@ -294,17 +323,20 @@ def _looks_missing(task: TaskSpec) -> list[int]:
     return [number for number, name in enumerate(task.classes) if folded(name) in _NO_LABEL]
 
 
-def _empty(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
+def _empty(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
     """Find empty texts of pairs; a row without any text was left out when it was read."""
-    every = _together(*splits.values())
-    blank = np.array([[not text.strip() for text in column] for column in every.texts])
-    columns = [
-        name for name, is_blank in zip(task.text_columns, blank, strict=True) if is_blank.any()
-    ]
+    every = _together(splits["training"], splits["evaluation"])
+    columns = []
+    has_empty = np.zeros(len(every), dtype=np.bool_)
+    for name, texts in zip(task.text_columns, every.texts, strict=True):
+        is_empty = np.array([not text.strip() for text in texts])
+        if is_empty.any():
+            columns.append(name)
+            has_empty |= is_empty
     if columns:
         yield RowFinding(
             code=FindingCode.EMPTY_TEXTS,
-            count=int(blank.any(axis=0).sum()),
+            count=int(has_empty.sum()),
             of=len(every),
             where="training and evaluation",
             **named(columns),

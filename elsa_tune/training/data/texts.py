@@ -3,17 +3,16 @@
 E is the number of rows of a split.
 """
 
-import hashlib
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from huggingface_hub import constants
 
-from elsa_tune.errors import DataError, first_line
+from elsa_tune.errors import DataError
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
     DataSetSource,
@@ -23,24 +22,25 @@ from elsa_tune.specs.task import (
     TaskSpec,
 )
 from elsa_tune.tasks.data_sets import read_data_set, split_table
-from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
-from elsa_tune.tasks.table_file import Table, listing, read_table
+from elsa_tune.tasks.known import LAYOUTS, UNLABELLED, GlueLayout
+from elsa_tune.tasks.table_file import Table, read_table
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.embedded import read_embedded
-from elsa_tune.training.data.tokens import Split
-from elsa_tune.training.hub import fetch
+from elsa_tune.training.data.glue import glue_tables
+from elsa_tune.training.data.keys import key_bytes
+from elsa_tune.training.data.tokens import Split, Splits
 
 MOST_LINES_SHOWN = 10
 # Before what stands for an empty cell: no cell has it.
 _NO_CELL = "\0"
-_CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
-_WAYS_OUT = (
-    "Give a local GLUE folder with `data_dir`, take `task` stdlib, which needs no download, "
-    "or run once with network access"
-)
+
+# The line of a row that can be used, and its cells, the label last.
+_Row = tuple[Any, ...]
+# The lines of rows that cannot be used, by the reason.
+_Skipped = dict[str, list[int]]
 
 
-def read_texts(task: TaskSpec) -> dict[str, Split]:
+def read_texts(task: TaskSpec) -> Splits:
     """Read `train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
@@ -65,138 +65,64 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
 
 def check_variety(task: TaskSpec, split: Split) -> None:
     """Raise DataError for a split without rows or with one label only."""
-    skipped = f" ({'; '.join(split.notes)})" if split.notes else ""
+    skipped = ""
+    if split.notes:
+        notes = "; ".join(split.notes)
+        skipped = f" ({notes})"
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
-    if (split.labels == split.labels[0]).all():
-        what = type_of(task.kind).only_label(task, split.labels[0])
+    first_label = split.labels[0]
+    if (split.labels == first_label).all():
+        what = type_of(task.kind).only_label(task, first_label)
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
-def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
-    layout = LAYOUTS[source.config]
-    splits = dict(layout.splits)
+def _glue(task: TaskSpec, source: GlueSource) -> Splits:
+    layout = None
     if source.data_dir is not None:
-        folder = _task_folder(Path(source.data_dir), source.folder)
-        return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    folder = _hub_folder(task, source.config, list(splits.values()))
-    return {
-        name: to_split(
-            task, [_hub_table(task, f) for f in _hub_files(folder, source.config, split)]
-        )
-        for name, split in splits.items()
-    }
-
-
-def _task_folder(data_dir: Path, name: str) -> Path:
-    if not data_dir.is_dir():
-        raise DataError(f"the data folder {data_dir} does not exist on this machine")
-    for entry in sorted(data_dir.iterdir()):
-        if entry.is_dir() and entry.name.lower() == name.lower():
-            return entry
-    hint = "; give the folder above it" if (data_dir / "train.tsv").is_file() else ""
-    raise DataError(
-        f"the data folder {data_dir} has no folder '{name}'; it holds {listing(data_dir)}{hint}"
-    )
-
-
-def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
-    path = folder / f"{split.replace('validation', 'dev')}.tsv"
-    if not path.is_file():
-        raise DataError(
-            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)} (no "
-            "test file can stand in for it: GLUE's server keeps the labels)"
-        )
-    wanted = [*layout.text_columns, layout.label_column]
-    table = read_table(path, "tsv", wanted, layout.header)
-    return to_split(task, [table], layout)
-
-
-def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
-    """Return the folder of these splits of `nyu-mll/glue:CONFIG`, fetched if it is not cached.
-
-    Raises DataError within seconds where it cannot be had.
-    """
-    # The cache first: searches must not ask the hub each time, nor see other data in between.
-    if (cached := _cached_folder(config, splits)) is not None:
-        return cached
-    try:
-        ours = tuple(f"{config}/{split}-" for split in splits)
-        folder = fetch(
-            HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
-        )
-        lacking = [split for split in splits if not _hub_files(folder, config, split)]
-        if lacking:
-            raise FileNotFoundError(f"it has no complete {config}/{lacking[0]}")
-    except Exception as error:  # the many ways of a hub, a proxy or a mirror to fail
-        raise DataError(
-            f"task '{task.name}' is not in the hub's local cache, and {HUB_REPOSITORY} could not "
-            f"be loaded from {constants.ENDPOINT} ({type(error).__name__}: "
-            f"{first_line(error)[:300]}). {_WAYS_OUT}"
-        ) from error
-    return folder
-
-
-def cached_tasks() -> list[str]:
-    """Return the tasks of GLUE that lie in the hub's cache: they need no download."""
-    return [
-        config
-        for config, layout in LAYOUTS.items()
-        if _cached_folder(config, [split for _, split in layout.splits]) is not None
-    ]
-
-
-def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
-    """Return the latest snapshot in the hub's cache that has all of these splits."""
-    folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    for folder in sorted(folders, key=lambda snapshot: snapshot.stat().st_mtime, reverse=True):
-        if all(_hub_files(folder, config, split) for split in splits):
-            return folder
-    return None
-
-
-def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
-    """Return all of a split's files, or none: the end of their names says how many there are."""
-    files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
-    return files if files and files[0].stem.endswith(f"-{len(files):05}") else []
-
-
-def _hub_table(task: TaskSpec, file: Path) -> Table:
-    """Read labels as their texts, so that hub and files are judged alike; -1 stays -1."""
-    table = read_table(file, "parquet", [*task.text_columns, task.label_column])
-    if task.classes:
-        names = {str(number): name for number, name in enumerate(task.classes)}
-        labels = table.columns[task.label_column]
-        table.columns[task.label_column] = [names.get(label or "", label) for label in labels]
-    return replace(table, path=Path(HUB_REPOSITORY, file.parent.name, file.name.split("-")[0]))
-
-
-def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
+        layout = LAYOUTS[source.config]
     splits = {}
-    for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
-        if paths:
-            tables = [read_table(Path(path), source.format, task.columns) for path in paths]
-            splits[name] = to_split(task, tables)
+    for name, tables in glue_tables(task, source):
+        splits[name] = to_split(task, tables, layout)
     return splits
 
 
-def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
+def _files(task: TaskSpec, source: FilesSource) -> Splits:
+    splits = {}
+    for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
+        if not paths:
+            continue
+        tables = []
+        for path in paths:
+            table = read_table(Path(path), source.format, task.columns)
+            tables.append(table)
+        splits[name] = to_split(task, tables)
+    return splits
+
+
+def _data_set(task: TaskSpec, source: DataSetSource) -> Splits:
     data_set = read_data_set(source.location, source.config, source.revision)
     splits = {}
     for name, split in (("train", source.train), ("evaluation", source.evaluation)):
         if split is not None:
-            splits[name] = to_split(task, [split_table(data_set, split, task.columns)])
+            table = split_table(data_set, split, task.columns)
+            splits[name] = to_split(task, [table])
     notes = data_set.notes
     if str(source.evaluation).startswith("test"):
         notes += (
             f"no validation split: '{source.evaluation}' is evaluated, and chooses learning rate "
             "and evaluation, too, unless selection is holdout",
         )
-    splits["train"] = replace(splits["train"], notes=(*notes, *splits["train"].notes))
+    train = splits["train"]
+    splits["train"] = replace(train, notes=(*notes, *train.notes))
     return splits
 
 
-def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
+def to_split(
+    task: TaskSpec,
+    tables: Sequence[Table],
+    layout: GlueLayout | None = None,
+) -> Split:
     """Return the complete rows of one or more tables, labels as numbers; the rest are counted.
 
     layout: names the columns where they are not the task's.
@@ -208,33 +134,40 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     meant = {_meant(columns.label_column, label) for label in missing_labels}
     task_type = type_of(task.kind)
     read_label = task_type.label_reader(task)
-    texts: tuple[list[str], ...] = tuple([] for _ in columns.text_columns)
+    texts: list[list[str]] = [[] for _ in columns.text_columns]
     labels: list[Any] = []
     notes: list[str] = []
     lost: Counter[str] = Counter()
     groups: list[int] = []
     for table in tables:
         rows, skipped = _sorted_out(
-            table, names, missing_labels, blank_is_label=task_type.blank_is_label
+            table,
+            names,
+            missing_labels,
+            blank_is_label=task_type.blank_is_label,
         )
         for line, *row_texts, label in rows:
-            labels.append(read_label(label, f"{table.path} line {line}"))
+            where = f"{table.path} line {line}"
+            labels.append(read_label(label, where))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         if task.group_column is not None:
             lines = [row[0] for row in rows]
             groups += _group_keys(table, task.group_column, lines)
         notes += _skip_notes(table, skipped)
-        for reason, lines in skipped.items():
+        for reason, lines_left_out in skipped.items():
             if reason not in meant:
-                lost[reason] += len(lines)
+                lost[reason] += len(lines_left_out)
+    group_keys = None
+    if task.group_column is not None:
+        group_keys = np.asarray(groups, dtype=np.uint64)
     return Split(
         where=" + ".join(str(table.path) for table in tables),
-        texts=texts,
+        texts=tuple(texts),
         labels=np.asarray(labels, dtype=task_type.label_dtype),
         notes=tuple(notes),
         lost=_lost(tables, lost),
-        groups=None if task.group_column is None else np.asarray(groups, dtype=np.uint64),
+        groups=group_keys,
     )
 
 
@@ -248,23 +181,32 @@ def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int
         cell = cell_by_line[line]
         if cell is None or not cell.strip():
             cell = f"{_NO_CELL}{table.path} line {line}"
-        digest = hashlib.blake2b(cell.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        yield int.from_bytes(digest, "little")
+        yield int.from_bytes(key_bytes(cell), "little")
 
 
 def _sorted_out(
-    table: Table, names: Sequence[str], missing_labels: Sequence[str], *, blank_is_label: bool
-) -> tuple[list[tuple[Any, ...]], dict[str, list[int]]]:
+    table: Table,
+    names: Sequence[str],
+    missing_labels: Sequence[str],
+    *,
+    blank_is_label: bool,
+) -> tuple[list[_Row], _Skipped]:
     """Return the rows that can be used, and the lines of the others by the reason.
 
-    A row is its line and its cells as texts. names: of the columns, the label's last.
+    names: of the columns, the label's last.
     """
-    skipped: dict[str, list[int]] = {}
+    skipped: _Skipped = {}
     for line, reason in table.malformed:
         skipped.setdefault(reason, []).append(line)
-    rows: list[tuple[Any, ...]] = []
-    for line, *cells in zip(table.lines, *(table.columns[name] for name in names), strict=True):
-        lacks = _incomplete(names, cells, missing_labels, blank_is_label=blank_is_label)
+    columns = [table.columns[name] for name in names]
+    rows: list[_Row] = []
+    for line, *cells in zip(table.lines, *columns, strict=True):
+        lacks = _incomplete(
+            names,
+            cells,
+            missing_labels,
+            blank_is_label=blank_is_label,
+        )
         if lacks is None:
             rows.append((line, *(cell or "" for cell in cells)))
         else:
@@ -283,14 +225,17 @@ def _incomplete(
     is_blank = [not (cell and cell.strip()) for cell in cells]
     if blank_is_label:
         is_blank[-1] = False
-    if is_blank[-1] or all(is_blank[:-1]):
-        blank = [name for name, is_missing in zip(names, is_blank, strict=True) if is_missing]
-        return f"missing {', '.join(blank)}"
+    lacks_label = is_blank[-1]
+    lacks_all_texts = all(is_blank[:-1])
+    if lacks_label or lacks_all_texts:
+        missing = itertools.compress(names, is_blank)
+        return f"missing {', '.join(missing)}"
     label = cells[-1]
-    if names[-1] == "gold_label" and label == UNLABELLED:
+    label_name = names[-1]
+    if label_name == "gold_label" and label == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
     if label in missing_labels:
-        return _meant(names[-1], str(label))
+        return _meant(label_name, str(label))
     return None
 
 
@@ -299,31 +244,36 @@ def _meant(column: str, label: str) -> str:
     return f"{column} is '{label}'"
 
 
-def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
+def _lost(tables: Sequence[Table], reasons: Counter[str]) -> RowFinding | None:
     """Return the rows that were left out, the commonest reasons first."""
     if not reasons:
         return None
-    ordered = sorted(reasons.items(), key=lambda counted: -counted[1])
+    names = []
+    for reason, count in reasons.most_common(MOST_NAMED):
+        names.append(f"{count:,} {reason}")
     return RowFinding(
         code=FindingCode.ROWS_LOST,
-        count=sum(reasons.values()),
-        of=sum(len(table) + len(table.malformed) for table in tables),
+        count=reasons.total(),
+        of=sum(map(_rows_of_file, tables)),
         where=", ".join(table.path.name for table in tables),
-        names=tuple(f"{count:,} {reason}" for reason, count in ordered[:MOST_NAMED]),
-        named=len(ordered),
+        names=tuple(names),
+        named=len(reasons),
     )
 
 
-def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:
-    rows = len(table) + len(table.malformed)
+def _rows_of_file(table: Table) -> int:
+    return len(table) + len(table.malformed)
+
+
+def _skip_notes(table: Table, skipped: _Skipped) -> list[str]:
+    rows = _rows_of_file(table)
+    name = table.path.name
     notes = []
     for reason, lines in skipped.items():
-        shown = ", ".join(str(line) for line in lines[:MOST_LINES_SHOWN])
-        more = len(lines) - MOST_LINES_SHOWN
-        tail = f" and {more:,} more" if more > 0 else ""
-        noun = "line" if len(lines) == 1 else "lines"
-        notes.append(
-            f"{len(lines):,} of {rows:,} rows of {table.path.name} skipped: {reason} ({noun} "
-            f"{shown}{tail})"
-        )
+        count = len(lines)
+        noun = "line" if count == 1 else "lines"
+        shown = ", ".join(map(str, lines[:MOST_LINES_SHOWN]))
+        if count > MOST_LINES_SHOWN:
+            shown += f" and {count - MOST_LINES_SHOWN:,} more"
+        notes.append(f"{count:,} of {rows:,} rows of {name} skipped: {reason} ({noun} {shown})")
     return notes

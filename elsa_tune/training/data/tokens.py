@@ -25,8 +25,10 @@ _ALIGNED = 16
 # A GPU's batches have few widths, and masks that its kernels take as they are.
 WIDTHS = 16
 
+# Numbers of rows or tokens, or how many there are.
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
+Tensors = dict[str, Tensor]  # by name
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,26 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> "Split":
+    def part(self, rows: IndexArray, what: str, notes: tuple[str, ...] = ()) -> "Split":
         """Return the chosen rows, in the file's order, with these notes. what: for messages."""
         chosen = np.sort(rows)
+        numbers = chosen.tolist()
         columns = []
         for column in self.texts:
-            columns.append([column[row] for row in chosen.tolist()])
-        where = f"{what} of {self.where}"
-        groups = None if self.groups is None else self.groups[chosen]
-        return Split(where, tuple(columns), self.labels[chosen], notes, groups=groups)
+            columns.append([column[number] for number in numbers])
+        groups = None
+        if self.groups is not None:
+            groups = self.groups[chosen]
+        return Split(
+            where=f"{what} of {self.where}",
+            texts=tuple(columns),
+            labels=self.labels[chosen],
+            notes=notes,
+            groups=groups,
+        )
+
+
+Splits = dict[str, Split]  # by name
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class TokenRows:
     """One split. Row e has the tokens input_ids[offsets[e]:offsets[e + 1]], at least one."""
 
     input_ids: NDArray[np.int32]  # flat
-    offsets: NDArray[np.int64]  # [E + 1], from 0
+    offsets: IndexArray  # [E + 1], from 0
     token_type_ids: NDArray[np.int8] | None  # flat; None where the model takes none
     labels: NDArray[Any]  # [E, ...], as the type of task has them
 
@@ -69,7 +82,7 @@ class TokenRows:
         return len(self.offsets) - 1
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> IndexArray:
         """The tokens of each row [E]."""
         return np.diff(self.offsets)
 
@@ -78,12 +91,15 @@ class TokenRows:
         """The tokens of the longest row."""
         return int(self.lengths.max())
 
-    def take(self, chosen: NDArray[np.int64]) -> "TokenRows":
+    def take(self, chosen: IndexArray) -> "TokenRows":
         """Return the rows of these numbers, in this order."""
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        shifts = self.offsets[chosen] - offsets[:-1]  # of each row, from its new place
-        source = np.arange(offsets[-1]) + np.repeat(shifts, lengths)
+        starts = offsets[:-1]
+        shift_of_row = self.offsets[chosen] - starts  # from its new place
+        shift_of_token = np.repeat(shift_of_row, lengths)
+        new_places = np.arange(offsets[-1])
+        source = new_places + shift_of_token
         types = self.token_type_ids
         if types is not None:
             types = types[source]
@@ -99,13 +115,13 @@ class TokenRows:
 class TaskData:
     """A task, read and tokenised for one model: all that training needs to know of either."""
 
-    train: TokenRows
+    train: TokenRows  # the rows that are learnt from
     evaluation: TokenRows  # gives the quality
     # Further evaluation splits, scored with the same metric under their names.
     companions: dict[str, TokenRows]
-    pad_token_id: int
+    pad_token_id: int  # what stands at padding, where the mask is 0
     padding_side: Literal["right", "left"]  # XLNet's is left
-    pad_token_type_id: int
+    pad_token_type_id: int  # its type, for models that take types
     fingerprint: str  # sha256 over texts, labels, subset, max_length and tokenizer
     chance: float  # the headline metric of the best constant prediction on `evaluation`
     # Training examples held out to choose learning rate and evaluation (`selection: holdout`).
@@ -141,13 +157,16 @@ class PaddedBatch:
 
     rows: Tensor  # int64 [B], their numbers in their split
     # What a model takes, int64 [B, T]: input_ids, attention_mask and, if any, token_type_ids.
-    inputs: dict[str, Tensor]
+    inputs: Tensors
     places: Tensor  # int64 [B, T], the split's token that stands there; at padding the row's first
     mask: NDArray[np.bool_]  # [B, T], whether a token stands there; on the host
 
 
 def pad_batch(
-    rows: TokenRows, indices: Indices, data: TaskData, device: torch.device = CPU
+    rows: TokenRows,
+    indices: Indices,
+    data: TaskData,
+    device: torch.device = CPU,
 ) -> PaddedBatch:
     """Return the chosen rows of a split, on the device."""
     chosen = np.asarray(indices, dtype=np.int64)
@@ -165,7 +184,8 @@ def pad_batch(
     else:
         mask = columns < lengths[:, None]
         place = columns
-    source = starts[:, None] + np.where(mask, place, 0)
+    place_in_row = np.where(mask, place, 0)
+    source = starts[:, None] + place_in_row
     ids = np.where(mask, rows.input_ids[source], data.pad_token_id)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
@@ -187,7 +207,7 @@ def _rounded_up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
+def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> Tensors:
     """Put the arrays on the device: a GPU's by one copy for which the host does not wait."""
     on_host = {name: torch.from_numpy(array) for name, array in arrays.items()}
     if device.type == "cpu":
@@ -195,16 +215,21 @@ def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[
     return _by_one_copy(on_host, device)
 
 
-def _by_one_copy(on_host: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def _by_one_copy(on_host: Tensors, device: torch.device) -> Tensors:
     places = {}  # of each array among the bytes of the copy
     end = 0
     for name, tensor in on_host.items():
         places[name] = slice(end, end + tensor.nbytes)
         end += _rounded_up(tensor.nbytes, _ALIGNED)
     # Pinned memory comes from torch's own pool, which waits for the copy before it lends it again.
-    copy = torch.empty(end, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    copy = torch.empty(
+        end,
+        dtype=torch.uint8,
+        pin_memory=device.type == "cuda",
+    )
     for name, tensor in on_host.items():
-        copy[places[name]] = tensor.reshape(-1).view(torch.uint8)
+        flat = tensor.reshape(-1)
+        copy[places[name]] = flat.view(torch.uint8)
     copied = copy.to(device, non_blocking=True)
     arrays = {}
     for name, tensor in on_host.items():

@@ -24,7 +24,7 @@ _DROPOUT_STEPS = 2**16
 class Heads:
     """A layer's h heads."""
 
-    count: int
+    count: int  # h
     dropout: float  # of the attention probabilities, 0 where nothing is dropped
     scaling: float  # of the scores, usually d^-0.5
 
@@ -112,7 +112,9 @@ def _split(x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
 
 
 def _biases(
-    position_bias: Tensor | None, buckets: Sequence[Bucket], every_token_asks: bool
+    position_bias: Tensor | None,
+    buckets: Sequence[Bucket],
+    every_token_asks: bool,
 ) -> Sequence[Tensor | None]:
     """Return the part of a position bias that each bucket's queries need."""
     if position_bias is None:
@@ -146,7 +148,12 @@ def _unpadded(context: Tensor, bucket: Bucket) -> Tensor:
 
 
 def _by_torch(
-    q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bucket: Bucket,
+    heads: Heads,
+    bias: Tensor | None,
 ) -> Tensor:
     """Return the context [b, n, h, d] by torch's kernels. bias: includes the bucket's own."""
     if bias is None:
@@ -163,7 +170,12 @@ def _by_torch(
 
 
 def _explicit(
-    q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, heads: Heads, bias: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bucket: Bucket,
+    heads: Heads,
+    bias: Tensor | None,
 ) -> Tensor:
     """Return the context [b, n, h, d] with explicit gradients. bias: [h, n, w]."""
     q = q.permute(2, 0, 1, 3).contiguous()

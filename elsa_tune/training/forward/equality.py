@@ -28,10 +28,10 @@ from elsa_tune.training.model.parts import layer_list
 class Setting:
     """What decides how a trial's model is run."""
 
-    trainable: Trainable
-    recipe: Recipe
+    trainable: Trainable  # what of the model trains
+    recipe: Recipe  # the trial's
     precision: str  # as resolved: `fp32`, `tf32` or `bf16`
-    device: torch.device
+    device: torch.device  # where the model lies
     name: str  # for whoever lists what is kept
     # The first trained layers of other candidates, whose prefixes the search will want, too.
     others: Sequence[int] = ()
@@ -44,18 +44,30 @@ class Setting:
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which forward passes run."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
+        return torch.autocast(
+            self.device.type,
+            dtype=torch.bfloat16,
+            enabled=self.autocast,
+        )
 
 
 _TOLERANCE = 1e-4
 # Two roundings to eight bits, with room for sums in another order.
 _BF16_TOLERANCE = 0.02
 
+Modules = list[nn.Module]
+# Returns how what runs fast differs, None where it does not.
+Test = Callable[[], str | None]
+
+# What tests found, by what decides that.
 _doubts: dict[tuple[Any, ...], str | None] = {}
 
 
-def _asked_once(
-    what: str, data: TaskData, setting: Setting, test: Callable[[], str | None]
+def _tested_once(
+    what: str,
+    data: TaskData,
+    setting: Setting,
+    test: Test,
 ) -> str | None:
     """Return what a test of what runs fast finds.
 
@@ -82,7 +94,7 @@ def _asked_once(
     return _doubts[key]
 
 
-def _result_of(what: str, test: Callable[[], str | None]) -> str | None:
+def _result_of(what: str, test: Test) -> str | None:
     """Return what a test finds, or which error ended it. Raises those of memory alone."""
     try:
         difference = test()
@@ -101,16 +113,20 @@ def _result_of(what: str, test: Callable[[], str | None]) -> str | None:
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Return why packed tokens would not give what the model gives; None where they do."""
     begin = setting.trainable.first_trained_layer
-    fast = partial(PackedModel, begin=begin, pooling=setting.recipe.pooling)
+    fast = partial(
+        PackedModel,
+        begin=begin,
+        pooling=setting.recipe.pooling,
+    )
     test = partial(_difference, model, data, setting, fast)
-    return _asked_once("on packed tokens", data, setting, test)
+    return _tested_once("on packed tokens", data, setting, test)
 
 
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Return why padded batches behind kept layers would not give what the model gives, or None."""
     fast = partial(PaddedModel, data=data)
     test = partial(_difference, model, data, setting, fast)
-    return _asked_once("behind kept layers", data, setting, test)
+    return _tested_once("behind kept layers", data, setting, test)
 
 
 @torch.no_grad()
@@ -164,7 +180,7 @@ def _largest(numbers: Tensor) -> float:
     return float(numbers.abs().max())
 
 
-def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
+def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, Modules]:
     """Return a copy of a model without the randomness of what trains, and its frozen prefix.
 
     It can be taken apart while the other stays complete; both share their weights.
@@ -173,12 +189,15 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     fast must be found to differ.
     """
     copied = twin(model)
-    behind_prefix: list[nn.Module] = [copied]
-    prefix = []
+    behind_prefix: Modules = [copied]
+    prefix: Modules = []
     trainable = setting.trainable
     if not setting.recipe.frozen_dropout and not trainable.embeddings_train:
         base = copied.base_model
-        behind_prefix = [child for child in copied.children() if child is not base]
+        behind_prefix = []
+        for child in copied.children():
+            if child is not base:
+                behind_prefix.append(child)
         for name, child in base.named_children():
             if "pool" in name.lower():
                 behind_prefix.append(child)
@@ -227,7 +246,9 @@ def twin(model: PreTrainedModel, copied: Collection[str] = ()) -> Any:
 
 
 def packed_layout(
-    model: PreTrainedModel, data: TaskData, setting: Setting
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
 ) -> tuple[Layout, list[str]]:
     """Return the fastest layout of packed rows for this model on this device.
 
@@ -238,7 +259,7 @@ def packed_layout(
     if not _attends_varlen(model, setting):
         return layout, []
     test = partial(_varlen_difference, model, data, setting)
-    doubt = _asked_once("by varlen attention", data, setting, test)
+    doubt = _tested_once("by varlen attention", data, setting, test)
     if doubt is not None:
         return layout, [f"attention on padded rows: {doubt}"]
     return replace(layout, attention=Attention.VARLEN), []
@@ -279,7 +300,10 @@ def _varlen_difference(model: PreTrainedModel, data: TaskData, setting: Setting)
 
 
 def _outcome(
-    attention: Attention, model: PreTrainedModel, rows: TokenRows, device: torch.device
+    attention: Attention,
+    model: PreTrainedModel,
+    rows: TokenRows,
+    device: torch.device,
 ) -> list[Tensor]:
     """Return the context that random queries of a few rows gather, and their gradients."""
     config = model.config

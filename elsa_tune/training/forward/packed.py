@@ -34,8 +34,8 @@ class Attention(enum.Enum):
 class Layout:
     """The way in which packed rows are attended, and on which device."""
 
-    device: torch.device = CPU
-    attention: Attention = Attention.BUCKETED
+    device: torch.device = CPU  # where the batches lie
+    attention: Attention = Attention.BUCKETED  # how their rows are attended
     dtype: torch.dtype = torch.float32  # of the queries, which masks need to have
 
     @classmethod
@@ -68,7 +68,7 @@ class Bucket:
 class PackedBatch:
     """Rows in order of length, shortest first, their tokens one after the other."""
 
-    layout: Layout
+    layout: Layout  # the way in which it was packed
     rows: Tensor  # int64 [B]: their numbers in their split
     ids: Tensor  # int64 [P]
     types: Tensor | None  # int64 [P]; None where the model takes none
@@ -99,7 +99,10 @@ class PackedBatch:
 
 
 def pack(
-    rows: TokenRows, indices: Indices, layout: Layout, numbers: IndexArray | None = None
+    rows: TokenRows,
+    indices: Indices,
+    layout: Layout,
+    numbers: IndexArray | None = None,
 ) -> PackedBatch:
     """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
     chosen = np.asarray(indices, dtype=np.int64)
@@ -135,7 +138,10 @@ def pack(
 
 
 def _token_arrays(
-    rows: TokenRows, chosen: IndexArray, ends: IndexArray, numbers: IndexArray | None
+    rows: TokenRows,
+    chosen: IndexArray,
+    ends: IndexArray,
+    numbers: IndexArray | None,
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of a `PackedBatch` by name, of the chosen rows in their order.
 
@@ -207,7 +213,10 @@ def _padding(lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
 
 
 def _bucket(
-    on_device: dict[str, Tensor], first: int, sizes: tuple[int, int, int], layout: Layout
+    on_device: dict[str, Tensor],
+    first: int,
+    sizes: tuple[int, int, int],
+    layout: Layout,
 ) -> Bucket:
     """Make the bucket that begins with this row, of its arrays, which are taken out.
 
@@ -230,7 +239,10 @@ def _bucket(
 
 
 def length_buckets(
-    lengths: Sequence[int] | NDArray[np.int64], largest: int, cost_of_a_bucket: int, power: int = 1
+    lengths: Sequence[int] | NDArray[np.int64],
+    largest: int,
+    cost_of_a_bucket: int,
+    power: int = 1,
 ) -> list[NDArray[np.int64]]:
     """Divide positions [0, B) into buckets whose padded size is least in all, shortest rows first.
 
@@ -284,7 +296,11 @@ def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = N
 class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        index: Tensor,
+        inverse: Tensor,
+        blank: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(inverse, blank)
         return x.index_select(0, index)

@@ -28,7 +28,7 @@ class Block:
     Whether what comes out is right is for a test to say (`equality.py`), never for a list.
     """
 
-    attention: str
+    attention: str  # the module that has the projections
     projections: tuple[str, str, str]  # to query, key and value, in `attention`
     heads: str  # the name of their number there
     # Runs on the attention's context: of (layer, context, hidden states of those that asked).
@@ -247,7 +247,10 @@ class PackedModel(nn.Module):
         return bias
 
     def _hidden(
-        self, batch: PackedBatch, given: Tensor | None = None, cls_only: bool = False
+        self,
+        batch: PackedBatch,
+        given: Tensor | None = None,
+        cls_only: bool = False,
     ) -> Iterator[Tensor]:
         """Yield hidden states [P, H] in front of the first layer that runs, then behind each layer.
 
@@ -269,7 +272,10 @@ class PackedModel(nn.Module):
             yield hidden
 
     def behind(
-        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+        self,
+        rows: TokenRows,
+        chunk: IndexArray,
+        wanted: Collection[int],
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield (N, hidden states [tokens, H] behind N layers) of consecutive rows of a split.
 

@@ -58,7 +58,10 @@ class PaddedModel(nn.Module):
         return tokens.pad_batch(rows, indices, self._data, self.model.device)
 
     def behind(
-        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+        self,
+        rows: TokenRows,
+        chunk: IndexArray,
+        wanted: Collection[int],
     ) -> list[tuple[int, Tensor]]:
         """Return what `PackedModel.behind` yields, of the complete model."""
         device = self.model.device

@@ -65,8 +65,8 @@ class Shape:
     """What an entry must hold."""
 
     tokens: Mapping[str, int]  # of each split, by name
-    hidden_size: int
-    dtype: torch.dtype
+    hidden_size: int  # numbers of one token
+    dtype: torch.dtype  # of those numbers
 
     @property
     def bytes(self) -> int:

@@ -46,22 +46,22 @@ class Runner:
     """Computes logits; owns the modules that run and puts them into training or evaluation mode."""
 
     model: PackedModel | PaddedModel  # all that runs, and so all that trains
-    data: TaskData
-    setting: Setting
+    data: TaskData  # whose rows are run
+    setting: Setting  # of the trial
     frozen_prefix: list[nn.Module]  # stays in evaluation mode
     prefix: str  # `none` without frozen layers, else `cached` or `recomputed`
     notes: list[str]  # what a reader of the results should be told
     # Hidden states behind the frozen layers, of some splits.
-    kept: Reading = field(default_factory=Reading)
+    kept_states: Reading = field(default_factory=Reading)
 
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """Return logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
         rows = self.data.splits()[split]
         batch = self.model.batch(rows, indices)
-        all_kept = self.kept.hidden.get(split)
+        states_of_split = self.kept_states.hidden.get(split)
         given = None
-        if all_kept is not None:
-            given = all_kept[batch.places].float()
+        if states_of_split is not None:
+            given = states_of_split[batch.places].float()
         with self.setting.arithmetic():
             logits = self.model(batch, given)
         return logits.float(), batch.rows
@@ -98,7 +98,7 @@ class Runner:
     def close(self) -> None:
         """Let go of memory and files."""
         del self.model, self.frozen_prefix
-        self.kept.close()
+        self.kept_states.close()
 
 
 def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runner:
@@ -135,7 +135,10 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 
 
 def taken_apart(
-    model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
+    why_padded: str | None,
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
     """Return what runs this model, on padded batches if there is a reason, and notes on why."""
     if why_padded is not None:
@@ -163,7 +166,7 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
     others = {min(other, runs.deepest) for other in setting.others}
     try:
         prefix = Prefix(runs, model.config.hidden_size, runner.data, setting)
-        runner.kept = prefix.reading(behind, others)
+        runner.kept_states = prefix.reading(behind, others)
     except (NotKeptError, OSError) as error:
         return str(error)
     if has_dropout:  # training needs other masks every time: only evaluation reads
@@ -204,7 +207,11 @@ class Prefix:
     """
 
     def __init__(
-        self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
+        self,
+        runs: PackedModel | PaddedModel,
+        hidden_size: int,
+        data: TaskData,
+        setting: Setting,
     ) -> None:
         self._shape = _shape(hidden_size, data, setting)
         splits = data.splits()
@@ -302,7 +309,10 @@ class Prefix:
 
 
 def rows_behind(
-    runs: PackedModel | PaddedModel, rows: TokenRows, wanted: Collection[int], setting: Setting
+    runs: PackedModel | PaddedModel,
+    rows: TokenRows,
+    wanted: Collection[int],
+    setting: Setting,
 ) -> Iterator[tuple[IndexArray, int, Tensor]]:
     """Yield (row numbers, N, hidden states [tokens, H] of these rows behind N layers).
 

@@ -200,11 +200,11 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
 class _Pretrained:
     """A checkpoint as it lies in memory: everything but the parts that a seed decides."""
 
-    spec: ModelSpec
-    fingerprint: str
+    spec: ModelSpec  # by which it was asked for
+    fingerprint: str  # its `weights_fingerprint` when it was loaded
     kind: Any  # the model's class
-    config: PretrainedConfig
-    state: dict[str, torch.Tensor]
+    config: PretrainedConfig  # its configuration
+    state: dict[str, torch.Tensor]  # parameters and buffers, by name
     parameters: frozenset[str]  # which of the state are parameters; the rest are buffers
 
 
@@ -309,8 +309,9 @@ def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:
-    known = len(tokenizer) - len(set(tokenizer.all_special_tokens))
-    if known < 1:
+    special_tokens = set(tokenizer.all_special_tokens)
+    words = len(tokenizer) - len(special_tokens)
+    if words < 1:
         raise ModelError(
             f"the tokenizer of model '{name}' knows no words: its vocabulary is missing or empty"
         )

@@ -36,10 +36,10 @@ _AFTER_LAYERS = re.compile(r"norm|(^|[._])ln([._]|$)|final", re.IGNORECASE)
 class ModelParts:
     """Parameter names by part, in the model's own order; every parameter is in exactly one part."""
 
-    embedding: tuple[str, ...]
+    embedding: tuple[str, ...]  # all before the first layer
     # One tuple of names for each of the L layers.
     layers: tuple[tuple[str, ...], ...]
-    head: tuple[str, ...]
+    head: tuple[str, ...]  # all behind the last layer
     # Those of the embedding side that are constant by design (sinusoidal positions): they never
     # train.
     fixed: frozenset[str] = frozenset()
