@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import typer.main
 
 from elsa_tune.cli import app
 
@@ -33,6 +34,7 @@ ROOMS = {
     "integration/test_hunt.py": "ray",
     "integration/test_pretended.py": "ray",
     "integration/test_python.py": "ray",
+    "integration/test_recorded_before.py": "ray",
     "integration/test_reproduce.py": "ray",
     "integration/test_search.py": "ray",
     "integration/test_toy_strategy.py": "ray",
@@ -171,6 +173,14 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """Keep the commands that typer makes of functions, which it would make anew for each call."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture
