@@ -29,6 +29,7 @@ SHARED = ROOT.parent / "shared"
 
 # Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
 ROOMS = {
+    "faults/test_driver.py": "ray",
     "integration/test_another_method.py": "ray",
     "integration/test_another_store.py": "ray",
     "integration/test_hunt.py": "ray",
@@ -48,7 +49,7 @@ ROOMS = {
 }
 
 # Whoever begins one of these last works alone in the end.
-LONGEST = ("faults/test_driver.py", "standin/test_search.py", *ROOMS, "unit/test_runner.py")
+LONGEST = ("standin/test_before_a_search.py", *ROOMS, "integration/test_doctor.py")
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
