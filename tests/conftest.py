@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import typer.main
 
 from elsa_tune.cli import app
 
@@ -28,11 +29,13 @@ SHARED = ROOT.parent / "shared"
 
 # Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
 ROOMS = {
+    "faults/test_driver.py": "ray",
     "integration/test_another_method.py": "ray",
     "integration/test_another_store.py": "ray",
     "integration/test_hunt.py": "ray",
     "integration/test_pretended.py": "ray",
     "integration/test_python.py": "ray",
+    "integration/test_recorded_before.py": "ray",
     "integration/test_reproduce.py": "ray",
     "integration/test_search.py": "ray",
     "integration/test_toy_strategy.py": "ray",
@@ -46,7 +49,7 @@ ROOMS = {
 }
 
 # Whoever begins one of these last works alone in the end.
-LONGEST = ("faults/test_driver.py", "standin/test_search.py", *ROOMS, "unit/test_runner.py")
+LONGEST = ("standin/test_before_a_search.py", *ROOMS, "integration/test_doctor.py")
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
@@ -171,6 +174,14 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """Keep the commands that typer makes of functions, which it would make anew for each call."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

@@ -175,6 +175,8 @@ def real(place: Path, bench: Bench, run: Run) -> Path:
     return place
 
 
+# Quickly, of single trials and of bundles, in tests/unit/test_lora.py; so is the next one.
+@pytest.mark.thorough
 def test_a_space_names_it_and_real_trials_train_it(real: Path, lora: Candidate) -> None:
     state = state_of(real, "real")
     assert state.is_complete
@@ -186,6 +188,7 @@ def test_a_space_names_it_and_real_trials_train_it(real: Path, lora: Candidate) 
     assert explored == {lora}
 
 
+@pytest.mark.thorough
 def test_it_is_exported_predicts_and_is_bundled(real: Path, run: Run, lora: Candidate) -> None:
     run("export", "real", "--candidate", lora.label, "--out", "adapted")
     run("export", "real", "--layers", "0", "--out", "frozen")

@@ -412,6 +412,8 @@ def quick_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 
+# Quickly, of lost requests and lost answers, above.
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("quick_requests")
 def test_a_server_that_is_down_killed_and_back(

@@ -32,6 +32,8 @@ def measured(bench: Bench, name: str) -> Counter[str]:
     return Counter(key.rsplit("-lr")[0] for key in completed if key.startswith("measure"))
 
 
+# Quickly, of a recorded hunt, in test_recorded_before.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_interrupted_while_measuring_it_goes_on_and_takes_every_test(
     bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch

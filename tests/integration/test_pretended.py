@@ -102,6 +102,8 @@ def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) 
     return 0.5 + (0.3 - 0.02 * depth.frozen_layers) * math.exp(-(octaves**2) / 8) + 0.01 * epoch
 
 
+# Quickly, of what it gives alone, in tests/unit/test_neighbours.py.
+@pytest.mark.thorough
 def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: Capacity) -> None:
     depths = (FULL_MODEL, FreezeDepth(2, True), DEEP)
     spec = testing.example_spec(

@@ -36,6 +36,8 @@ def code_of(guide: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+# Quickly: the same search typed, in test_search.py; the functions, in tests/unit/test_api.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_the_guides_rows_become_a_model(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -137,6 +139,8 @@ def test_the_guides_pretended_search_is_recorded_as_any_other(
     ]
 
 
+# Quickly, without training, in tests/unit/test_several.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_two_tasks_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the Ray that is there: two searches, the joint answer, then a model of each."""

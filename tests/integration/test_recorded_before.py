@@ -133,6 +133,8 @@ def test_a_finished_search_that_is_resumed_trains_nothing_and_answers_the_same(
     check_answer(run("operating-point", name, "--format", "json").out, name, bench.folder)
 
 
+# Quickly, of a hunt, in the next one; of a new search, in tests/faults/test_driver.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_a_search_whose_driver_was_killed_goes_on(bench: Bench, run: Run) -> None:
     resume_to_the_end(bench, run, "even-cut")

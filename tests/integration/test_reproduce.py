@@ -72,6 +72,8 @@ def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     assert len(ended(bench)) == 14 and "search 1 of 1" not in again.err
 
 
+# Quickly, of made-up searches, in tests/unit/test_reproduction.py.
+@pytest.mark.thorough
 def test_the_blogs_study_prints_its_depths(inside: Run) -> None:
     finished = inside("reproduce", "low-resource", *ASKED, "--train-size", "32", "--seeds", "1")
     assert finished.status == 0, finished.err

@@ -217,6 +217,8 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     assert "Linear probe on the frozen model: " in text
 
 
+# Quickly, of plans, in tests/unit/test_reproduction.py; of predictions, in test_predictions.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_more_seeds_are_measured_and_count(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -326,6 +328,8 @@ def test_bad_input_is_refused_before_any_work_starts(
     assert not bench.journal("bad").exists()
 
 
+# Quickly, of tables, in tests/unit/test_bad_tables.py.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

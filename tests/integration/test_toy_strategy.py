@@ -33,6 +33,7 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Asha, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -131,7 +132,7 @@ def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -
     return 0.95 - lost - 1000 * abs(learning_rate - 2e-5)
 
 
-def test_a_registered_strategy_carries_out_a_search(
+def test_a_registered_strategy_carries_out_a_search_that_certifies_nothing(
     places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spec = spec_of(ray)
@@ -147,13 +148,10 @@ def test_a_registered_strategy_carries_out_a_search(
     assert not plan.left and plan.trials == len(state.planned_trials)
     fewest, most = trial_range(spec, plan.known)
     assert fewest == plan.trials <= most <= plan.trials + SEEDS
+    its_answer_says_that_it_was_not_planned_to_certify(rows)
 
 
-def test_its_answer_says_that_it_was_not_planned_to_certify(
-    places: StorePaths, ray: Capacity
-) -> None:
-    state = testing.search(spec_of(ray), quality, places.working_directory)
-    rows = rows_of(state)
+def its_answer_says_that_it_was_not_planned_to_certify(rows: list[ResultRow]) -> None:
     assert {row.looks for row in rows if row.phase is Phase.MEASURE} == {NO_LOOKS}
     [answer] = answer_rows(rows)
     chosen = answer.operating_point

@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, make_bench, of_kind
 
-pytestmark = pytest.mark.timeout(600)
+# Quickly, part by part, in tests/unit/test_units.py.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SETTINGS = (
     *("--set", "epochs=1", "--set", "depths=[0, 1]", "--set", "learning_rate=[0.002]"),

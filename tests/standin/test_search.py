@@ -11,7 +11,8 @@ from tests.conftest import Run
 from tests.searching import of_kind
 from tests.standin.searches import assert_as_on_a_cpu, calm_bench, ran, search
 
-pytestmark = pytest.mark.timeout(600)
+# Quickly, trial by trial, in test_trials.py and test_before_a_search.py.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 def test_a_search_shares_the_gpu_and_finds_what_a_cpu_finds(

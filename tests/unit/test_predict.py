@@ -8,6 +8,7 @@ import datetime
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -30,12 +31,24 @@ from tests.unit.tiny_models import make_tiny
 TEXTS = ["good film", 'the "best", of\nall: never', "a dull plot " * 20, "é", "bad", "fun fun"]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the base model `base` and the exported model `mood`."""
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ELSA_TUNE_CACHE", str(folder / "cache"))
+        environment.chdir(folder)
+        base = make_tiny("bert", Path("base"))
+        exported_model(folder / "mood", base, task_of(folder / "task"), 2)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the base model `base`, the exported model `mood`, and `rows.csv`."""
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With copies of them that may be changed, and `rows.csv`."""
     monkeypatch.chdir(tmp_path)
-    base = make_tiny("bert", tmp_path / "base")
-    exported_model(tmp_path / "mood", base, task_of(tmp_path / "task"), 2)
+    for name in ("base", "mood", "task"):
+        shutil.copytree(made / name, tmp_path / name)
     with open("rows.csv", "w", newline="") as file:
         csv.writer(file).writerows([["id", "text"], *enumerate(TEXTS)])
     return tmp_path
@@ -266,7 +279,7 @@ def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
 def test_a_bundle_answers_for_each_task(folder: Path, run: Run) -> None:
     task = task_of(folder / "pairs")
     pair = of_pairs(task, folder / "pairs")
-    exported_model(folder / "tone", folder / "base", pair, 3)
+    exported_model(folder / "tone", Path("base"), pair, 3)
     elsa_tune.bundle(["mood", "tone"], "both")
     with open("more.csv", "w", newline="") as file:
         csv.writer(file).writerows([["other", "text"], *zip(TEXTS[::-1], TEXTS, strict=True)])
