@@ -169,17 +169,10 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
     answer: one with an operating point. learnt: the full model was found above chance at 95 %.
     """
-    if answer.looks is not None and not answer.looks.are_planned:
-        is_lost = answer.looks.are_lost
-        why = Reason.LOOKS_NOT_RECORDED if is_lost else Reason.NOT_PLANNED_TO_CERTIFY
-        return replace(answer, reason=why)
-    if answer.has_too_few_units:
-        return replace(answer, reason=Reason.TOO_FEW_UNITS)
+    has_no_tests = _why_no_tests(answer)
+    if has_no_tests is not None:
+        return replace(answer, reason=has_no_tests)
     points = points_tested(answer)
-    if len(points) == 1:
-        is_planned = answer.looks is not None and answer.looks.by_candidate
-        why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
-        return replace(answer, reason=why)
     raw = contrasts_of(answer, points, answer.target, corrected=False)
     corrected = contrasts_of(answer, points, answer.target, corrected=True)
     answer = replace(
@@ -188,12 +181,9 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         corrected_contrasts=_of_frozen(corrected),
         claim=quality_claimed(answer),
     )
-    if any(point.rates > 1 for point in points):
-        return replace(answer, reason=Reason.RATES_NOT_FRESH)
-    if leaves_out_examples(answer):
-        return replace(answer, reason=Reason.EXAMPLES_UNKNOWN)
-    if is_above_plan(answer):
-        return replace(answer, reason=Reason.TARGET_NOT_PLANNED)
+    are_not_valid = _why_tests_are_not_valid(answer, points)
+    if are_not_valid is not None:
+        return replace(answer, reason=are_not_valid)
     given_up = _given_up(answer, points)
     certified, reason = _certified(
         answer, points, learnt=learnt, given_up=given_up, corrected=False
@@ -221,6 +211,32 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         would_certify=of_score,
         corrected_would_certify=of_gain,
     )
+
+
+def _why_no_tests(answer: Answer) -> Reason | None:
+    """Return why an answer's depths have no tests at all; None where they have."""
+    if answer.looks is not None and not answer.looks.are_planned:
+        if answer.looks.are_lost:
+            return Reason.LOOKS_NOT_RECORDED
+        return Reason.NOT_PLANNED_TO_CERTIFY
+    if answer.has_too_few_units:
+        return Reason.TOO_FEW_UNITS
+    if len(points_tested(answer)) > 1:
+        return None
+    if answer.looks is not None and answer.looks.by_candidate:
+        return Reason.TOO_FEW_SEEDS
+    return Reason.LOOKS_NOT_PLANNED
+
+
+def _why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Reason | None:
+    """Return why the contrasts of an answer cannot certify anything; None where they can."""
+    if any(point.rates > 1 for point in points):
+        return Reason.RATES_NOT_FRESH
+    if leaves_out_examples(answer):
+        return Reason.EXAMPLES_UNKNOWN
+    if is_above_plan(answer):
+        return Reason.TARGET_NOT_PLANNED
+    return None
 
 
 def leaves_out_examples(curve: FreezeCurve) -> bool:

@@ -195,13 +195,8 @@ def _sure(
     Lower bounds are the least of the tasks' without any correction: too high a one needs that of
     the task which is truly the least. The upper one may be missed in any task.
     """
-    for task in tasks:
-        if any(point.rates > 1 for point in task.measured):
-            return _Sure()
-        if task.looks is not None and not task.looks.are_planned:
-            return _Sure()
-        if task.has_too_few_units or leaves_out_examples(task) or is_above_plan(task):
-            return _Sure()
+    if not all(_has_valid_tests(task) for task in tasks):
+        return _Sure()
     least_contrasts: dict[Candidate, Interval] = {}
     for point in common:
         contrasts: list[Interval] = []
@@ -228,6 +223,15 @@ def _sure(
         reached = _certain_everywhere(tasks, corrected=corrected, two_sided=True)
         candidates = plausible(common, least_contrasts, policy, reached)
     return _Sure(certified=certified, reason=reason, plausible_candidates=candidates)
+
+
+def _has_valid_tests(task: Answer) -> bool:
+    """Whether what a task's depths are tested by may certify something."""
+    if any(point.rates > 1 for point in task.measured):
+        return False
+    if task.looks is not None and not task.looks.are_planned:
+        return False
+    return not (task.has_too_few_units or leaves_out_examples(task) or is_above_plan(task))
 
 
 def _certain_everywhere(

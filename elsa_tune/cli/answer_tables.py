@@ -262,13 +262,8 @@ def _has_cells(columns: Mapping[str, Sequence[str]], name: str) -> bool:
     return any(cell not in ("", "-") for cell in cells)
 
 
-def _legend(
-    curve: FreezeCurve,
-    marks: Sequence[str],
-    columns: Container[object],
-) -> list[str]:
-    """Return what the marks and columns that are shown mean."""
-    used_marks = "".join(marks)
+def _legend_of_marks(curve: FreezeCurve, used_marks: str) -> list[str]:
+    """Return what the marks that are used mean."""
     meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
     if isinstance(curve, Answer) and curve.claims_corrected:
         meanings[CERTIFIED_MARK] = "certified (corrected for chance)"
@@ -276,6 +271,16 @@ def _legend(
     for mark, meaning in meanings.items():
         if mark in used_marks:
             legend.append(f"{mark} {meaning}")
+    return legend
+
+
+def _legend(
+    curve: FreezeCurve,
+    marks: Sequence[str],
+    columns: Container[object],
+) -> list[str]:
+    """Return what the marks and columns that are shown mean."""
+    legend = _legend_of_marks(curve, "".join(marks))
     if "rate" in columns:
         borders = {point.tried.at_border for point in curve.points}
         for border, meaning in BORDER_WORDS.items():

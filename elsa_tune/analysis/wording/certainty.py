@@ -132,28 +132,35 @@ def earlier_text(answer: Answer) -> str:
     return text
 
 
+# Why nothing is certified, where the reason says it all: clauses.
+_REASONS: Mapping[Reason, str] = {
+    Reason.RATES_NOT_FRESH: (
+        "depths were measured at several learning rates, and the best was taken on the same runs"
+    ),
+    Reason.LOOKS_NOT_PLANNED: "seeds of several searches, planned separately, were pooled",
+    Reason.NOT_PLANNED_TO_CERTIFY: (
+        "the search's strategy plans no tests, and chooses what it measures by other rules"
+    ),
+    Reason.LOOKS_NOT_RECORDED: (
+        "an earlier version of elsa-tune wrote the table, without the tests that its search "
+        "planned, and unequal numbers of seeds are those of a hunt; ask the search's journal, "
+        "or have `elsa-tune report` write the table anew"
+    ),
+    Reason.CHANCE_UNKNOWN: (
+        "chance is not known, so whether the full model learnt cannot be tested"
+    ),
+}
+
+
 def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     """Return why a curve with this reason has nothing certified: a clause."""
-    if reason is Reason.RATES_NOT_FRESH:
-        return (
-            "depths were measured at several learning rates, and the best was taken on the same "
-            "runs"
-        )
+    if reason in _REASONS:
+        return _REASONS[reason]
     if reason is Reason.TOO_FEW_UNITS:
         fewest = curve.policy.fewest_units
         return (
             f"that takes evaluation rows of {fewest} groups or different texts, and there are "
             f"{curve.units}"
-        )
-    if reason is Reason.LOOKS_NOT_PLANNED:
-        return "seeds of several searches, planned separately, were pooled"
-    if reason is Reason.NOT_PLANNED_TO_CERTIFY:
-        return "the search's strategy plans no tests, and chooses what it measures by other rules"
-    if reason is Reason.LOOKS_NOT_RECORDED:
-        return (
-            "an earlier version of elsa-tune wrote the table, without the tests that its search "
-            "planned, and unequal numbers of seeds are those of a hunt; ask the search's journal, "
-            "or have `elsa-tune report` write the table anew"
         )
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
@@ -161,8 +168,11 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         assert curve.looks is not None and curve.looks.own_target is not None
         planned = target_text(curve.looks.own_target)
         return f"the search was planned for {planned}, and a higher target is exploratory"
-    if reason is Reason.CHANCE_UNKNOWN:
-        return "chance is not known, so whether the full model learnt cannot be tested"
+    return _too_few_seeds_text(curve)
+
+
+def _too_few_seeds_text(curve: FreezeCurve) -> str:
+    """Return which seeds are missing: a clause."""
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
     if curve.looks is not None and not curve.looks.has_begun:
