@@ -77,7 +77,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Truth:
-    """accuracies: [depths, rates], expected accuracy of a seed that does not collapse. collapse:
+    """What is true of one study.
+
+    accuracies: [depths, rates], expected accuracy of a seed that does not collapse. collapse:
     [depths], share of seeds that do. prevalence: of the commoner class, what a collapsed seed has.
     of_seed: [depths], spread between seeds on the probit scale.
     """
@@ -89,7 +91,7 @@ class Truth:
     of_seed: Floats
 
     def expected(self, depth: int, rate: int) -> float:
-        """Expected quality of a fresh seed, collapses included."""
+        """Return the expected quality of a fresh seed, collapses included."""
         share = self.collapse[depth]
         constant = self.prevalence if self.metric == "accuracy" else 0.0
         good = quality_of(self.metric, self.accuracies[depth, rate], self.prevalence)

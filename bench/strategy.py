@@ -53,6 +53,7 @@ from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling
+from elsa_tune.analysis.statistics.resampling import Floats
 from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -103,7 +104,7 @@ MINILM = {
 
 
 def noisy_places(family: str, at: int | None) -> dict[int, float]:
-    """The depths whose seeds spread more than others', by their places, and how many times."""
+    """Return how many times others' seeds spread at depths where they spread more, by place."""
     times = NOISIEST if family.endswith("_4") else NOISY
     places: dict[int, float] = {}
     if family.startswith(("noisy_full", "noisy_both")):
@@ -114,7 +115,7 @@ def noisy_places(family: str, at: int | None) -> dict[int, float]:
 
 
 def constant_answer(metric: str, rarer: float) -> float:
-    """What the best constant answer scores. rarer: the share of the rarer of two classes."""
+    """Return what the best constant answer scores. rarer: the share of the rarer of two classes."""
     if metric == "accuracy":
         return 1 - rarer
     return 2 * rarer / (1 + rarer) if metric == "f1" else 0.0
@@ -144,42 +145,12 @@ class World:
         self.base = 0.0
         if claim is Claim.CORRECTED:
             self.base = constant_answer(metric, 1 - self.prevalence)
-        gain = draw.uniform(0.2, 0.35)
-        if family == "near_chance":
-            gain = draw.uniform(0.03, 0.1)
-        if family == "unlearnt":
-            gain = 0.002
-        kept = 1 - draw.uniform(0.3, 0.95) * frozen ** draw.uniform(2, 6)
-        if family == "flat":
-            kept = 1 - draw.uniform(0, 0.06) * frozen
-            kept[-1] -= draw.uniform(0.2, 0.8)
-        if family == "uneven":
-            kept = kept + draw.uniform(-0.08, 0.08, count) * (frozen > 0)
-        if family == "all_needed":
-            kept = 1 - draw.uniform(0.45, 0.6) - draw.uniform(0.1, 0.4) * (frozen - 0.5).clip(0)
-            kept[0] = 1
-        if family == "cliff":
-            at = int(draw.integers(1, count))
-            low = draw.uniform(0.1, 0.5)
-            kept = np.where(np.arange(count) < at, 1 - draw.uniform(0, 0.08) * frozen, low)
-        best = np.minimum(self.prevalence + gain * np.maximum(kept, 0), 0.985)
         self.at: int | None = None
         self.partial_at: int | None = None
+        gain = self._drawn_gain()
+        best = self._drawn_best(frozen, gain)
         if family in AT_BOUNDARY:
-            at = self.at = int(draw.integers(1, count))
-            if family == "trap":
-                at = self.at = 1
-            best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
-            best[0] = self.prevalence + gain
-            of_full = metric_of(metric, best[0], self.prevalence)
-            least = self.base + TARGET * (of_full - self.base) - 1e-6
-            missed = brentq(lambda a: metric_of(metric, a, self.prevalence) - least, 0.5, 0.9999)
-            best[at : count if family == "plateau" else at + 1] = missed
-            if family == "trap":
-                best[count - math.ceil(self.layers / 4) - 1] = missed
-            if family == "partial":
-                self.partial_at = self.depths[at]
-                best[at] += PARTIAL_RATE * PARTIAL_LOSS
+            best = self._drawn_boundary(gain)
         self.best = dict(zip(self.depths, best, strict=True))
         slope = draw.uniform(0.6, 2.6), draw.uniform(0, 1.2)
         centres = slope[0] + slope[1] * frozen + draw.normal(0, 0.15, count)
@@ -198,8 +169,55 @@ class World:
         self.difficulty = draw.normal(0, DIFFICULTY, examples)
         self.of_depth = {n: draw.normal(0, OF_DEPTH, examples) for n in self.depths}
 
+    def _drawn_gain(self) -> float:
+        """Draw what the full model gains over a constant answer."""
+        gain = self.draw.uniform(0.2, 0.35)
+        if self.family == "near_chance":
+            gain = self.draw.uniform(0.03, 0.1)
+        return 0.002 if self.family == "unlearnt" else float(gain)
+
+    def _drawn_best(self, frozen: Floats, gain: float) -> Floats:
+        """Draw each depth's accuracy at its best rate. frozen: shares of the layers."""
+        draw = self.draw
+        family = self.family
+        count = len(frozen)
+        kept = 1 - draw.uniform(0.3, 0.95) * frozen ** draw.uniform(2, 6)
+        if family == "flat":
+            kept = 1 - draw.uniform(0, 0.06) * frozen
+            kept[-1] -= draw.uniform(0.2, 0.8)
+        if family == "uneven":
+            kept = kept + draw.uniform(-0.08, 0.08, count) * (frozen > 0)
+        if family == "all_needed":
+            kept = 1 - draw.uniform(0.45, 0.6) - draw.uniform(0.1, 0.4) * (frozen - 0.5).clip(0)
+            kept[0] = 1
+        if family == "cliff":
+            at = int(draw.integers(1, count))
+            low = draw.uniform(0.1, 0.5)
+            kept = np.where(np.arange(count) < at, 1 - draw.uniform(0, 0.08) * frozen, low)
+        return np.minimum(self.prevalence + gain * np.maximum(kept, 0), 0.985)
+
+    def _drawn_boundary(self, gain: float) -> Floats:
+        """Draw which depth lies just below the target, and return the accuracies."""
+        count = len(self.depths)
+        at = int(self.draw.integers(1, count))
+        if self.family == "trap":
+            at = 1
+        self.at = at
+        best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
+        best[0] = self.prevalence + gain
+        of_full = metric_of(self.metric, best[0], self.prevalence)
+        least = self.base + TARGET * (of_full - self.base) - 1e-6
+        missed = brentq(lambda a: metric_of(self.metric, a, self.prevalence) - least, 0.5, 0.9999)
+        best[at : count if self.family == "plateau" else at + 1] = missed
+        if self.family == "trap":
+            best[count - math.ceil(self.layers / 4) - 1] = missed
+        if self.family == "partial":
+            self.partial_at = self.depths[at]
+            best[at] += PARTIAL_RATE * PARTIAL_LOSS
+        return best
+
     def quality(self, frozen: int, rate: float, failing: float | None = None) -> float:
-        """What a fresh seed can expect. failing: how often seeds fail partly; None: as they do."""
+        """Return what a fresh seed can expect. failing: how often seeds fail partly."""
         accuracy = self._accuracy(frozen, rate)
         if frozen == self.partial_at:
             accuracy -= PARTIAL_LOSS * (PARTIAL_RATE if failing is None else failing)
@@ -220,7 +238,7 @@ class World:
         return best - loss * (best - self.prevalence)
 
     def full_at_its_best(self) -> float:
-        """The full model's expected quality at its best rate."""
+        """Return the full model's expected quality at its best rate."""
         return max(self.quality(0, rate) for rate in np.geomspace(5e-6, 4e-4, 60))
 
     def misses(self, quality: float, full: float) -> bool:
@@ -228,7 +246,7 @@ class World:
         return quality - self.base < TARGET * (full - self.base)
 
     def run(self, trial: TrialSpec) -> tuple[list[float], np.ndarray]:
-        """A trial's qualities at each epoch, and its last answers."""
+        """Return a trial's qualities at each epoch, and its last answers."""
         frozen, spread = trial.candidate.frozen_layers, self.spread[trial.candidate.frozen_layers]
         total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
         expected = self._accuracy(frozen, trial.learning_rate)
@@ -251,7 +269,7 @@ class World:
         return qualities, answered
 
     def answers(self, answered: np.ndarray) -> Predictions:
-        """A run's answers, as they are kept."""
+        """Return a run's answers, as they are kept."""
         return Predictions(predictions=answered, labels=self.labels, classes=2)
 
 
@@ -362,7 +380,7 @@ class Study:
         return self._judged[1]
 
     def verdict(self) -> dict[str, Any]:
-        """What was claimed, and what is true at the chosen rates."""
+        """Return what was claimed, and what is true at the chosen rates."""
         [answer] = answer_rows(self.rows, TARGET, evidence=_Kept(self.answers))
         world, rates = self.world, {d.frozen_layers: rate for d, rate in self.rates.items()}
         full, best = world.quality(0, rates[0]), world.full_at_its_best()
@@ -394,7 +412,7 @@ class Study:
 
 
 def specification(plan: str, world: World) -> SearchSpec:
-    """The search of a plan in a world."""
+    """Return the search of a plan in a world."""
     name, overrides = PLANS[plan]
     space = load_space(name, ["epochs=3", *overrides])
     with tempfile.TemporaryDirectory() as folder:

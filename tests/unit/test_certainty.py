@@ -51,7 +51,7 @@ FULL = step(0, 0.04, 0.06)
 
 
 def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interval]]:
-    """The full model and the steps, as they are tested."""
+    """Return the full model and the steps, as they are tested."""
     every = [FULL, *steps]
     return [point for point, _ in every], {
         point.candidate: contrast for point, contrast in every if contrast is not None
@@ -59,7 +59,7 @@ def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interv
 
 
 def certified_layers(steps: list[Step], *, learnt: bool = True) -> tuple[int | None, bool]:
-    """What is certified, and whether nothing is for want of seeds."""
+    """Return what is certified, and whether nothing is for want of seeds."""
     points, contrasts = known(steps)
     certain = rejected(points, contrasts, Policy())
     found, reason = certify(
@@ -172,7 +172,7 @@ OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t", c
 
 
 def judged(rows: list[ResultRow], point: int = 1) -> Answer:
-    """What is sure about the depth with that place in the curve as the operating point."""
+    """Return what is sure, the depth with that place in the curve being the operating point."""
     (curve,) = freeze_curves(rows)
     known = {field.name: getattr(curve, field.name) for field in dataclasses.fields(curve)}
     answer = Answer(**known, target=0.9, operating_point=curve.points[point])
@@ -193,8 +193,9 @@ def upper_quantile(count: int) -> float:
 def test_an_open_answer_says_with_how_many_seeds_another_search_would_probably_settle_it(
     count: int, more: int | None
 ) -> None:
-    """Four times out of five the bound lies above 0 where it does on the average by .84 standard
-    errors: D must be 1 + .84 / 1.64 of what the test needs. Both depths spread by .01.
+    """Four times out of five is .84 standard errors more than on the average.
+
+    D must be 1 + .84 / 1.64 of what the test needs. Both depths spread by .01.
     """
     needed = upper_quantile(count) * 0.01 / math.sqrt(count)
     for factor, advised in ((1.01, count), (0.99, more)):

@@ -27,8 +27,9 @@ SHARE = UNRECORDED.first_look_share
 
 
 def test_pococks_constant_is_reproduced() -> None:
-    """GsDesign and rpact: two looks at half and all of the information, one-sided .05: z = 1.875,
-    which is a nominal .0304 at both.
+    """Two looks at half and all of the information, one-sided .05, by gsDesign and rpact.
+
+    z = 1.875, which is a nominal .0304 at both.
     """
     assert second_level(0.05, 0.0304, 0.5**0.5) == pytest.approx(0.0303, abs=1e-4)
     # Pocock's table: one-sided .025, z = 2.178.
@@ -402,8 +403,10 @@ COUNTS = ((4, 2), (8, 3))
 def share_rejected(
     error: float, counts: Counts = COUNTS, share: float = SHARE, draws: int = 400_000
 ) -> float:
-    """How often either look rejects a depth that misses the target by nothing, whatever is done to
-    make it: so many seeds of it and of the full model, and examples that both share.
+    """Return how often either look rejects a depth that misses the target by nothing.
+
+    Whatever is done to make it: so many seeds of it and of the full model, and examples that both
+    share.
     """
     draw = np.random.default_rng(3)
     most_here, most_full = counts[-1]

@@ -66,8 +66,10 @@ def students(mean: float, error: float, freedom: float) -> np.ndarray:
 
 
 def moderated(own: list[float], *others: list[float]) -> tuple[float, float]:
-    """Smyth's moderated variance of a run, and its degrees of freedom (limma's squeezeVar with two
-    prior degrees of freedom, fewer where the others have few themselves).
+    """Return Smyth's moderated variance of a run, and its degrees of freedom.
+
+    It is limma's squeezeVar with two prior degrees of freedom, fewer where the others have few
+    themselves.
     """
     known = sum(len(one) - 1 for one in others)
     pooled = sum(np.var(one, ddof=1) * (len(one) - 1) for one in others) / known
@@ -77,7 +79,7 @@ def moderated(own: list[float], *others: list[float]) -> tuple[float, float]:
 
 
 def shares_below(found: Interval | None, value: float, *parts: tuple[float, float]) -> list[float]:
-    """What lies below each end of the sum of value and two of Student's t, by integration.
+    """Return what lies below each end of the sum of value and two Student's t, by integration.
 
     parts: variance and degrees of freedom of each.
     """
@@ -354,8 +356,9 @@ def mixed(working: list[float], rate: float) -> tuple[float, float]:
 
 
 def test_collapses_seen_at_other_depths_count_at_this_one() -> None:
-    """Three seeds in a row show no collapse half the time when a fifth of them do. Of one in eleven
-    Laplace's rule makes two in thirteen.
+    """Three seeds in a row show no collapse half the time when a fifth of them do.
+
+    Of one in eleven Laplace's rule makes two in thirteen.
     """
     full, deep, middle = FULL_RUNS, DEEP_RUNS, [0.88, 0.89, 0.90]
     steady = runs(FULL_MODEL, full), runs(DEEP, deep)
@@ -495,8 +498,9 @@ def test_a_fall_seen_elsewhere_counts_as_far_as_it_went() -> None:
 
 
 def test_of_several_falls_their_mean_counts() -> None:
-    """Two of ten seeds, of a gain of .3 one lost all, the other a third: two thirds are expected
-    of three in twelve.
+    """Of a gain of .3 one of ten seeds lost all, another one a third.
+
+    Two thirds are expected of three in twelve.
     """
     full = runs(FULL_MODEL, [0.80, 0.81, 0.79])
     fell = runs(MIDDLE, [0.80, 0.50, 0.70, 0.80], failed=[False, True, True, False])
