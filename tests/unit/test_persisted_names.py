@@ -253,7 +253,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
     Precision: "auto fp32 tf32 bf16",
     PrefixCache: "fp32 bf16 none",
     Pooling: "head mean",
-    ModelSource: "hub directory package",
+    ModelSource: "hub directory package download",
     Border: "low high",
     SeedTerms: "welch drawn",
     Action: "fine_tune linear_model wait",

