@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test thorough test-all lint unit standin newest mutants documents bench constraints clean
+.PHONY: help demo mpnet test thorough test-all lint unit standin newest mutants documents bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
@@ -19,6 +19,10 @@ help: ## list the targets
 
 demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
 	$(BIN)/elsa-tune demo
+
+# Nothing else asks for it: neither the demo nor a test downloads weights.
+mpnet: .venv/.demo ## install, download MPNet's weights (404 MB), for --model mpnet
+	$(BIN)/elsa-tune models mpnet --download
 
 # Three processes, a file or a room of tests/conftest.py at a time, those with whole searches first:
 # they wait more than they work.
