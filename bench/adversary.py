@@ -100,9 +100,7 @@ class Adverse(World):
     def __init__(self, adversity: Adversity, draw: np.random.Generator) -> None:
         self.adversity = adversity
         self._missing: list[int] = []
-        super().__init__(
-            "boundary", LAYERS, adversity.examples, "accuracy", draw, kind=adversity.kind
-        )
+        super().__init__("boundary", LAYERS, adversity.examples, "accuracy", draw, adversity.kind)
 
     def _drawn_boundary(self, gain: float) -> Any:
         adversity = self.adversity
@@ -134,7 +132,7 @@ class Adverse(World):
 
 
 def false_claims(job: tuple[Adversity, int, int]) -> dict[str, float]:
-    """Return the shares of so many hunts with a false claim. The job ends with their first number."""
+    """Return the shares of hunts with a false claim. job: a kind, how many, the first number."""
     adversity, studies, first = job
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     verdicts = []

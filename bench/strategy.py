@@ -105,8 +105,9 @@ MINILM = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How examples and seeds differ, on the probit scale, and how seeds fail."""
+    """What is claimed; how examples and seeds differ, on the probit scale; how seeds fail."""
 
+    claim: Claim = Claim.CORRECTED
     difficulty: float = DIFFICULTY  # standard deviation of examples, for every depth and seed
     of_depth: float = OF_DEPTH  # of examples at one depth, for all of its seeds
     of_seed: float = OF_SEED  # of seeds
@@ -142,12 +143,10 @@ class World:
         examples: int,
         metric: str,
         draw: np.random.Generator,
-        claim: Claim = Claim.CORRECTED,
-        kind: Kind = Kind(),
+        kind: Kind,
     ) -> None:
         self.metric = metric
         self.kind = kind
-        self.claim = claim
         self.layers = 6 if family == "minilm" else layers
         half = math.ceil(self.layers / 2)
         self.depths = (0, *range(half, self.layers + 1))
@@ -156,7 +155,7 @@ class World:
         frozen = np.array(self.depths) / self.layers
         self.prevalence = 0.509 if family == "minilm" else draw.uniform(0.5, 0.6)
         self.base = 0.0
-        if claim is Claim.CORRECTED:
+        if kind.claim is Claim.CORRECTED:
             self.base = constant_answer(metric, 1 - self.prevalence)
         self.at: int | None = None
         self.partial_at: int | None = None
@@ -452,7 +451,7 @@ def specification(plan: str, world: World) -> SearchSpec:
             space=space,
             space_name=name,
         )
-        policy = dataclasses.replace(Policy(), claim=world.claim)
+        policy = dataclasses.replace(Policy(), claim=world.kind.claim)
         spec = specify(options, inputs, policy=policy)
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
@@ -462,10 +461,11 @@ def cell(job: tuple[str, str, int, int, int, str, Claim, int]) -> dict[str, Any]
     family, plan, layers, examples, workers, metric, claim, studies = job
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started, found = time.monotonic(), []
+    kind = Kind(claim=claim)
     for number in range(studies):
         # The same worlds for every plan.
         key = [FAMILIES.index(family), layers, examples, number]
-        world = World(family, layers, examples, metric, np.random.default_rng(key), claim)
+        world = World(family, layers, examples, metric, np.random.default_rng(key), kind)
         study = Study(world, specification(plan, world), workers)
         study.search()
         found.append(study.verdict())
