@@ -103,6 +103,18 @@ MINILM = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What is claimed; how examples and seeds differ, on the probit scale; how seeds fail."""
+
+    claim: Claim = Claim.CORRECTED
+    difficulty: float = DIFFICULTY  # standard deviation of examples, for every depth and seed
+    of_depth: float = OF_DEPTH  # of examples at one depth, for all of its seeds
+    of_seed: float = OF_SEED  # of seeds
+    partial_rate: float = PARTIAL_RATE  # share of one depth's seeds that lose ...
+    partial_loss: float = PARTIAL_LOSS  # ... so much accuracy
+
+
 def noisy_places(family: str, at: int | None) -> dict[int, float]:
     """Return how many times others' seeds spread at depths where they spread more, by place."""
     times = NOISIEST if family.endswith("_4") else NOISY
@@ -131,10 +143,10 @@ class World:
         examples: int,
         metric: str,
         draw: np.random.Generator,
-        claim: Claim = Claim.CORRECTED,
+        kind: Kind,
     ) -> None:
         self.metric = metric
-        self.claim = claim
+        self.kind = kind
         self.layers = 6 if family == "minilm" else layers
         half = math.ceil(self.layers / 2)
         self.depths = (0, *range(half, self.layers + 1))
@@ -143,7 +155,7 @@ class World:
         frozen = np.array(self.depths) / self.layers
         self.prevalence = 0.509 if family == "minilm" else draw.uniform(0.5, 0.6)
         self.base = 0.0
-        if claim is Claim.CORRECTED:
+        if kind.claim is Claim.CORRECTED:
             self.base = constant_answer(metric, 1 - self.prevalence)
         self.at: int | None = None
         self.partial_at: int | None = None
@@ -159,15 +171,19 @@ class World:
         self.rough = draw.uniform(0, 0.1, (count, 5))
         self.rough[np.arange(count), draw.integers(0, 5, count)] = 0
         self.slow, self.tilt = draw.uniform(0.1, 0.4), draw.uniform(0, 0.7)
-        spread = OF_SEED * np.exp(SPREAD_OF_SPREAD * draw.normal(size=count))
-        for place, times in noisy_places(family, self.at).items():
-            spread[place] = times * OF_SEED
+        spread = kind.of_seed * np.exp(SPREAD_OF_SPREAD * draw.normal(size=count))
+        for place, times in self._noisy_places().items():
+            spread[place] = times * kind.of_seed
         self.spread = dict(zip(self.depths, spread, strict=True))
         labels = draw.random(examples) >= self.prevalence
         self.labels = (labels if labels.mean() < 0.5 else ~labels).astype(np.int8)
         self.chance = constant_answer(metric, float(self.labels.mean()))
-        self.difficulty = draw.normal(0, DIFFICULTY, examples)
-        self.of_depth = {n: draw.normal(0, OF_DEPTH, examples) for n in self.depths}
+        self.difficulty = draw.normal(0, kind.difficulty, examples)
+        self.of_depth = {n: draw.normal(0, kind.of_depth, examples) for n in self.depths}
+
+    def _noisy_places(self) -> dict[int, float]:
+        """Return how many times others' seeds spread at depths where they spread more, by place."""
+        return noisy_places(self.family, self.at)
 
     def _drawn_gain(self) -> float:
         """Draw what the full model gains over a constant answer."""
@@ -213,14 +229,15 @@ class World:
             best[count - math.ceil(self.layers / 4) - 1] = missed
         if self.family == "partial":
             self.partial_at = self.depths[at]
-            best[at] += PARTIAL_RATE * PARTIAL_LOSS
+            best[at] += self.kind.partial_rate * self.kind.partial_loss
         return best
 
     def quality(self, frozen: int, rate: float, failing: float | None = None) -> float:
         """Return what a fresh seed can expect. failing: how often seeds fail partly."""
         accuracy = self._accuracy(frozen, rate)
         if frozen == self.partial_at:
-            accuracy -= PARTIAL_LOSS * (PARTIAL_RATE if failing is None else failing)
+            rate_of_failing = self.kind.partial_rate if failing is None else failing
+            accuracy -= self.kind.partial_loss * rate_of_failing
         return metric_of(self.metric, accuracy, self.prevalence)
 
     def _accuracy(self, frozen: int, rate: float) -> float:
@@ -247,11 +264,13 @@ class World:
 
     def run(self, trial: TrialSpec) -> tuple[list[float], np.ndarray]:
         """Return a trial's qualities at each epoch, and its last answers."""
-        frozen, spread = trial.candidate.frozen_layers, self.spread[trial.candidate.frozen_layers]
-        total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
+        frozen = trial.candidate.frozen_layers
+        spread = self.spread[frozen]
+        kind = self.kind
+        total = math.sqrt(OWN + kind.difficulty**2 + kind.of_depth**2 + spread**2)
         expected = self._accuracy(frozen, trial.learning_rate)
-        if frozen == self.partial_at and self.draw.random() < PARTIAL_RATE:
-            expected -= PARTIAL_LOSS
+        if frozen == self.partial_at and self.draw.random() < kind.partial_rate:
+            expected -= kind.partial_loss
         place = math.log2(trial.learning_rate / 1e-5)
         of_seed = self.draw.normal(0, spread)
         qualities: list[float] = []
@@ -432,7 +451,7 @@ def specification(plan: str, world: World) -> SearchSpec:
             space=space,
             space_name=name,
         )
-        policy = dataclasses.replace(Policy(), claim=world.claim)
+        policy = dataclasses.replace(Policy(), claim=world.kind.claim)
         spec = specify(options, inputs, policy=policy)
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
@@ -442,10 +461,11 @@ def cell(job: tuple[str, str, int, int, int, str, Claim, int]) -> dict[str, Any]
     family, plan, layers, examples, workers, metric, claim, studies = job
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started, found = time.monotonic(), []
+    kind = Kind(claim=claim)
     for number in range(studies):
         # The same worlds for every plan.
         key = [FAMILIES.index(family), layers, examples, number]
-        world = World(family, layers, examples, metric, np.random.default_rng(key), claim)
+        world = World(family, layers, examples, metric, np.random.default_rng(key), kind)
         study = Study(world, specification(plan, world), workers)
         study.search()
         found.append(study.verdict())

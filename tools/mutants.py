@@ -50,7 +50,7 @@ COUNT = 300
 LEAST = 0.85
 TICK_S = 0.02
 
-_ANSWERS = "operating_point curve certainty rates probe_answer"
+_ANSWERS = "operating_point first_lines curve certainty rates probe_answer"
 _PLANNING = "plan extension sampler"
 
 # The code under test and the unit tests that concern it, those that know it best first. A folder
@@ -58,14 +58,20 @@ _PLANNING = "plan extension sampler"
 TESTED = {
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
     "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve",
-    "elsa_tune/analysis/certainty.py": f"certainty looks hunt {_ANSWERS}",
+    "elsa_tune/analysis/answer.py": f"first_lines api {_ANSWERS}",
+    "elsa_tune/analysis/answer_json.py": f"answer_cli persisted_names api {_ANSWERS}",
+    "elsa_tune/analysis/certainty.py": f"certainty looks what_would_certify hunt {_ANSWERS}",
     "elsa_tune/analysis/evidence.py": f"looks hunt uncertainty {_ANSWERS}",
     "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/groups.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/failures.py": "failures curve uncertainty",
     "elsa_tune/analysis/forecast.py": "what_would_certify certainty",
+    "elsa_tune/analysis/joint.py": f"operating_point looks {_ANSWERS}",
+    "elsa_tune/analysis/power.py": "what_would_certify searches_cli",
+    "elsa_tune/analysis/recommendation.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/measured.py": f"curve rates {_ANSWERS}",
-    "elsa_tune/analysis/wording/certainty.py": f"certainty looks {_ANSWERS}",
+    "elsa_tune/analysis/wording/certainty.py": f"certainty looks what_would_certify {_ANSWERS}",
+    "elsa_tune/analysis/wording/first_lines.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",
     "elsa_tune/analysis": _ANSWERS,
     "elsa_tune/searching/planning/even.py": "plan extension policy",

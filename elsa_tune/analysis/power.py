@@ -57,6 +57,11 @@ class Power:
         twice = 1 + self.guessing
         return twice / 2
 
+    @property
+    def enough(self) -> float:
+        """The quality that keeps the target of what the full model gains over guessing."""
+        return self.guessing + self.target * (self.full - self.guessing)
+
     def share_certified(self, rows: int, margin: float) -> float:
         """Return in which share of cases a depth that truly lies so far above is certified.
 
@@ -147,7 +152,7 @@ class Power:
 
         In steps of half a point; None where even a perfect one is not.
         """
-        most = 1 - self.target * self.full
+        most = 1 - self.enough
         most_steps = int(most / _STEP)
         for steps in range(1, most_steps + 1):
             margin = steps * _STEP

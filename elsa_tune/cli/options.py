@@ -86,7 +86,7 @@ SEARCH_OPTIONS = {
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,
         help="In a hunt: go on while a certificate for fewer layers still has a 2 % chance "
-        "(without it, 20 %).",
+        "(without it, 30 %).",
     ),
     "name": typer.Option(
         rich_help_panel=RECORD, help="The search's name. Default: model, task and time."

@@ -152,6 +152,7 @@ def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None
     answer = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.95)])
     advice = answer.recommendation
     assert advice.action is Action.LINEAR_MODEL and Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
+    assert repr(answer).startswith("Answer(minilm on rte: a linear model on the frozen features, ")
     assert answer.first_lines.headline == (
         "Fine-tune nothing yet: a linear model on the frozen features scores 95.0 accuracy, the "
         "fine-tuned full model 89.0, which was probably trained too little."
