@@ -106,6 +106,8 @@ class _Run:
         self.trial = trial
         self.data = data
         self.device = device
+        if device.type == "cpu":
+            machine.keep_freed_memory()
         self.memory = machine.PeakMemory(device)
         self.precision = machine.resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial, data, device)

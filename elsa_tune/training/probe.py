@@ -3,29 +3,35 @@
 A floor for every depth, in seconds. Letters in shape comments: E rows of a split, H hidden size.
 """
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
 
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import Recipe
+from elsa_tune.specs.trial import PrefixCache, Recipe
 from elsa_tune.tasks.types.base import LinearModel
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import score, task_scores
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import train_only
 from elsa_tune.training.data.subsets import stratified_order
-from elsa_tune.training.data.tokens import TaskData, TokenRows
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
-from elsa_tune.training.forward.runner import rows_behind, taken_apart
+from elsa_tune.training.forward.prefix_store import NotKeptError, Reading
+from elsa_tune.training.forward.runner import Prefix, passes, rows_behind, taken_apart
 from elsa_tune.training.machine import (
     release,
     reproducible,
@@ -33,7 +39,7 @@ from elsa_tune.training.machine import (
     torch_device,
 )
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import divide
+from elsa_tune.training.model.parts import divide, layer_list
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -80,21 +86,35 @@ class ProbeFeatures:
 
 
 def linear_probe(
-    model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
+    model: ModelSpec,
+    task: TaskSpec,
+    recipe: Recipe,
+    data: TaskData,
+    *,
+    device: str = "cpu",
+    candidates: Sequence[Candidate] = (),
 ) -> ProbeResult:
     """Fit logistic or ridge regression to the frozen model's output.
 
-    Its penalty is chosen by cross-validation on training rows alone.
+    Its penalty is chosen by cross-validation on training rows alone. candidates: all of the search,
+    whose frozen prefixes are kept in the same pass over the model where one of them freezes it all.
 
     At most MOST_TRAIN_ROWS and MOST_EVALUATION_ROWS rows, stratified, the same every time. Of the
     recipe only precision and subset_seed count. Raises ModelError for a model that cannot be
     loaded, DivergedError where its output is not finite.
     """
-    return fit_probe(task, probe_features(model, task, recipe, data, device=device))
+    features = probe_features(model, task, recipe, data, device=device, candidates=candidates)
+    return fit_probe(task, features)
 
 
 def probe_features(
-    model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
+    model: ModelSpec,
+    task: TaskSpec,
+    recipe: Recipe,
+    data: TaskData,
+    *,
+    device: str = "cpu",
+    candidates: Sequence[Candidate] = (),
 ) -> ProbeFeatures:
     """Do the part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
@@ -104,17 +124,16 @@ def probe_features(
     strata = type_of(task.kind).strata
     train = _few(data.train, MOST_TRAIN_ROWS, strata, seed)
     evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, strata, seed)
-    subsets = (
-        ("training", train, data.train),
-        ("evaluation", evaluation, data.evaluation),
-    )
-    for what, few, rows in subsets:
+    subsets = {"train": train, "evaluation": evaluation}
+    for split, few in subsets.items():
+        rows = data.splits()[split]
         if len(few) < len(rows):
+            what = "training" if split == "train" else split
             notes.append(
                 f"the linear probe took {len(few):,} of {len(rows):,} {what} rows, stratified"
             )
     with reproducible(0, where, recipe.precision):
-        x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
+        x, x_evaluation = _features(*_frozen(model, task, recipe, where, candidates), data, subsets)
     return ProbeFeatures(
         train=x,
         evaluation=x_evaluation,
@@ -171,45 +190,100 @@ def _few(
     return rows.take(chosen)
 
 
-def _features(
+def _frozen(
     model: ModelSpec,
-    recipe: Recipe,
-    data: TaskData,
     task: TaskSpec,
-    splits: tuple[TokenRows, ...],
+    recipe: Recipe,
     device: torch.device,
-) -> list[Floats]:
-    """Return [E, 2H] of each split: the token that heads read, then the mean over tokens."""
+    candidates: Sequence[Candidate] = (),
+) -> tuple[PreTrainedModel, Setting]:
+    """Return the model of which nothing but the head would train, and how it is run."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
     loaded = load_classifier(model, task.outputs, 0, shared=True)
     head = divide(loaded).head
     trainable = train_only(loaded, head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-    precision = resolve_precision(recipe.precision, device.type)
+    layers = len(layer_list(loaded))
     setting = Setting(
         trainable=trainable,
         recipe=recipe,
-        precision=precision.value,
+        precision=resolve_precision(recipe.precision, device.type).value,
         device=device,
-        name="probe",
+        name=f"{model.name} on {task.name}",
+        others=methods.first_trained_layers(candidates, layers),
     )
+    return loaded, setting
+
+
+def _features(
+    loaded: PreTrainedModel, setting: Setting, data: TaskData, subsets: Mapping[str, TokenRows]
+) -> list[Floats]:
+    """Return [E, 2H] of the rows of each split: the token that heads read, then the tokens' mean.
+
+    subsets: by the split's name, all of its rows or some.
+    """
+    hidden_size = loaded.config.hidden_size
     why_padded = packed_doubt(loaded, data, setting)
     runs, _ = taken_apart(loaded, data, setting, why_padded)
-    # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
-    reads_last = data.padding_side == "left"
+    kept = Reading()
     try:
-        return [_of_rows(runs, rows, setting, reads_last) for rows in splits]
+        if _trials_keep_it(runs, data, setting, subsets):
+            # There may be no room for it; then it is computed for the probe alone.
+            with contextlib.suppress(NotKeptError, OSError):
+                prefix = Prefix(runs, hidden_size, data, setting)
+                kept = prefix.reading(runs.deepest, setting.others)
+        features = []
+        for split, rows in subsets.items():
+            chunks = _chunks(runs, rows, setting, kept.hidden.get(split))
+            # Where the tokenizer pads on the left (XLNet's), heads read the last token.
+            of_split = _of_rows(chunks, rows, reads_last=data.padding_side == "left")
+            features.append(of_split)
+        return features
     finally:
+        kept.close()
         del runs, loaded
         release()
 
 
+def _trials_keep_it(
+    runs: PackedModel | PaddedModel,
+    data: TaskData,
+    setting: Setting,
+    subsets: Mapping[str, TokenRows],
+) -> bool:
+    """Return whether trials will read from disk, to the bit, what the probe needs."""
+    recipe = setting.recipe
+    splits = data.splits()
+    has_all_rows = all(len(rows) == len(splits[split]) for split, rows in subsets.items())
+    keeps_all_rows = recipe.prefix_cache is PrefixCache.FP32 and not recipe.frozen_dropout
+    is_asked_for = runs.deepest in setting.others
+    on_disk = setting.device.type == "cpu" and isinstance(runs, PackedModel)
+    return on_disk and is_asked_for and has_all_rows and keeps_all_rows
+
+
+def _chunks(
+    runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, kept: Tensor | None
+) -> Iterator[tuple[IndexArray, Tensor]]:
+    """Yield (row numbers, hidden states [P, H] behind all layers) of all rows in their order.
+
+    kept: those hidden states [tokens, H] where they need not be computed.
+    """
+    if kept is None:
+        depths = [setting.trainable.first_trained_layer]
+        for chunk, _, hidden in rows_behind(runs, rows, depths, setting):
+            yield chunk, hidden
+        return
+    for chunk in passes(rows):
+        first = int(rows.offsets[chunk[0]])
+        behind_last = int(rows.offsets[chunk[-1] + 1])
+        yield chunk, kept[first:behind_last]
+
+
 def _of_rows(
-    runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
+    chunks: Iterable[tuple[IndexArray, Tensor]], rows: TokenRows, *, reads_last: bool
 ) -> Floats:
     parts = []
-    depths = [setting.trainable.first_trained_layer]
-    for chunk, _, hidden in rows_behind(runs, rows, depths, setting):
+    for chunk, hidden in chunks:
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)

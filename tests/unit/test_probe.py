@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import Precision, PrefixCache, Recipe
 from elsa_tune.tasks.types.scores import score
 from elsa_tune.training import probe
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.forward.prefix_store import PrefixStore
+from elsa_tune.training.forward.runner import Prefix
+from elsa_tune.training.loop import train
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.probe import ProbeResult, linear_probe
 from tests.unit.tiny_models import make_tiny
-from tests.unit.tiny_trials import REGRESSION, TASK, data_for, make_data, make_rows, tiny_bert
+from tests.unit.tiny_trials import (
+    REGRESSION,
+    TASK,
+    data_for,
+    make_data,
+    make_rows,
+    make_trial,
+    tiny_bert,
+)
 
 RECIPE = Recipe(precision=Precision.FP32)
 
@@ -53,7 +66,8 @@ def test_features_are_the_encoders_output_on_whatever_batches(
     """Packed or padded, against the whole encoder row by row."""
     model = resolve_model(str(make_tiny(architecture, tmp_path, layers=2)))
     data = data_for(architecture, train=40)
-    (found,) = probe._features(model, RECIPE, data, TASK, (data.train,), torch.device("cpu"))
+    frozen = probe._frozen(model, TASK, RECIPE, torch.device("cpu"))
+    (found,) = probe._features(*frozen, data, {"train": data.train})
     whole = load_classifier(model, 2, 0).eval()
     for number in (0, 1, 17, 39):
         inputs = pad_batch(data.train, [number], data).inputs
@@ -62,6 +76,61 @@ def test_features_are_the_encoders_output_on_whatever_batches(
         read = hidden[-1 if architecture == "xlnet" else 0]
         expected = torch.cat([read, hidden.mean(dim=0)]).numpy()
         np.testing.assert_allclose(found[number], expected, rtol=1e-3, atol=1e-4)
+
+
+def entries() -> set[str]:
+    """Return what is kept of frozen layers, in words."""
+    return {entry.what for entry in PrefixStore().entries()}
+
+
+def test_a_search_computes_frozen_layers_once_for_the_probe_and_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_bert(tmp_path, layers=3)
+    data = make_data(train=40, evaluation=30)
+    depths = [FreezeDepth.of(n) for n in (0, 1, 3)]
+    shared = linear_probe(model, TASK, RECIPE, data, candidates=depths)
+    name = f"{model.name} on {TASK.name}"
+    assert entries() == {f"{name}, {n} frozen layers, fp32" for n in (1, 3)}
+    alone = linear_probe(model, TASK, RECIPE, data)
+    assert shared.quality == alone.quality and (shared.predictions == alone.predictions).all()
+
+    def build(*_: object) -> None:
+        raise AssertionError("the trial computes what the probe has kept")
+
+    monkeypatch.setattr(Prefix, "_build", build)
+    trial = make_trial(model, 1)
+    assert list(train(trial, data, device="cpu", candidates=depths))[-1].prefix == "cached"
+
+
+@pytest.mark.parametrize(
+    ("settings", "frozen"),
+    [
+        ({}, (0, 1)),  # no candidate freezes all layers
+        ({"frozen_dropout": True}, (0, 3)),
+        ({"prefix_cache": PrefixCache.BF16}, (0, 3)),  # rounded
+        ({"prefix_cache": PrefixCache.NONE}, (0, 3)),
+    ],
+)
+def test_the_probe_keeps_nothing_that_no_trial_would_read(
+    settings: dict[str, Any], frozen: tuple[int, ...], tmp_path: Path
+) -> None:
+    model = tiny_bert(tmp_path, layers=3)
+    recipe = dataclasses.replace(RECIPE, **settings)
+    depths = [FreezeDepth.of(n) for n in frozen]
+    linear_probe(model, TASK, recipe, make_data(train=20), candidates=depths)
+    assert entries() == set()
+
+
+def test_without_room_the_probe_computes_for_itself(
+    bert: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELSA_TUNE_PREFIX_CACHE_GB", "0")
+    depths = [FreezeDepth.of(0), FreezeDepth.of(1)]
+    data = make_data(train=40, evaluation=30)
+    found = linear_probe(bert, TASK, RECIPE, data, candidates=depths)
+    assert entries() == set()
+    assert found.quality == linear_probe(bert, TASK, RECIPE, data).quality
 
 
 def test_a_regression_is_answered_in_values(bert: ModelSpec) -> None:

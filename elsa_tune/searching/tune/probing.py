@@ -192,7 +192,14 @@ class Probing:
 def _probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
     """Return a probe's result and the node that made it."""
     device = device_of(spec.resources)
-    result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
+    result = linear_probe(
+        spec.model,
+        spec.task,
+        spec.recipe,
+        data,
+        device=device,
+        candidates=spec.candidates,
+    )
     return result, ray.get_runtime_context().get_node_id()[:8]
 
 
