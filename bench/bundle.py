@@ -8,7 +8,8 @@ embedded task, one by one and 32 at once, tokenised within the measured time. `t
 T models on padded batches, one after the other; `alone` the same T models on packed tokens, each
 with its own memory; `bundled` one bundle. All take turns within a pass, so that a slow spell of the
 machine hits all alike; medians of the passes. Writes bench/results/bundle.json and
-docs/figures/bundle.{png,svg}; `--draw` only draws what the JSON has. Afterwards
+docs/figures/bundle.{png,svg}; `--draw` only draws what the JSON has. Another model's results are
+bundle_MODEL.json alone, without a figure. Afterwards
 `python -m tools.documents bundle` writes the table of docs/measured.md.
 """
 
@@ -61,6 +62,9 @@ def main() -> None:
             f"{results['tokens']:.0f} tokens on average; milliseconds a text, medians of "
             f"{options.passes} passes; megabytes (10^6 bytes) of weights"
         )
+        if options.model != "minilm":
+            print(machine.write(f"bundle_{options.model}", results, note))
+            return
         print(machine.write("bundle", results, note))
     recorded = json.loads((machine.RESULTS / "bundle.json").read_text())["results"]
     for kind, content in draw(chart(recorded)).items():

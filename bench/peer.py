@@ -6,7 +6,8 @@ Ten trials: N = 0, 3, 4, 5, 6 x two seeds at one learning rate (ours measures, s
 early on either side), the same rows from one folder, the same batch size, epochs and evaluation
 points. Whole commands are timed, start-up and our cold cache included, one side after the other.
 Writes bench/results/peer_TASK.json. `--precision bf16`: both sides in bf16, and ours in fp32 too,
-on a CPU that has bf16 units (peer_TASK_bf16.json).
+on a CPU that has bf16 units (peer_TASK_bf16.json). `--model mpnet`: twelve layers, N = 0, 6, 8, 10,
+12 (peer_TASK_mpnet.json).
 
     python bench/peer.py --certified ... sst2      # an hour and a half
 
@@ -36,12 +37,13 @@ from typing import Any
 import machine
 import pandas as pd
 
-from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.model import ModelSource, download_folder, resolve_model
 from elsa_tune.training.model.model_files import model_folder
 
 # task: GLUE folder, training rows, epochs
 GRIDS = {"rte": ("RTE", 500, 3), "mrpc": ("MRPC", 500, 3), "sst2": ("SST-2", 1000, 6)}
-FROZEN = [0, 3, 4, 5, 6]
+FROZEN = {"minilm": [0, 3, 4, 5, 6], "mpnet": [0, 6, 8, 10, 12]}
+LAYERS = {"minilm": 6, "mpnet": 12}
 SEEDS = [1, 2]
 RATE = 5e-5
 CERTIFIED = {
@@ -58,33 +60,34 @@ def main() -> None:
     parser.add_argument("--peer", required=True)
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--epochs", type=int, help="Fewer than the grid's, where time is short.")
-    parser.add_argument(
-        "--frozen", type=int, nargs="+", default=FROZEN, help="Some of the grid's depths only."
-    )
+    parser.add_argument("--model", choices=sorted(FROZEN), default="minilm")
+    parser.add_argument("--frozen", type=int, nargs="+", help="Some of the grid's depths only.")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--certified", action="store_true", help="To a certified answer instead.")
     parser.add_argument("--skip-peer", action="store_true", help="Only ours, for a quick look.")
     options = parser.parse_args()
     folder, rows, epochs = GRIDS[options.task]
-    epochs, frozen, precision = options.epochs or epochs, options.frozen, options.precision
+    epochs, precision = options.epochs or epochs, options.precision
+    frozen = options.frozen or FROZEN[options.model]
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         _write_rows(Path(options.data_dir) / folder, place / "data" / folder, rows)
         if options.certified:
-            print(machine.write(f"certified_{options.task}", *_to_certified(place, options)))
+            name = f"certified_{options.task}" + _suffix(options.model)
+            print(machine.write(name, *_to_certified(place, options)))
             return
         searches = {"ours": (precision, "cold"), "ours_with_a_warm_cache": (precision, "again")}
         if precision == "bf16":
             searches["ours_in_fp32"] = ("fp32", "fp32")
         results: dict[str, Any] = {}
         for side, (arithmetic, name) in searches.items():
-            results[side] = _ours(place, options.task, frozen, epochs, arithmetic, name)
+            results[side] = _ours(place, options, frozen, epochs, arithmetic, name)
             print(json.dumps(results[side]), flush=True)
         ours, peer = results["ours"], None
         if not options.skip_peer:
             grid, more = ([RATE], SEEDS), ["--bf16"] * (precision == "bf16")
             data = place / "data" / folder
-            peer = _peer(place, data, options.peer, frozen, epochs, *grid, more=more)
+            peer = _peer(place, data, options, frozen, epochs, *grid, more=more)
     results["peer"] = peer
     if peer is not None:
         del peer["rows"]
@@ -98,15 +101,23 @@ def main() -> None:
         }
     print(json.dumps(results, indent=1))
     note = (
-        f"{options.task}: {rows} examples, {epochs} epochs, N = {frozen} x seeds {SEEDS}, "
+        f"{options.model}, {options.task}: {rows} examples, {epochs} epochs, N = {frozen} x seeds "
+        f"{SEEDS}, "
         f"lr {RATE}, {precision} on both sides; whole commands; the peer with one trial at a time "
         "on all cores, as the guides have it; warm: our command again, its cache filled; peak "
         "memory is of the worker process that trains, in MiB"
     )
     if not options.skip_peer:
-        part = "" if frozen == FROZEN else "_N" + "_".join(map(str, frozen))
+        part = _suffix(options.model)
+        if frozen != FROZEN[options.model]:
+            part += "_N" + "_".join(map(str, frozen))
         part += "_bf16" * (precision == "bf16")
         print(machine.write(f"peer_{options.task}{part}", results, note))
+
+
+def _suffix(model: str) -> str:
+    """Return what results of a model other than MiniLM are called by."""
+    return "" if model == "minilm" else f"_{model}"
 
 
 def _write_rows(source: Path, target: Path, count: int) -> None:
@@ -128,11 +139,11 @@ def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, A
         place_of = place / side
         store = ("--storage-path", str(place_of), "--tracking-uri", f"sqlite:///{place_of}.db")
         command = [
-            *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm"),
+            *(sys.executable, "-m", "elsa_tune", "search", "--model", options.model),
             *("--task", options.task, "--data-dir", str(place / "data"), "--name", side),
             *(*settings, "--set", f"epochs={EPOCHS}", *store),
         ]
-        environment = {**os.environ, "ELSA_TUNE_CACHE": f"{place_of}-cache"}
+        environment = {**os.environ, "ELSA_TUNE_CACHE": _cache(f"{place_of}-cache", options.model)}
         wall, _ = _timed(command, environment, place, allowed=(0, 3))
         journal = (place_of / side / "journal.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in journal]
@@ -150,10 +161,11 @@ def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, A
     if options.skip_peer:
         return found, "ours alone"
     data = place / "data" / folder
-    peer = _peer(place, data, options.peer, FROZEN, EPOCHS, RATES, MANY_SEEDS)
+    frozen = FROZEN[options.model]
+    peer = _peer(place, data, options, frozen, EPOCHS, RATES, MANY_SEEDS)
     table = place / "peer.csv"
     pd.DataFrame(peer["rows"]).to_csv(table, index=False)
-    fixed = {"model": "minilm", "task": options.task, "layers": 6}
+    fixed = {"model": options.model, "task": options.task, "layers": LAYERS[options.model]}
     mapped = [word for name, value in fixed.items() for word in ("--map", f"{name}=={value}")]
     found["peer"] = {
         "minutes": round(peer["wall_s"] / 60, 1),
@@ -164,7 +176,7 @@ def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, A
     print(json.dumps(found, indent=1))
     note = (
         f"{options.task}: {rows} examples, {EPOCHS} epochs a trial, fp32; whole commands, one "
-        f"after the other, each until its answer; the peer: rates {RATES}, N = {FROZEN}, "
+        f"after the other, each until its answer; the peer: rates {RATES}, N = {frozen}, "
         f"{len(MANY_SEEDS)} seeds, one trial at a time on all cores, as the guides have it"
     )
     return found, note
@@ -181,11 +193,28 @@ def _answer(place: Path, *asked: str) -> dict[str, Any]:
     return {**layers, "reason": answer["reason"], "curve": curve}
 
 
+def _cache(folder: Path | str, model: str) -> str:
+    """Return an empty cache for a command, with the weights that were downloaded into ours."""
+    spec = resolve_model(model)
+    if spec.source is ModelSource.DOWNLOAD:
+        weights = Path(folder) / "models" / spec.location
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        if not weights.exists():
+            weights.symlink_to(download_folder(spec))
+    return str(folder)
+
+
 def _ours(
-    place: Path, task: str, frozen: list[int], epochs: int, precision: str, name: str
+    place: Path,
+    options: argparse.Namespace,
+    frozen: list[int],
+    epochs: int,
+    precision: str,
+    name: str,
 ) -> dict[str, Any]:
     command = [
-        *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm", "--task", task),
+        *(sys.executable, "-m", "elsa_tune", "search", "--model", options.model),
+        *("--task", options.task),
         *("--data-dir", str(place / "data"), "--space", "grid", "--name", name),
         *("--seeds", str(len(SEEDS)), "--set", f"epochs={epochs}", "--set", f"depths={frozen}"),
         *("--set", f"learning_rate={RATE}", "--set", "frozen_dropout=false"),
@@ -198,7 +227,7 @@ def _ours(
         *("--tracking-uri", f"sqlite:///{place}/mlflow.db"),
     ]
     cache = place / ("fp32-cache" if name == "fp32" else "cache")
-    environment = {**os.environ, "ELSA_TUNE_CACHE": str(cache)}
+    environment = {**os.environ, "ELSA_TUNE_CACHE": _cache(cache, options.model)}
     wall, memory = _timed(command, environment, place, allowed=(0, 3))
     journal = (place / "searches" / name / "journal.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in journal]
@@ -230,7 +259,7 @@ def _ours(
 def _peer(
     place: Path,
     data: Path,
-    script: str,
+    options: argparse.Namespace,
     frozen: list[int],
     epochs: int,
     *grid: Sequence[float],
@@ -241,9 +270,9 @@ def _peer(
     data: its folder of rows. grid: rates and seeds. more: options of its own.
     """
     rates, seeds = grid
-    model = model_folder(resolve_model("minilm"))
+    model = model_folder(resolve_model(options.model))
     command = [
-        *(sys.executable, str(Path(script).resolve()), "--model", str(model)),
+        *(sys.executable, str(Path(options.peer).resolve()), "--model", str(model)),
         *("--data", str(data), "--mode", "grid", "--epochs", str(epochs)),
         *("--learning-rates", *map(str, rates), "--seeds", *map(str, seeds)),
         *("--frozen", *map(str, frozen), "--out", str(place / "peer"), *more),
