@@ -1,11 +1,13 @@
 """The laboratory: complete tables of trials, rate x depth x seed x evaluation, for replay.
 
     python bench/lab/record.py --data-dir ../shared/glue          # goes on where it stopped
+    python bench/lab/record.py --model mpnet --tasks sst2 cola    # twelve layers
 
-Each finished trial is written to bench/lab/TASK.parquet at once, so that it may be killed at any
-time. MiniLM, fp32, one thread a trial, 1,000 training rows (CoLA 2,000) with a further tenth of
-them held out, four epochs, no dropout in frozen layers: the searches' own training loop, without
-Ray. One row is one evaluation; its predictions are packed (see `packed`).
+Each finished trial is written to bench/lab/TASK.parquet (mpnet/TASK.parquet) at once, so that it
+may be killed at any time. MiniLM or MPNet, fp32, one thread a trial, 1,000 training rows (CoLA
+2,000) with a further tenth of them held out, four epochs, no dropout in frozen layers: the
+searches' own training loop, without Ray. One row is one evaluation; its predictions are packed (see
+`packed`).
 
 Rates go up in steps of about two from the space's lowest while a depth can use them: until two
 steps past its best. First comes every depth's first seed, which chooses rates; then three fresh
@@ -31,21 +33,24 @@ FOLDER = Path(__file__).resolve().parent
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 PAPER = 5e-5  # the highest rate of the paper's range
 MEASURING = (1, 2, 3)
+DEPTHS = {"minilm": (0, 2, 3, 4, 5, 6), "mpnet": (0, 6, 7, 8, 9, 10, 11, 12)}
 # Dear depths are thinned: these rates, and two seeds of each.
-THIN = {0: (2e-5, 5e-5, 1e-4, 2e-4), 2: (2e-5, 5e-5, 1e-4, 2e-4)}
+THIN_RATES = (2e-5, 5e-5, 1e-4, 2e-4)
+THIN = {"minilm": (0, 2), "mpnet": (0, 6, 7)}
 SEEDS_THIN = 2
 SIZES = {"sst2": 1111, "cola": 2222, "mrpc": 1111, "stsb": 1111, "stdlib": 1111}
 EPOCHS = 4
 SEEDS = 3
 SEEDS_AT_BEST = 6  # of depths whose trials take seconds
 LEARNT = 0.02  # rates that differ by less have all failed to train
-CHEAP = 4  # from this many frozen layers on
+CHEAP = {"minilm": 4, "mpnet": 10}  # from this many frozen layers on
 
 
 @dataclass(frozen=True, order=True)
 class Job:
     """One trial of the laboratory."""
 
+    model: str
     task: str
     frozen_layers: int
     learning_rate: float
@@ -66,7 +71,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     from elsa_tune.training.objective import Objective
 
     torch.set_num_threads(1)
-    model = resolve_model("minilm")
+    model = resolve_model(job.model)
     is_glue = job.task != "stdlib"
     task = resolve_task(job.task, data_dir=data_dir) if is_glue else resolve_task(job.task)
     recipe = Recipe(
@@ -97,7 +102,8 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     Objective.assess = recorded  # type: ignore[method-assign]
     started, rows, status = time.process_time(), [], "completed"
     try:
-        for found in train(trial, data, device="cpu", candidates=(2, 3, 4, 5, 6)):
+        candidates = [FreezeDepth.of(n) for n in DEPTHS[job.model]]
+        for found in train(trial, data, device="cpu", candidates=candidates):
             rows.append(
                 {
                     "task": job.task,
@@ -122,7 +128,8 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     finally:
         Objective.assess = assess  # type: ignore[method-assign]
     if not rows:
-        rows.append({**vars(job), "evaluation": 0, "evaluations": EPOCHS})
+        asked = {name: value for name, value in vars(job).items() if name != "model"}
+        rows.append({**asked, "evaluation": 0, "evaluations": EPOCHS})
     return [{**row, "status": status} for row in rows]
 
 
@@ -147,10 +154,13 @@ def unpacked(data: bytes, examples: int) -> np.ndarray:
 class Tables:
     """What is recorded so far, a Parquet file a task."""
 
-    def __init__(self, tasks: list[str]) -> None:
+    def __init__(self, model: str, tasks: list[str]) -> None:
+        self.model = model
+        self.folder = FOLDER if model == "minilm" else FOLDER / model
+        self.folder.mkdir(exist_ok=True)
         self.rows: dict[str, list[dict[str, Any]]] = {}
         for task in tasks:
-            file = FOLDER / f"{task}.parquet"
+            file = self.folder / f"{task}.parquet"
             self.rows[task] = pd.read_parquet(file).to_dict("records") if file.exists() else []
 
     def add(self, rows: list[dict[str, Any]]) -> None:
@@ -159,15 +169,16 @@ class Tables:
         self.rows[task] += rows
         keys = ["frozen_layers", "learning_rate", "seed", "evaluation"]
         table = pd.DataFrame(self.rows[task]).sort_values(keys)
-        aside = FOLDER / f".{task}.parquet"
+        aside = self.folder / f".{task}.parquet"
         table.to_parquet(aside, index=False, compression="zstd")
-        aside.replace(FOLDER / f"{task}.parquet")
+        aside.replace(self.folder / f"{task}.parquet")
 
     def done(self, task: str) -> dict[Job, float]:
         """Each finished trial's last quality; a diverged one has -1."""
         last: dict[Job, tuple[int, float]] = {}
         for row in self.rows[task]:
-            job = Job(task, row["frozen_layers"], row["learning_rate"], row["seed"])
+            asked = (row["frozen_layers"], row["learning_rate"], row["seed"])
+            job = Job(self.model, task, *asked)
             quality = -1.0 if row["status"] == "diverged" else row["quality"]
             if job not in last or row["evaluation"] >= last[job][0]:
                 last[job] = (row["evaluation"], quality)
@@ -194,7 +205,7 @@ def lowest(found: dict[float, float]) -> float:
     return plateau(found, Policy().noise)[0]
 
 
-def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:
+def wanted(model: str, task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:
     """Return what this depth still lacks, each with how soon it is wanted.
 
     A smaller number comes first.
@@ -212,7 +223,7 @@ def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job
     jobs = []
     for index, rate in enumerate(RATES[: place + 3]):
         for seed in range(SEEDS_AT_BEST):
-            job = Job(task, depth, rate, seed)
+            job = Job(model, task, depth, rate, seed)
             order = order_of(job, rate in chosen, abs(index - place) <= 1)
             if job not in done and order is not None:
                 jobs.append((order, job))
@@ -225,7 +236,8 @@ def order_of(job: Job, is_chosen: bool, is_near: bool) -> int | None:
     is_chosen: whether the first seed chooses its rate. is_near: whether that is the best or beside.
     """
     depth = job.frozen_layers
-    if job.learning_rate not in THIN.get(depth, RATES):
+    is_thin = depth in THIN[job.model]
+    if is_thin and job.learning_rate not in THIN_RATES:
         return None
     # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
     later = 6 if depth == 2 else 0
@@ -233,11 +245,11 @@ def order_of(job: Job, is_chosen: bool, is_near: bool) -> int | None:
         return 1
     if job.seed == 0:
         return later
-    if depth in THIN and job.seed < SEEDS_THIN:
+    if is_thin and job.seed < SEEDS_THIN:
         return 4 + later
-    if depth not in THIN and job.seed < SEEDS:
+    if not is_thin and job.seed < SEEDS:
         return 2
-    if depth >= CHEAP and is_near:
+    if depth >= CHEAP[job.model] and is_near:
         return 3
     return None
 
@@ -247,13 +259,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--depths", nargs="+", type=int, default=[0, 2, 3, 4, 5, 6])
+    parser.add_argument("--model", choices=list(DEPTHS), default="minilm")
+    parser.add_argument("--depths", nargs="+", type=int, help="some of the model's only")
     parser.add_argument("--orders", type=int, default=99, help="only jobs wanted this soon")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     os.environ["HF_DATASETS_OFFLINE"] = "1"
     data_dir = str(Path(options.data_dir).resolve())
-    tables = Tables(options.tasks)
+    tables = Tables(options.model, options.tasks)
+    depths = options.depths or DEPTHS[options.model]
     running: dict[Any, Job] = {}
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
         while True:
@@ -261,8 +275,8 @@ def main() -> None:
             queue = sorted(
                 (order // 2, options.tasks.index(task), order, -job.frozen_layers, job)
                 for task in options.tasks
-                for depth in options.depths
-                for order, job in wanted(task, depth, tables.done(task))
+                for depth in depths
+                for order, job in wanted(options.model, task, depth, tables.done(task))
                 if job not in under_way and order <= options.orders
             )
             for *_, job in queue[: options.workers - len(running)]:
