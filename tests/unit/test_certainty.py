@@ -19,7 +19,7 @@ from elsa_tune.analysis.certainty import certify, plausible, rejected, with_cert
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.wording.certainty import seeds_for_another_search
+from elsa_tune.analysis.wording.certainty import export_command, seeds_for_another_search
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
@@ -94,7 +94,7 @@ def test_too_few_seeds_end_the_sequence() -> None:
     assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, False)
 
 
-@pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1.1e-9, True)])
+@pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1e-9, False), (1.1e-9, True)])
 def test_what_is_within_rounding_of_the_target_reaches_it_and_surely_reaches_it_not(
     off: float, reaches: bool
 ) -> None:
@@ -240,6 +240,15 @@ def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
     assert answered([*OPEN, *more]).next_step is None
 
 
+def test_a_model_is_exported_of_an_answer_of_one_recorded_search_alone() -> None:
+    recorded = answered(OPEN)
+    assert export_command(recorded) == "elsa-tune export mine --out mine-model"
+    imported = answered([dataclasses.replace(one, trial=None) for one in OPEN])
+    assert imported.is_answered and export_command(imported) == ""
+    unanswered = answered(seeds(0, [0.90, 0.91], search="mine", trial="t"))
+    assert not unanswered.is_answered and export_command(unanswered) == ""
+
+
 def test_enough_seeds_follow_from_their_forecast() -> None:
     """With as many seeds as were advised, spread as before, the answer is settled."""
     advised = seeds_for_another_search(answered(OPEN))
@@ -269,6 +278,9 @@ def test_intervals_stay_within_the_metrics_range() -> None:
     assert answer.points[1].ci_low == 0.0
     matthews = answered(study([0.9, 0.4], [0.1, 0.8], metric="matthews", chance=0.0))
     assert matthews.points[1].ci_low == -1.0
+    # A metric without a name may be a correlation.
+    unnamed = answered(study([0.9, 0.4], [0.1, 0.8], metric=None, chance=None))
+    assert unnamed.points[1].ci_low == -1.0
 
 
 def test_a_mean_of_runs_certifies_nothing() -> None:
@@ -413,6 +425,18 @@ def test_a_recorded_quality_may_be_rounded(off: float, used: bool) -> None:
     rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
     (curve,) = freeze_curves(rows, kept)
     assert curve.uncertainty is not None and curve.uncertainty.has_predictions == used
+
+
+@pytest.mark.parametrize(("off", "used"), [(0.0, True), (1e-12, False)])
+def test_a_policy_may_ask_for_the_very_quality_that_predictions_give(
+    off: float, used: bool
+) -> None:
+    exact = dataclasses.replace(BY_SEEDS_ALONE, same_score=0.0)
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    rows = [dataclasses.replace(one, policy=exact) for one in rows]
+    rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
+    (curve,) = freeze_curves(rows, kept)
+    assert curve.uncertainty.has_predictions == used
 
 
 def test_rows_of_a_table_are_not_looked_up_in_vain() -> None:

@@ -99,6 +99,16 @@ def test_a_diverged_seed_counts_as_chance_and_a_collapsed_one_as_it_is() -> None
     assert "2 of 3 seeds" in warning and "1 diverged" in warning
 
 
+def test_each_failed_seed_is_told_in_one_way_alone() -> None:
+    qualities = [0.9, 0.91, 0.89, 0.9, 0.47, 0.48, 0.49, 0.7]
+    diverged = [row(0, None, seed=seed, status=TrialStatus.DIVERGED) for seed in (9, 10)]
+    curve = only_curve([*seeds(0, qualities), *diverged])
+    assert warned(curve, WarningCode.SEEDS_FAILED) == (
+        "the full model: 6 of 10 seeds failed (2 diverged, counted as chance; 3 no better than "
+        "guessing; 1 far below the others, 50.0); they count in the mean"
+    )
+
+
 def test_a_diverged_seed_without_known_chance_is_left_out_and_told() -> None:
     rows = [*seeds(0, [0.9, 0.8], chance=None), row(0, None, seed=3, chance=None)]
     rows[2] = row(0, None, seed=3, chance=None, status=TrialStatus.DIVERGED)
@@ -294,6 +304,18 @@ def test_how_to_choose_is_said(
     assert "1 measuring row;" in first and "2 measuring rows;" in second
 
 
+def test_results_are_told_apart_by_their_metric_and_by_how_epochs_were_chosen() -> None:
+    rows = [
+        row(0, 0.9, search="named", metric="f1", selection="last epoch"),
+        row(0, 0.9, search="not", metric=None, selection=None),
+    ]
+    with pytest.raises(ResultsError) as caught:
+        freeze_curves(rows)
+    _, named, unnamed = str(caught.value).splitlines()
+    assert "named: 1 measuring row; metric f1; selection last epoch; " in named
+    assert "not: 1 measuring row; metric not named; selection not named; " in unnamed
+
+
 def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
     first = seeds(0, [0.9, 0.8], search="a", comparison="same")
     same = seeds(0, [0.9, 0.7], search="b", comparison="same")
@@ -340,6 +362,7 @@ def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -
     rows.append(row(3, 0.8, seed=2, examples=400, search="a"))
     group, other = comparison_groups([*rows, row(0, 0.7, task="cola")])
     assert (group.examples, group.searches, group.first.task) == (400, ("a",), "rte")
+    assert group.first == rows[0]
     assert (other.examples, other.searches, other.chance) == (None, (), 0.5)
     (unnamed,) = comparison_groups([row(0, 0.9, metric=None, chance=None)])
     assert unnamed.chance is None

@@ -171,6 +171,24 @@ def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None
     assert raw_only.recommendation.action is Action.FINE_TUNE
 
 
+def test_a_full_model_that_equals_the_linear_one_has_not_trained_too_little() -> None:
+    rows = [*seeds(0, [0.875] * 3), *seeds(3, [0.87, 0.86, 0.88])]
+    equal = only([*rows, probe(0.875)]).recommendation
+    assert equal.action is Action.LINEAR_MODEL and equal.doubts == ()
+    above = only([*rows, probe(0.876)]).recommendation
+    assert above.doubts == (Doubt.FULL_MODEL_BELOW_PROBE,)
+
+
+def test_what_else_may_be_the_answer_is_said_unless_that_is_everything() -> None:
+    open_ = [*seeds(0, [0.90, 0.91, 0.92], chance=0.0), *seeds(3, [0.82, 0.84, 0.83], chance=0.0)]
+    answer = only(open_)
+    assert answer.recommendation.basis is Basis.MEASURED and answer.plausible == (3, 6)
+    assert "ruled out" not in line(answer, "How sure")
+    answer = only([*open_, *seeds(6, [0.5, 0.51, 0.52], chance=0.0)])
+    assert answer.recommendation.basis is Basis.MEASURED and answer.plausible == (3, 6)
+    assert line(answer, "How sure").endswith(" 6 layers cannot be ruled out at 95 %.")
+
+
 def test_a_full_model_that_did_not_learn_is_what_to_mend_first() -> None:
     answer = only(curve({0: 0.5, 3: 0.5}))
     assert answer.recommendation.action is Action.WAIT and answer.recommendation.point is None
@@ -273,6 +291,16 @@ def test_every_way_to_show_an_answer_begins_with_the_same_lines() -> None:
     assert markdown.startswith(f"**{first.headline}**\n\n- **How sure** ")
     assert [found["headline"], *(text for _, text in found["lines"])] == texts
     assert found["fine_tuned_layers"] == 3 and found["learning_rate"] == 5e-5
+
+
+def test_markdown_has_a_heading_for_each_column_and_the_recommended_line_in_bold() -> None:
+    lines = answer_markdown(only(falling_curve())).splitlines()
+    heading, rule, *depths = [text for text in lines if text.startswith("|")]
+    assert heading == ("| fine-tuned | frozen | quality | 95 % | kept | gain kept | rate | seeds |")
+    assert rule == "|" + " ---: |" * 8
+    assert {depth.count("|") for depth in depths} == {9}
+    [bold] = [depth for depth in depths if "**" in depth]
+    assert bold.startswith("| **3** | **3** | **88.0")
 
 
 def test_a_terminal_wraps_the_lines_below_their_labels() -> None:

@@ -138,6 +138,18 @@ def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> No
     assert answer_curve(other).next_step is None
 
 
+@pytest.mark.parametrize(("deep", "is_open"), [(0.60, False), (0.80, True)])
+def test_no_look_is_open_at_a_depth_that_a_hunt_gave_up(deep: float, is_open: bool) -> None:
+    """The one before it is certified. The target is .81; by 2,000 examples .60 is far below."""
+    counts = ((3, 3), (5, 5))
+    rows = [*planned(0, FULL, 0, *counts), *planned(3, [0.89, 0.891, 0.889], 0, *counts)]
+    rows += planned(5, [deep, deep + 0.001], 3, *counts)
+    hunt = {"policy": Policy(), "examples": 2000, "chance": 0.0}
+    answer = answered([dataclasses.replace(row, **hunt) for row in rows])
+    assert layers_certified(answer) == 3
+    assert answer.open_look is is_open
+
+
 def test_a_walk_is_what_has_more_than_one_look() -> None:
     for counts, walks in ((TWO, True), (((2, 2),), False)):
         rows = [*planned(0, FULL[:2], 0, *counts), *planned(3, [0.89, 0.891], 0, *counts)]

@@ -23,9 +23,12 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
+from elsa_tune.analysis.curve import CurvePoint, Saves
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.results.columns import COLUMNS
+from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -157,6 +160,13 @@ def test_embeddings_only_is_never_the_operating_point() -> None:
     assert warned(answer, WarningCode.EMBEDDINGS_ONLY_IS_BEST)
 
 
+def test_what_differs_less_than_it_prints_is_not_better() -> None:
+    """A difference of 1e-6 is the same quality yet."""
+    for off, is_better in ((1e-6, False), (2e-6, True)):
+        answer = only_answer([row(0, 0.75), row(EMBEDDINGS_ONLY, 0.75 + off), row(6, 0.6)])
+        assert (WarningCode.EMBEDDINGS_ONLY_IS_BEST in codes(answer)) == is_better
+
+
 def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
     rows = seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(4, [0.88, 0.88])
     answer = only_answer(rows)
@@ -212,6 +222,18 @@ def test_savings_are_shares_of_the_full_model() -> None:
     answer = only_answer(seeds(0, [0.9, 0.91], **nothing) + seeds(3, [0.9, 0.9], **nothing))
     assert answer.operating_point is not None
     assert answer.operating_point.saves.train_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(5e-4, "0.1 %"), (4.9e-4, None), (0.0, None), (-0.1, None)]
+)
+def test_a_saving_that_would_print_as_nothing_is_none(share: float, said: str | None) -> None:
+    saves = Saves(trainable_parameters=share, train_seconds=share, peak_memory_mb=share)
+    point = CurvePoint(candidate=FULL_MODEL, fine_tuned_layers=6, saves=saves)
+    nothing = ["no parameters", "no time", "no memory"]
+    whole = ["of the trained parameters", "of the training time", "of the peak memory"]
+    expected = nothing if said is None else [f"{said} {of_what}" for of_what in whole]
+    assert saved_shares(point) == expected
 
 
 def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> None:

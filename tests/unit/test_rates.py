@@ -95,6 +95,23 @@ def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None
     }
 
 
+def test_what_the_given_rates_would_have_said_is_no_measurement() -> None:
+    (answer,) = answer_rows(searched())
+    point = answer.within_given
+    assert point is not None
+    assert (point.seeds, point.failed_seeds, point.rates, point.qualities) == (0, 0, 0, ())
+    tries_within_given = point.tried.tries_within_given
+    assert (point.explored, point.stopped_early, tries_within_given) == (0, 0, 0)
+
+
+def test_a_run_that_was_stopped_hides_none_of_those_behind_it() -> None:
+    rows = [*seeds(0, [0.9, 0.9]), *tried(4, {1e-5: None, 2e-5: 0.8, 5e-5: 0.7})]
+    (answer,) = answer_rows(rows)
+    _, point = answer.points
+    assert point.tried.means == ((2e-5, 0.8), (5e-5, 0.7))
+    assert point.tried.quality_within_given == 0.8
+
+
 def test_within_the_given_rates_nothing_is_added() -> None:
     rows = [one for one in searched() if one.candidate.frozen_layers != 5]
     (answer,) = answer_rows(rows)
