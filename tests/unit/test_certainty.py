@@ -170,6 +170,15 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
 
 
+def test_where_nothing_can_be_certified_no_look_is_open() -> None:
+    recorded = {"search": "mine", "trial": "t"}
+    rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **recorded)
+    rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5, **recorded)
+    answer = answered(rows)
+    assert answer.reason is Reason.RATES_NOT_FRESH and not answer.open_look
+    assert answer.next_step is None
+
+
 OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t", chance=0.0)
 
 

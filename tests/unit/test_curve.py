@@ -424,6 +424,13 @@ def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chanc
         assert verdict(0.5 + margin, None, 1, example_variance=0.02**2) is expected
 
 
+@pytest.mark.parametrize(("factor", "expected"), [(0.999, Learnt.NO), (1.001, Learnt.YES)])
+def test_of_a_mean_its_own_deviation_tells_the_spread(factor: float, expected: Learnt) -> None:
+    needed = float(stats.t.ppf(0.95, 4 - 1)) * 0.02 / math.sqrt(4)
+    mean = row(0, 0.5 + factor * needed, runs=4, std=0.02, seed=None)
+    assert verdict_on(only_curve([mean])) is expected
+
+
 def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
 

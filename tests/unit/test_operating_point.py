@@ -68,6 +68,12 @@ def test_a_quality_of_exactly_the_target_passes() -> None:
     assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
 
 
+def test_what_is_missed_by_no_more_than_rounding_is_reached() -> None:
+    rounding = Policy().rounding
+    assert reaches(-rounding, 0.0, 1.0, policy=Policy())
+    assert not reaches(-1.01 * rounding, 0.0, 1.0, policy=Policy())
+
+
 def test_the_contrast_decides_where_ratios_mislead() -> None:
     # Below chance the corrected ratio of two negative numbers would be 2.
     assert not reaches(0.3, 0.4, 0.9, base=0.5, policy=Policy())
