@@ -141,6 +141,17 @@ def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_i
     assert curve.best == at(curve, 4)
 
 
+def test_of_equal_means_one_at_a_rate_that_is_named_counts() -> None:
+    rows = [*seeds(4, [0.8, 0.7], learning_rate=None), *seeds(4, [0.8, 0.7], learning_rate=1e-5)]
+    assert at(only_curve(rows), 4).learning_rate == 1e-5
+    assert at(only_curve(rows[::-1]), 4).learning_rate == 1e-5
+
+
+def test_runs_stand_in_the_order_of_their_seeds_those_without_one_last() -> None:
+    rows = [row(0, 0.7, seed=None), row(0, 0.9, seed=2), row(0, 0.8, seed=0)]
+    assert at(only_curve(rows), 0).qualities == (0.8, 0.9, 0.7)
+
+
 def test_a_run_at_chance_failed_and_a_mean_of_runs_does_not_tell() -> None:
     """With four decimals chance is known to half of 1e-4."""
     full = at(only_curve(seeds(0, [0.50004, 0.50006, 0.3])), 0)

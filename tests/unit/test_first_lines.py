@@ -265,6 +265,15 @@ def test_leaked_rows_come_before_the_depth(same_label: int | None, is_grave: boo
     assert "ine-tune the last 3 of 6 layers" in answer.first_lines.headline
 
 
+@pytest.mark.parametrize(("same_label", "is_grave"), [(10, True), (9, False)])
+def test_two_leaked_rows_in_a_hundred_are_grave(same_label: int, is_grave: bool) -> None:
+    leaked = RowFinding(
+        code=FindingCode.LEAKED_ROWS, count=20, of=500, where="evaluation", same_label=same_label
+    )
+    answer = only([dataclasses.replace(one, findings=(leaked,)) for one in falling_curve()])
+    assert (Doubt.LEAKED_ROWS in answer.recommendation.doubts) is is_grave
+
+
 def test_several_tasks_have_one_recommendation() -> None:
     rows = curve({0: 0.9, 3: 0.89, 4: 0.8}) + curve({0: 0.8, 3: 0.79, 4: 0.6}, task="cola")
     *_, joint = answer_rows(rows)

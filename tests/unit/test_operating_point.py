@@ -242,6 +242,11 @@ def test_a_saving_that_would_print_as_nothing_is_none(share: float, said: str | 
     assert saved_shares(point) == expected
 
 
+def test_a_saving_that_is_not_known_is_left_out() -> None:
+    point = CurvePoint(candidate=FULL_MODEL, fine_tuned_layers=6, saves=Saves(train_seconds=0.62))
+    assert saved_shares(point) == ["62.0 % of the training time"]
+
+
 def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> None:
     def costs(
         task: str, frozen: int, seconds: float, memory: float, **more: int
@@ -309,6 +314,14 @@ def test_a_full_model_that_learnt_nothing_names_its_runs(seeds_of_it: int, said:
     rows = [*seeds(0, [0.5] * seeds_of_it), *seeds(3, [0.5] * seeds_of_it)]
     [answer] = answer_rows(rows)
     assert f" {said} is not above " in answer.sentence
+
+
+def test_a_full_model_above_chance_is_said_to_be_so_without_confidence() -> None:
+    above = only_answer([*seeds(0, [0.49, 0.53, 0.54]), *seeds(3, [0.5] * 3)])
+    assert above.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+    assert above.sentence.endswith("the 50.0 of a constant answer with 95 % confidence.")
+    below = only_answer([*seeds(0, [0.49, 0.5, 0.48]), *seeds(3, [0.5] * 3)])
+    assert below.sentence.endswith("is not above the 50.0 of a constant answer.")
 
 
 def two_tasks(rte: dict[int, float], cola: dict[int, float], **changes: Any) -> list[ResultRow]:

@@ -112,6 +112,12 @@ def test_a_run_that_was_stopped_hides_none_of_those_behind_it() -> None:
     assert point.tried.quality_within_given == 0.8
 
 
+def test_the_lowest_and_the_highest_given_rate_are_given() -> None:
+    rates = dict.fromkeys((0.9e-5, 1e-5, 5e-5, 5.1e-5), 0.8)
+    (answer,) = answer_rows([*seeds(0, [0.9, 0.9]), *tried(4, rates)])
+    assert answer.points[1].tried.tries_within_given == 2
+
+
 def test_within_the_given_rates_nothing_is_added() -> None:
     rows = [one for one in searched() if one.candidate.frozen_layers != 5]
     (answer,) = answer_rows(rows)
