@@ -25,10 +25,10 @@ from elsa_tune.analysis.answer_json import (
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, Saves
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.wording.answer import saved_shares
+from elsa_tune.analysis.wording.answer import saved_shares, saves_sentence
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.results.columns import COLUMNS
-from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -183,6 +183,14 @@ def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
     )
 
 
+def test_of_equal_rises_the_first_is_named() -> None:
+    qualities = {0: 0.875, 2: 0.75, 3: 0.8125, 4: 0.625, 5: 0.6875}
+    answer = only_answer([row(frozen, quality) for frozen, quality in qualities.items()])
+    assert "from 75.0 (the last 4 layers) to 81.2 (the last 3 layers)" in warned(
+        answer, WarningCode.NOT_MONOTONE
+    )
+
+
 def test_a_depth_that_beats_the_full_model_is_named() -> None:
     answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.93, 0.93]))
     assert answer.best is not None and answer.best.candidate.frozen_layers == 3
@@ -245,6 +253,15 @@ def test_a_saving_that_would_print_as_nothing_is_none(share: float, said: str | 
 def test_a_saving_that_is_not_known_is_left_out() -> None:
     point = CurvePoint(candidate=FULL_MODEL, fine_tuned_layers=6, saves=Saves(train_seconds=0.62))
     assert saved_shares(point) == ["62.0 % of the training time"]
+
+
+def test_what_a_depth_saves_is_a_sentence_or_nothing() -> None:
+    saves = Saves(train_seconds=0.62)
+    deep = CurvePoint(candidate=FreezeDepth.of(3), fine_tuned_layers=3, saves=saves)
+    assert saves_sentence(deep) == "Saves 62.0 % of the training time."
+    assert saves_sentence(dataclasses.replace(deep, saves=Saves())) == ""
+    assert saves_sentence(dataclasses.replace(deep, candidate=FULL_MODEL)) == ""
+    assert saves_sentence(None) == ""
 
 
 def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> None:

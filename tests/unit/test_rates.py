@@ -141,6 +141,11 @@ def test_one_rate_for_all_depths_is_said_unless_it_was_explored_there() -> None:
     assert not texts(answered(falling_curve()), WarningCode.ONE_RATE)
 
 
+def test_a_depth_whose_rate_is_not_named_hides_none_of_those_behind_it() -> None:
+    rows = [*seeds(0, [0.9, 0.9], learning_rate=None), *seeds(4, [0.8, 0.8], learning_rate=2e-5)]
+    assert "(2e-5)" in texts(answered(rows), WarningCode.ONE_RATE)[0]
+
+
 def test_a_table_of_several_rates_tells_its_own_border() -> None:
     rows = [*falling_curve(), *seeds(4, [0.84, 0.84, 0.86], learning_rate=1e-4)]
     found = answered(rows)
