@@ -163,6 +163,40 @@ def test_two_seeds_certify_what_lies_far_above_the_target() -> None:
     assert near.certified is not None and near.certified.fine_tuned_layers == 6
 
 
+@pytest.mark.parametrize(("count", "percent"), [(2, 78), (5, 45)])
+def test_how_many_seeds_may_fail_though_none_did(count: int, percent: int) -> None:
+    """All of n seeds work in (1 - p)^n of cases, which is 5 % where p is 1 - .05^(1/n)."""
+    answer = answered(study([0.90, 0.901] * count, [0.89, 0.891, 0.89, 0.891, 0.89][:count]))
+    assert (
+        f"{count} seeds without a failure cannot exclude that up to {percent} % of fresh seeds "
+        "fail at the last 3 layers"
+    ) in answer.certainty
+
+
+def test_the_depth_that_raw_scores_certify_beyond_the_claim_names_its_seeds() -> None:
+    answer = answered(study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83]))
+    assert answer.claimed is not None and answer.claimed.candidate.is_full_model
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert "3 seeds without a failure cannot exclude" in answer.certainty
+    assert "fail at the last 3 layers." in answer.certainty
+
+
+@pytest.mark.parametrize(("units", "said"), [(100, "100 units"), (1, "1 unit")])
+def test_rows_that_are_not_independent_are_counted_in_units(units: int, said: str) -> None:
+    common = {"examples": 500, "evaluation_units": units}
+    answer = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **common))
+    assert f"The 500 evaluation rows count as {said}: rows with the same text" in answer.certainty
+
+
+def test_no_other_search_is_advised_where_nothing_can_be_frozen_or_answered() -> None:
+    early = {"search": "mine", "trial": "t", "policy": UNRECORDED}
+    full = answered(study([0.90, 0.91], [0.60, 0.61], **early))
+    assert full.operating_point is not None and full.operating_point.candidate.is_full_model
+    assert seeds_for_another_search(full) is None
+    unanswered = answered(seeds(0, [0.90, 0.91], **early))
+    assert unanswered.operating_point is None and seeds_for_another_search(unanswered) is None
+
+
 def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
     rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5)

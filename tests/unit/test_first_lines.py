@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.policy import Claim
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
+from elsa_tune.specs.search import Earlier
 from elsa_tune.specs.trial import Phase
 from elsa_tune.words import candidates_text, last_of_layers, rate_text
 from tests.unit.result_rows import BY_SEEDS_ALONE, EMBEDDINGS_ONLY, falling_curve, row, seeds
@@ -138,6 +140,45 @@ def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing()
     assert answer.first_lines.headline.startswith("Fine-tune all 6 layers at learning rate 3e-5: ")
     assert line(answer, "Saves") == "nothing."
     assert "but only" in line(answer, "Fewer?")
+
+
+@pytest.mark.parametrize(
+    ("deep", "count", "said"),
+    [
+        (
+            [0.80, 0.82, 0.83],
+            3,
+            "not certain that all are needed: 3 layers cannot be ruled out at 95 %.",
+        ),
+        (
+            [0.60, 0.61, 0.62],
+            3,
+            "at 95 % every smaller measured number of layers misses the target.",
+        ),
+        (
+            [0.80, 0.82],
+            2,
+            "measured with 2 seeds a depth, not certified: fewer layers may do.",
+        ),
+    ],
+)
+def test_how_sure_it_is_that_all_layers_are_needed(
+    deep: list[float], count: int, said: str
+) -> None:
+    policy = dataclasses.replace(BY_SEEDS_ALONE, fewest_freedom=3)
+    how: dict[str, Any] = {"chance": 0.0, "policy": policy}
+    answer = only([*seeds(0, [0.90, 0.91, 0.92][:count], **how), *seeds(3, deep, **how)])
+    assert answer.recommendation.basis is Basis.FULL_MODEL
+    assert line(answer, "How sure") == said
+
+
+def test_a_certificate_says_how_often_its_question_was_asked() -> None:
+    earlier = Earlier(names=("one", "two"))
+    answer = only([dataclasses.replace(one, earlier=earlier) for one in falling_curve()])
+    assert line(answer, "How sure").endswith(
+        " It is the third search of this question here, each with its own 5 %."
+    )
+    assert "search of this question" not in line(only(falling_curve()), "How sure")
 
 
 def test_the_head_alone_is_said_in_words() -> None:

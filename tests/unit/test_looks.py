@@ -461,6 +461,14 @@ def test_an_answer_says_that_its_question_was_asked_before() -> None:
     assert "Its seeds are not fresh: an earlier search" in again.certainty
 
 
+@pytest.mark.parametrize(("earlier", "error"), [(10, 55), (19, 100), (24, 100)])
+def test_the_errors_of_many_searches_add_up_to_all_at_most(earlier: int, error: int) -> None:
+    names = tuple(f"search-{number}" for number in range(earlier))
+    rows = [dataclasses.replace(row, earlier=Earlier(names=names)) for row in falling()]
+    said = f"the chance that any of the {earlier + 1} errs is up to {error} %."
+    assert said in answered(rows).certainty
+
+
 # ---- an adversary that sees everything ----
 
 COUNTS = ((4, 2), (8, 3))
