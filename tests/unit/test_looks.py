@@ -212,6 +212,15 @@ def test_a_second_look_promises_what_seeds_that_spread_as_now_would_give() -> No
     assert promised(NEAR, *counts) == pytest.approx(expected, rel=1e-4)
 
 
+def test_no_later_look_takes_back_what_the_first_rejected() -> None:
+    counts = ((3, 3), (5, 5))
+    deep = [0.89, 0.891, 0.889, 0.6, 0.6]
+    answer = answered([*planned(0, FULL, 0, *counts), *planned(3, deep, 0, *counts)])
+    look = contrast(answer, 3).look
+    assert look is not None and look.number == 1
+    assert contrast(answer, 3).value == pytest.approx(0.89 - 0.9 * sum(FULL[:3]) / 3)
+
+
 def test_a_look_that_is_not_next_promises_nothing() -> None:
     sure = [quality + 0.05 for quality in NEAR]
     assert promised(sure, (3, 3), (5, 4)) > 0.99
