@@ -133,6 +133,30 @@ def test_without_a_certificate_the_reason_is_said() -> None:
     assert line(answer, "Fewer?") == "not measured."
 
 
+def test_too_few_seeds_are_the_reason_for_no_certificate() -> None:
+    answer = only([*seeds(0, [0.9]), *seeds(3, [0.89])])
+    assert line(answer, "How sure").startswith(
+        "measured, not certified: that takes 2 seeds or more a depth, and there is 1."
+    )
+
+
+def test_whoever_has_a_table_alone_is_told_what_to_write_in_their_training() -> None:
+    assert line(only(falling_curve()), "Next").endswith(" in your own training.")
+    full_model = only([*seeds(0, [0.90, 0.91, 0.92]), *seeds(3, [0.60, 0.61, 0.62])])
+    assert full_model.recommendation.basis is Basis.FULL_MODEL
+    *_, joint = answer_rows([*falling_curve(), *falling_curve(task="cola")])
+    for answer in (full_model, joint):
+        assert "Next" not in dict(answer.first_lines.lines)
+
+
+def test_a_search_that_has_only_explored_is_to_be_resumed() -> None:
+    [explored] = freeze_curves([row(0, 0.8, phase=Phase.EXPLORE)])
+    [answer] = answer_curves([dataclasses.replace(explored, search_arguments="mine")])
+    assert line(answer, "Next") == "elsa-tune resume mine"
+    [of_table] = answer_curves([explored])
+    assert "Next" not in dict(of_table.first_lines.lines)
+
+
 def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing() -> None:
     answer = only(curve({0: 0.66, 3: 0.61, 6: 0.52}))
     assert answer.operating_point is not None and not answer.operating_point.candidate.is_full_model
@@ -351,6 +375,11 @@ def test_markdown_has_a_heading_for_each_column_and_the_recommended_line_in_bold
     assert {depth.count("|") for depth in depths} == {9}
     [bold] = [depth for depth in depths if "**" in depth]
     assert bold.startswith("| **3** | **3** | **88.0")
+
+
+def test_markdown_names_what_is_frozen_in_full() -> None:
+    text = answer_markdown(only([*falling_curve(), *seeds(EMBEDDINGS_ONLY, [0.89, 0.9])]))
+    assert "\n| 6 | embeddings | 89.5 " in text
 
 
 def test_a_terminal_wraps_the_lines_below_their_labels() -> None:
