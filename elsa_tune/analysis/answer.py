@@ -115,7 +115,9 @@ class FirstLines:
     lines: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        width = max((len(label) for label, _ in self.lines), default=0)
+        if not self.lines:
+            return self.headline
+        width = max(len(label) for label, _ in self.lines)
         texts = [self.headline]
         for label, text in self.lines:
             texts.append(f"  {label:<{width}}  {text}")
@@ -179,7 +181,7 @@ class Answer(FreezeCurve):
         what = f"{self.model} on {self.task}"
         advice = self.recommendation
         point = advice.point
-        if point is None or advice.basis is None:
+        if point is None:
             why = advice.action.value if self.reason is None else self.reason.value
             return f"Answer({what}: none, {why.replace('_', ' ')})"
         if advice.action is Action.LINEAR_MODEL:
@@ -188,7 +190,7 @@ class Answer(FreezeCurve):
             tuned = point.candidate.describe(self.layers)
         else:
             tuned = f"last {point.fine_tuned_layers} of {self.layers} layers"
-        basis = advice.basis.value.replace("_", " ")
+        basis = str(advice.basis).replace("_", " ")
         return f"Answer({what}: {tuned}, {basis})"
 
     def __str__(self) -> str:

@@ -226,7 +226,8 @@ def _chance(rows: Sequence[ResultRow]) -> float | None:
     """Return the quality of a constant answer, as the rows or their metric know it."""
     chances = [row.chance for row in rows if row.chance is not None]
     if not chances:
-        metric = Metric.named(rows[0].metric)
+        [metric_name] = {row.metric for row in rows}
+        metric = Metric.named(metric_name)
         if metric is None:
             return None
         return metric.of_constants

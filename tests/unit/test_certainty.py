@@ -19,7 +19,7 @@ from elsa_tune.analysis.certainty import certify, plausible, rejected, with_cert
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.wording.certainty import seeds_for_another_search
+from elsa_tune.analysis.wording.certainty import export_command, seeds_for_another_search
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
@@ -94,7 +94,7 @@ def test_too_few_seeds_end_the_sequence() -> None:
     assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, False)
 
 
-@pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1.1e-9, True)])
+@pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1e-9, False), (1.1e-9, True)])
 def test_what_is_within_rounding_of_the_target_reaches_it_and_surely_reaches_it_not(
     off: float, reaches: bool
 ) -> None:
@@ -163,11 +163,54 @@ def test_two_seeds_certify_what_lies_far_above_the_target() -> None:
     assert near.certified is not None and near.certified.fine_tuned_layers == 6
 
 
+@pytest.mark.parametrize(("count", "percent"), [(2, 78), (5, 45)])
+def test_how_many_seeds_may_fail_though_none_did(count: int, percent: int) -> None:
+    """All of n seeds work in (1 - p)^n of cases, which is 5 % where p is 1 - .05^(1/n)."""
+    answer = answered(study([0.90, 0.901] * count, [0.89, 0.891, 0.89, 0.891, 0.89][:count]))
+    assert (
+        f"{count} seeds without a failure cannot exclude that up to {percent} % of fresh seeds "
+        "fail at the last 3 layers"
+    ) in answer.certainty
+
+
+def test_the_depth_that_raw_scores_certify_beyond_the_claim_names_its_seeds() -> None:
+    answer = answered(study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83]))
+    assert answer.claimed is not None and answer.claimed.candidate.is_full_model
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert "3 seeds without a failure cannot exclude" in answer.certainty
+    assert "fail at the last 3 layers." in answer.certainty
+
+
+@pytest.mark.parametrize(("units", "said"), [(100, "100 units"), (1, "1 unit")])
+def test_rows_that_are_not_independent_are_counted_in_units(units: int, said: str) -> None:
+    common = {"examples": 500, "evaluation_units": units}
+    answer = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **common))
+    assert f"The 500 evaluation rows count as {said}: rows with the same text" in answer.certainty
+
+
+def test_no_other_search_is_advised_where_nothing_can_be_frozen_or_answered() -> None:
+    early = {"search": "mine", "trial": "t", "policy": UNRECORDED}
+    full = answered(study([0.90, 0.91], [0.60, 0.61], **early))
+    assert full.operating_point is not None and full.operating_point.candidate.is_full_model
+    assert seeds_for_another_search(full) is None
+    unanswered = answered(seeds(0, [0.90, 0.91], **early))
+    assert unanswered.operating_point is None and seeds_for_another_search(unanswered) is None
+
+
 def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
     rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5)
     answer = answered(rows)
     assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
+
+
+def test_where_nothing_can_be_certified_no_look_is_open() -> None:
+    recorded = {"search": "mine", "trial": "t"}
+    rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **recorded)
+    rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5, **recorded)
+    answer = answered(rows)
+    assert answer.reason is Reason.RATES_NOT_FRESH and not answer.open_look
+    assert answer.next_step is None
 
 
 OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t", chance=0.0)
@@ -240,6 +283,15 @@ def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
     assert answered([*OPEN, *more]).next_step is None
 
 
+def test_a_model_is_exported_of_an_answer_of_one_recorded_search_alone() -> None:
+    recorded = answered(OPEN)
+    assert export_command(recorded) == "elsa-tune export mine --out mine-model"
+    imported = answered([dataclasses.replace(one, trial=None) for one in OPEN])
+    assert imported.is_answered and export_command(imported) == ""
+    unanswered = answered(seeds(0, [0.90, 0.91], search="mine", trial="t"))
+    assert not unanswered.is_answered and export_command(unanswered) == ""
+
+
 def test_enough_seeds_follow_from_their_forecast() -> None:
     """With as many seeds as were advised, spread as before, the answer is settled."""
     advised = seeds_for_another_search(answered(OPEN))
@@ -269,6 +321,9 @@ def test_intervals_stay_within_the_metrics_range() -> None:
     assert answer.points[1].ci_low == 0.0
     matthews = answered(study([0.9, 0.4], [0.1, 0.8], metric="matthews", chance=0.0))
     assert matthews.points[1].ci_low == -1.0
+    # A metric without a name may be a correlation.
+    unnamed = answered(study([0.9, 0.4], [0.1, 0.8], metric=None, chance=None))
+    assert unnamed.points[1].ci_low == -1.0
 
 
 def test_a_mean_of_runs_certifies_nothing() -> None:
@@ -413,6 +468,18 @@ def test_a_recorded_quality_may_be_rounded(off: float, used: bool) -> None:
     rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
     (curve,) = freeze_curves(rows, kept)
     assert curve.uncertainty is not None and curve.uncertainty.has_predictions == used
+
+
+@pytest.mark.parametrize(("off", "used"), [(0.0, True), (1e-12, False)])
+def test_a_policy_may_ask_for_the_very_quality_that_predictions_give(
+    off: float, used: bool
+) -> None:
+    exact = dataclasses.replace(BY_SEEDS_ALONE, same_score=0.0)
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    rows = [dataclasses.replace(one, policy=exact) for one in rows]
+    rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
+    (curve,) = freeze_curves(rows, kept)
+    assert curve.uncertainty.has_predictions == used
 
 
 def test_rows_of_a_table_are_not_looked_up_in_vain() -> None:

@@ -99,6 +99,16 @@ def test_a_diverged_seed_counts_as_chance_and_a_collapsed_one_as_it_is() -> None
     assert "2 of 3 seeds" in warning and "1 diverged" in warning
 
 
+def test_each_failed_seed_is_told_in_one_way_alone() -> None:
+    qualities = [0.9, 0.91, 0.89, 0.9, 0.47, 0.48, 0.49, 0.7]
+    diverged = [row(0, None, seed=seed, status=TrialStatus.DIVERGED) for seed in (9, 10)]
+    curve = only_curve([*seeds(0, qualities), *diverged])
+    assert warned(curve, WarningCode.SEEDS_FAILED) == (
+        "the full model: 6 of 10 seeds failed (2 diverged, counted as chance; 3 no better than "
+        "guessing; 1 far below the others, 50.0); they count in the mean"
+    )
+
+
 def test_a_diverged_seed_without_known_chance_is_left_out_and_told() -> None:
     rows = [*seeds(0, [0.9, 0.8], chance=None), row(0, None, seed=3, chance=None)]
     rows[2] = row(0, None, seed=3, chance=None, status=TrialStatus.DIVERGED)
@@ -129,6 +139,17 @@ def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_i
     curve = only_curve([*seeds(0, [0.7, 0.8]), *rows, *seeds(6, [0.5, 0.6])])
     assert at(curve, 4).learning_rate == 5e-5 and at(curve, 4).rates == 3
     assert curve.best == at(curve, 4)
+
+
+def test_of_equal_means_one_at_a_rate_that_is_named_counts() -> None:
+    rows = [*seeds(4, [0.8, 0.7], learning_rate=None), *seeds(4, [0.8, 0.7], learning_rate=1e-5)]
+    assert at(only_curve(rows), 4).learning_rate == 1e-5
+    assert at(only_curve(rows[::-1]), 4).learning_rate == 1e-5
+
+
+def test_runs_stand_in_the_order_of_their_seeds_those_without_one_last() -> None:
+    rows = [row(0, 0.7, seed=None), row(0, 0.9, seed=2), row(0, 0.8, seed=0)]
+    assert at(only_curve(rows), 0).qualities == (0.8, 0.9, 0.7)
 
 
 def test_a_run_at_chance_failed_and_a_mean_of_runs_does_not_tell() -> None:
@@ -294,6 +315,18 @@ def test_how_to_choose_is_said(
     assert "1 measuring row;" in first and "2 measuring rows;" in second
 
 
+def test_results_are_told_apart_by_their_metric_and_by_how_epochs_were_chosen() -> None:
+    rows = [
+        row(0, 0.9, search="named", metric="f1", selection="last epoch"),
+        row(0, 0.9, search="not", metric=None, selection=None),
+    ]
+    with pytest.raises(ResultsError) as caught:
+        freeze_curves(rows)
+    _, named, unnamed = str(caught.value).splitlines()
+    assert "named: 1 measuring row; metric f1; selection last epoch; " in named
+    assert "not: 1 measuring row; metric not named; selection not named; " in unnamed
+
+
 def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
     first = seeds(0, [0.9, 0.8], search="a", comparison="same")
     same = seeds(0, [0.9, 0.7], search="b", comparison="same")
@@ -340,6 +373,7 @@ def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -
     rows.append(row(3, 0.8, seed=2, examples=400, search="a"))
     group, other = comparison_groups([*rows, row(0, 0.7, task="cola")])
     assert (group.examples, group.searches, group.first.task) == (400, ("a",), "rte")
+    assert group.first == rows[0]
     assert (other.examples, other.searches, other.chance) == (None, (), 0.5)
     (unnamed,) = comparison_groups([row(0, 0.9, metric=None, chance=None)])
     assert unnamed.chance is None
@@ -399,6 +433,13 @@ def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chanc
     needed = float(stats.norm.ppf(0.95)) * 0.02
     for margin, expected in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.UNTESTED)):
         assert verdict(0.5 + margin, None, 1, example_variance=0.02**2) is expected
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(0.999, Learnt.NO), (1.001, Learnt.YES)])
+def test_of_a_mean_its_own_deviation_tells_the_spread(factor: float, expected: Learnt) -> None:
+    needed = float(stats.t.ppf(0.95, 4 - 1)) * 0.02 / math.sqrt(4)
+    mean = row(0, 0.5 + factor * needed, runs=4, std=0.02, seed=None)
+    assert verdict_on(only_curve([mean])) is expected
 
 
 def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:

@@ -81,6 +81,11 @@ def test_of_two_runs_nobody_can_say_which_is_odd() -> None:
     assert failed_at(3, {0: [0.85, 0.86, 0.84], 3: [0.80, 0.60]}) == [False, False]
 
 
+def test_of_three_runs_the_odd_one_failed() -> None:
+    qualities = {0: [0.85, 0.86, 0.84, 0.85], 3: [0.80, 0.81, 0.60]}
+    assert failed_at(3, qualities) == [False, False, True]
+
+
 def test_a_mean_of_several_runs_never_failed() -> None:
     means = {3: [0.80, 0.81, 0.70, 0.79]}
     assert not any(failed_at(3, means, runs=3, std=0.01))

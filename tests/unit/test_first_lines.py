@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.policy import Claim
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
+from elsa_tune.specs.search import Earlier
 from elsa_tune.specs.trial import Phase
 from elsa_tune.words import candidates_text, last_of_layers, rate_text
 from tests.unit.result_rows import BY_SEEDS_ALONE, EMBEDDINGS_ONLY, falling_curve, row, seeds
@@ -131,6 +133,30 @@ def test_without_a_certificate_the_reason_is_said() -> None:
     assert line(answer, "Fewer?") == "not measured."
 
 
+def test_too_few_seeds_are_the_reason_for_no_certificate() -> None:
+    answer = only([*seeds(0, [0.9]), *seeds(3, [0.89])])
+    assert line(answer, "How sure").startswith(
+        "measured, not certified: that takes 2 seeds or more a depth, and there is 1."
+    )
+
+
+def test_whoever_has_a_table_alone_is_told_what_to_write_in_their_training() -> None:
+    assert line(only(falling_curve()), "Next").endswith(" in your own training.")
+    full_model = only([*seeds(0, [0.90, 0.91, 0.92]), *seeds(3, [0.60, 0.61, 0.62])])
+    assert full_model.recommendation.basis is Basis.FULL_MODEL
+    *_, joint = answer_rows([*falling_curve(), *falling_curve(task="cola")])
+    for answer in (full_model, joint):
+        assert "Next" not in dict(answer.first_lines.lines)
+
+
+def test_a_search_that_has_only_explored_is_to_be_resumed() -> None:
+    [explored] = freeze_curves([row(0, 0.8, phase=Phase.EXPLORE)])
+    [answer] = answer_curves([dataclasses.replace(explored, search_arguments="mine")])
+    assert line(answer, "Next") == "elsa-tune resume mine"
+    [of_table] = answer_curves([explored])
+    assert "Next" not in dict(of_table.first_lines.lines)
+
+
 def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing() -> None:
     answer = only(curve({0: 0.66, 3: 0.61, 6: 0.52}))
     assert answer.operating_point is not None and not answer.operating_point.candidate.is_full_model
@@ -138,6 +164,45 @@ def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing()
     assert answer.first_lines.headline.startswith("Fine-tune all 6 layers at learning rate 3e-5: ")
     assert line(answer, "Saves") == "nothing."
     assert "but only" in line(answer, "Fewer?")
+
+
+@pytest.mark.parametrize(
+    ("deep", "count", "said"),
+    [
+        (
+            [0.80, 0.82, 0.83],
+            3,
+            "not certain that all are needed: 3 layers cannot be ruled out at 95 %.",
+        ),
+        (
+            [0.60, 0.61, 0.62],
+            3,
+            "at 95 % every smaller measured number of layers misses the target.",
+        ),
+        (
+            [0.80, 0.82],
+            2,
+            "measured with 2 seeds a depth, not certified: fewer layers may do.",
+        ),
+    ],
+)
+def test_how_sure_it_is_that_all_layers_are_needed(
+    deep: list[float], count: int, said: str
+) -> None:
+    policy = dataclasses.replace(BY_SEEDS_ALONE, fewest_freedom=3)
+    how: dict[str, Any] = {"chance": 0.0, "policy": policy}
+    answer = only([*seeds(0, [0.90, 0.91, 0.92][:count], **how), *seeds(3, deep, **how)])
+    assert answer.recommendation.basis is Basis.FULL_MODEL
+    assert line(answer, "How sure") == said
+
+
+def test_a_certificate_says_how_often_its_question_was_asked() -> None:
+    earlier = Earlier(names=("one", "two"))
+    answer = only([dataclasses.replace(one, earlier=earlier) for one in falling_curve()])
+    assert line(answer, "How sure").endswith(
+        " It is the third search of this question here, each with its own 5 %."
+    )
+    assert "search of this question" not in line(only(falling_curve()), "How sure")
 
 
 def test_the_head_alone_is_said_in_words() -> None:
@@ -169,6 +234,24 @@ def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None
     # Of the raw quality it keeps 93 %, of what was learnt 85 %: that is not enough.
     raw_only = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.83)])
     assert raw_only.recommendation.action is Action.FINE_TUNE
+
+
+def test_a_full_model_that_equals_the_linear_one_has_not_trained_too_little() -> None:
+    rows = [*seeds(0, [0.875] * 3), *seeds(3, [0.87, 0.86, 0.88])]
+    equal = only([*rows, probe(0.875)]).recommendation
+    assert equal.action is Action.LINEAR_MODEL and equal.doubts == ()
+    above = only([*rows, probe(0.876)]).recommendation
+    assert above.doubts == (Doubt.FULL_MODEL_BELOW_PROBE,)
+
+
+def test_what_else_may_be_the_answer_is_said_unless_that_is_everything() -> None:
+    open_ = [*seeds(0, [0.90, 0.91, 0.92], chance=0.0), *seeds(3, [0.82, 0.84, 0.83], chance=0.0)]
+    answer = only(open_)
+    assert answer.recommendation.basis is Basis.MEASURED and answer.plausible == (3, 6)
+    assert "ruled out" not in line(answer, "How sure")
+    answer = only([*open_, *seeds(6, [0.5, 0.51, 0.52], chance=0.0)])
+    assert answer.recommendation.basis is Basis.MEASURED and answer.plausible == (3, 6)
+    assert line(answer, "How sure").endswith(" 6 layers cannot be ruled out at 95 %.")
 
 
 def test_a_full_model_that_did_not_learn_is_what_to_mend_first() -> None:
@@ -247,6 +330,15 @@ def test_leaked_rows_come_before_the_depth(same_label: int | None, is_grave: boo
     assert "ine-tune the last 3 of 6 layers" in answer.first_lines.headline
 
 
+@pytest.mark.parametrize(("same_label", "is_grave"), [(10, True), (9, False)])
+def test_two_leaked_rows_in_a_hundred_are_grave(same_label: int, is_grave: bool) -> None:
+    leaked = RowFinding(
+        code=FindingCode.LEAKED_ROWS, count=20, of=500, where="evaluation", same_label=same_label
+    )
+    answer = only([dataclasses.replace(one, findings=(leaked,)) for one in falling_curve()])
+    assert (Doubt.LEAKED_ROWS in answer.recommendation.doubts) is is_grave
+
+
 def test_several_tasks_have_one_recommendation() -> None:
     rows = curve({0: 0.9, 3: 0.89, 4: 0.8}) + curve({0: 0.8, 3: 0.79, 4: 0.6}, task="cola")
     *_, joint = answer_rows(rows)
@@ -273,6 +365,21 @@ def test_every_way_to_show_an_answer_begins_with_the_same_lines() -> None:
     assert markdown.startswith(f"**{first.headline}**\n\n- **How sure** ")
     assert [found["headline"], *(text for _, text in found["lines"])] == texts
     assert found["fine_tuned_layers"] == 3 and found["learning_rate"] == 5e-5
+
+
+def test_markdown_has_a_heading_for_each_column_and_the_recommended_line_in_bold() -> None:
+    lines = answer_markdown(only(falling_curve())).splitlines()
+    heading, rule, *depths = [text for text in lines if text.startswith("|")]
+    assert heading == ("| fine-tuned | frozen | quality | 95 % | kept | gain kept | rate | seeds |")
+    assert rule == "|" + " ---: |" * 8
+    assert {depth.count("|") for depth in depths} == {9}
+    [bold] = [depth for depth in depths if "**" in depth]
+    assert bold.startswith("| **3** | **3** | **88.0")
+
+
+def test_markdown_names_what_is_frozen_in_full() -> None:
+    text = answer_markdown(only([*falling_curve(), *seeds(EMBEDDINGS_ONLY, [0.89, 0.9])]))
+    assert "\n| 6 | embeddings | 89.5 " in text
 
 
 def test_a_terminal_wraps_the_lines_below_their_labels() -> None:

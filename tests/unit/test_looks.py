@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_curve, answer_curves, answer_rows, freeze_curves
+from elsa_tune.analysis.certainty import second_look_promises
 from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
@@ -19,7 +21,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
 from elsa_tune.specs.policy import UNRECORDED, Claim, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import NO_LOOKS, Earlier, Looks
+from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Earlier, Looks
 from tests.unit.result_rows import BY_SEEDS_ALONE, seeds, seeds_advised
 
 # By the first policy, whose looks these are.
@@ -138,6 +140,18 @@ def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> No
     assert answer_curve(other).next_step is None
 
 
+@pytest.mark.parametrize(("deep", "is_open"), [(0.60, False), (0.80, True)])
+def test_no_look_is_open_at_a_depth_that_a_hunt_gave_up(deep: float, is_open: bool) -> None:
+    """The one before it is certified. The target is .81; by 2,000 examples .60 is far below."""
+    counts = ((3, 3), (5, 5))
+    rows = [*planned(0, FULL, 0, *counts), *planned(3, [0.89, 0.891, 0.889], 0, *counts)]
+    rows += planned(5, [deep, deep + 0.001], 3, *counts)
+    hunt = {"policy": Policy(), "examples": 2000, "chance": 0.0}
+    answer = answered([dataclasses.replace(row, **hunt) for row in rows])
+    assert layers_certified(answer) == 3
+    assert answer.open_look is is_open
+
+
 def test_a_walk_is_what_has_more_than_one_look() -> None:
     for counts, walks in ((TWO, True), (((2, 2),), False)):
         rows = [*planned(0, FULL[:2], 0, *counts), *planned(3, [0.89, 0.891], 0, *counts)]
@@ -162,6 +176,67 @@ def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
     assert contrast(both, 3).value == pytest.approx(
         sum([0.83, 0.80, *[0.85] * 3]) / 5 - 0.9 * 0.901
     )
+
+
+def promised(deep: list[float], *counts: tuple[int, int], full: int = 3) -> float:
+    """Return what a second look promises of N = 3, by seeds alone and this version's policy."""
+    rows = [*planned(0, UNEVEN[:full], 0, *counts), *planned(3, deep, 0, *counts)]
+    (curve,) = freeze_curves(
+        [dataclasses.replace(row, policy=BY_SEEDS_ALONE, chance=0.0) for row in rows]
+    )
+    return second_look_promises(curve, FreezeDepth.of(3), 0.9)
+
+
+# Not rounded, so that nothing is added for rounding.
+UNEVEN = [0.9012345678, 0.8987654321, 0.9023456789, 0.9001234567]
+NEAR = [0.8123456789, 0.8198765432, 0.8101234567]
+
+
+def test_a_second_look_promises_what_seeds_that_spread_as_now_would_give() -> None:
+    """Welch's lower bound with five and four seeds.
+
+    The contrast moves until then by what its variance falls.
+    """
+    of_run = np.var(NEAR, ddof=1)
+    of_full_run = 0.9**2 * np.var(UNEVEN[:3], ddof=1)
+    variance = of_run / 5 + of_full_run / 4
+    freedom = variance**2 / ((of_run / 5) ** 2 / 4 + (of_full_run / 4) ** 2 / 3)
+    counts = ((3, 3), (5, 4))
+    planned_error = Looks(after=0, first_seed=1, counts=counts).error
+    level = second_level(planned_error, 0.8 * planned_error, 0.6**0.5)
+    lower = np.mean(NEAR) - 0.9 * np.mean(UNEVEN[:3])
+    lower -= stats.t.ppf(1 - level, freedom) * variance**0.5
+    step = (of_run * (1 / 3 - 1 / 5) + of_full_run * (1 / 3 - 1 / 4)) ** 0.5
+    expected = stats.norm.cdf(lower / step)
+    assert 0.05 < expected < 0.95
+    assert promised(NEAR, *counts) == pytest.approx(expected, rel=1e-4)
+
+
+def test_no_later_look_takes_back_what_the_first_rejected() -> None:
+    counts = ((3, 3), (5, 5))
+    deep = [0.89, 0.891, 0.889, 0.6, 0.6]
+    answer = answered([*planned(0, FULL, 0, *counts), *planned(3, deep, 0, *counts)])
+    look = contrast(answer, 3).look
+    assert look is not None and look.number == 1
+    assert contrast(answer, 3).value == pytest.approx(0.89 - 0.9 * sum(FULL[:3]) / 3)
+
+
+def test_a_look_that_is_not_next_promises_nothing() -> None:
+    sure = [quality + 0.05 for quality in NEAR]
+    assert promised(sure, (3, 3), (5, 4)) > 0.99
+    assert promised(sure, (3, 3)) == 0  # the only one
+    assert promised(sure[:2], (3, 3), (5, 4)) == 0  # the first one is not taken yet
+    assert promised([*sure, *sure[:2]], (3, 3), (5, 4), full=4) == 0  # both are
+    assert promised(sure[:1], (1, 1), (5, 4)) == 0  # of one seed nothing is known
+    (free,) = freeze_curves([*seeds(0, UNEVEN), *seeds(3, sure)])
+    assert second_look_promises(free, FreezeDepth.of(3), 0.9) == 0
+
+
+def test_looks_that_a_table_left_out_are_the_reason() -> None:
+    rows = [*seeds(0, FULL, looks=LOST_LOOKS), *seeds(3, [0.89] * 5, looks=LOST_LOOKS)]
+    answer = answered(rows)
+    assert answer.certified is None and answer.reason is Reason.LOOKS_NOT_RECORDED
+    assert answer.looks is not None and answer.looks.most_seeds == 0
 
 
 def test_a_look_is_not_moved_by_the_later_seeds_of_other_depths() -> None:
@@ -393,6 +468,14 @@ def test_an_answer_says_that_its_question_was_asked_before() -> None:
     used = Earlier(names=("a",), seeds_are_fresh=False)
     again = answered([dataclasses.replace(row, earlier=used) for row in rows])
     assert "Its seeds are not fresh: an earlier search" in again.certainty
+
+
+@pytest.mark.parametrize(("earlier", "error"), [(10, 55), (19, 100), (24, 100)])
+def test_the_errors_of_many_searches_add_up_to_all_at_most(earlier: int, error: int) -> None:
+    names = tuple(f"search-{number}" for number in range(earlier))
+    rows = [dataclasses.replace(row, earlier=Earlier(names=names)) for row in falling()]
+    said = f"the chance that any of the {earlier + 1} errs is up to {error} %."
+    assert said in answered(rows).certainty
 
 
 # ---- an adversary that sees everything ----

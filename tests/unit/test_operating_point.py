@@ -23,9 +23,12 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
+from elsa_tune.analysis.curve import CurvePoint, Saves
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.analysis.wording.answer import saved_shares, saves_sentence
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.results.columns import COLUMNS
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -63,6 +66,12 @@ def test_a_quality_of_exactly_the_target_passes() -> None:
     assert not reaches(0.576 - 1e-6, 0.64, 0.9, policy=Policy())
     answer = only_answer(seeds(0, [0.64, 0.64]) + seeds(3, [0.576, 0.576]))
     assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
+
+
+def test_what_is_missed_by_no_more_than_rounding_is_reached() -> None:
+    rounding = Policy().rounding
+    assert reaches(-rounding, 0.0, 1.0, policy=Policy())
+    assert not reaches(-1.01 * rounding, 0.0, 1.0, policy=Policy())
 
 
 def test_the_contrast_decides_where_ratios_mislead() -> None:
@@ -157,12 +166,27 @@ def test_embeddings_only_is_never_the_operating_point() -> None:
     assert warned(answer, WarningCode.EMBEDDINGS_ONLY_IS_BEST)
 
 
+def test_what_differs_less_than_it_prints_is_not_better() -> None:
+    """A difference of 1e-6 is the same quality yet."""
+    for off, is_better in ((1e-6, False), (2e-6, True)):
+        answer = only_answer([row(0, 0.75), row(EMBEDDINGS_ONLY, 0.75 + off), row(6, 0.6)])
+        assert (WarningCode.EMBEDDINGS_ONLY_IS_BEST in codes(answer)) == is_better
+
+
 def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
     rows = seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(4, [0.88, 0.88])
     answer = only_answer(rows)
     assert fine_tuned(answer)[0] == 2 and answer.every_larger_k_passes is False
     assert "the last 3 layers (77.3 %)" in warned(answer, WarningCode.LARGER_K_MISSES_TARGET)
     assert "from 70.0 (the last 3 layers) to 88.0 (the last 2 layers)" in warned(
+        answer, WarningCode.NOT_MONOTONE
+    )
+
+
+def test_of_equal_rises_the_first_is_named() -> None:
+    qualities = {0: 0.875, 2: 0.75, 3: 0.8125, 4: 0.625, 5: 0.6875}
+    answer = only_answer([row(frozen, quality) for frozen, quality in qualities.items()])
+    assert "from 75.0 (the last 4 layers) to 81.2 (the last 3 layers)" in warned(
         answer, WarningCode.NOT_MONOTONE
     )
 
@@ -212,6 +236,32 @@ def test_savings_are_shares_of_the_full_model() -> None:
     answer = only_answer(seeds(0, [0.9, 0.91], **nothing) + seeds(3, [0.9, 0.9], **nothing))
     assert answer.operating_point is not None
     assert answer.operating_point.saves.train_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(5e-4, "0.1 %"), (4.9e-4, None), (0.0, None), (-0.1, None)]
+)
+def test_a_saving_that_would_print_as_nothing_is_none(share: float, said: str | None) -> None:
+    saves = Saves(trainable_parameters=share, train_seconds=share, peak_memory_mb=share)
+    point = CurvePoint(candidate=FULL_MODEL, fine_tuned_layers=6, saves=saves)
+    nothing = ["no parameters", "no time", "no memory"]
+    whole = ["of the trained parameters", "of the training time", "of the peak memory"]
+    expected = nothing if said is None else [f"{said} {of_what}" for of_what in whole]
+    assert saved_shares(point) == expected
+
+
+def test_a_saving_that_is_not_known_is_left_out() -> None:
+    point = CurvePoint(candidate=FULL_MODEL, fine_tuned_layers=6, saves=Saves(train_seconds=0.62))
+    assert saved_shares(point) == ["62.0 % of the training time"]
+
+
+def test_what_a_depth_saves_is_a_sentence_or_nothing() -> None:
+    saves = Saves(train_seconds=0.62)
+    deep = CurvePoint(candidate=FreezeDepth.of(3), fine_tuned_layers=3, saves=saves)
+    assert saves_sentence(deep) == "Saves 62.0 % of the training time."
+    assert saves_sentence(dataclasses.replace(deep, saves=Saves())) == ""
+    assert saves_sentence(dataclasses.replace(deep, candidate=FULL_MODEL)) == ""
+    assert saves_sentence(None) == ""
 
 
 def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> None:
@@ -281,6 +331,14 @@ def test_a_full_model_that_learnt_nothing_names_its_runs(seeds_of_it: int, said:
     rows = [*seeds(0, [0.5] * seeds_of_it), *seeds(3, [0.5] * seeds_of_it)]
     [answer] = answer_rows(rows)
     assert f" {said} is not above " in answer.sentence
+
+
+def test_a_full_model_above_chance_is_said_to_be_so_without_confidence() -> None:
+    above = only_answer([*seeds(0, [0.49, 0.53, 0.54]), *seeds(3, [0.5] * 3)])
+    assert above.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+    assert above.sentence.endswith("the 50.0 of a constant answer with 95 % confidence.")
+    below = only_answer([*seeds(0, [0.49, 0.5, 0.48]), *seeds(3, [0.5] * 3)])
+    assert below.sentence.endswith("is not above the 50.0 of a constant answer.")
 
 
 def two_tasks(rte: dict[int, float], cola: dict[int, float], **changes: Any) -> list[ResultRow]:

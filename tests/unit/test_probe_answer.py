@@ -111,6 +111,19 @@ def test_of_a_single_run_it_takes_two_standard_errors(
     assert BELOW not in codes(answered([*rows[:-1], probe(quality, examples=None)]))
 
 
+@pytest.mark.parametrize(("deep", "said"), [(0.90, True), (0.91, False)])
+def test_near_the_top_a_share_is_known_the_more_exactly(deep: float, said: bool) -> None:
+    """.95 of 100 examples: 2 x sqrt(.95 x .05 / 100) is .0436, where half of them gave .1."""
+    rows = [*seeds(0, [0.99]), *seeds(6, [deep]), probe(0.95, examples=100)]
+    assert (BELOW in codes(answered(rows))) == said
+
+
+def test_a_correlation_below_zero_is_compared_as_it_is() -> None:
+    rows = [*seeds(0, [0.5]), *seeds(6, [-0.2]), probe(-0.1)]
+    rows = [dataclasses.replace(one, metric="matthews", chance=0.0) for one in rows]
+    assert BELOW in codes(answered(rows))
+
+
 def test_one_that_reaches_the_target_is_said_raw_and_corrected() -> None:
     told = warned(answered([*falling_curve(), probe(0.82)]), REACHES)
     assert "keeps 91.1 % of the full model's accuracy" in told

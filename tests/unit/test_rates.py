@@ -95,6 +95,29 @@ def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None
     }
 
 
+def test_what_the_given_rates_would_have_said_is_no_measurement() -> None:
+    (answer,) = answer_rows(searched())
+    point = answer.within_given
+    assert point is not None
+    assert (point.seeds, point.failed_seeds, point.rates, point.qualities) == (0, 0, 0, ())
+    tries_within_given = point.tried.tries_within_given
+    assert (point.explored, point.stopped_early, tries_within_given) == (0, 0, 0)
+
+
+def test_a_run_that_was_stopped_hides_none_of_those_behind_it() -> None:
+    rows = [*seeds(0, [0.9, 0.9]), *tried(4, {1e-5: None, 2e-5: 0.8, 5e-5: 0.7})]
+    (answer,) = answer_rows(rows)
+    _, point = answer.points
+    assert point.tried.means == ((2e-5, 0.8), (5e-5, 0.7))
+    assert point.tried.quality_within_given == 0.8
+
+
+def test_the_lowest_and_the_highest_given_rate_are_given() -> None:
+    rates = dict.fromkeys((0.9e-5, 1e-5, 5e-5, 5.1e-5), 0.8)
+    (answer,) = answer_rows([*seeds(0, [0.9, 0.9]), *tried(4, rates)])
+    assert answer.points[1].tried.tries_within_given == 2
+
+
 def test_within_the_given_rates_nothing_is_added() -> None:
     rows = [one for one in searched() if one.candidate.frozen_layers != 5]
     (answer,) = answer_rows(rows)
@@ -116,6 +139,11 @@ def test_one_rate_for_all_depths_is_said_unless_it_was_explored_there() -> None:
     explored = [*one_rate, *tried(4, {1e-5: 0.5, 3e-5: 0.8, 5e-5: 0.7})]
     assert not texts(answered(explored), WarningCode.ONE_RATE)
     assert not texts(answered(falling_curve()), WarningCode.ONE_RATE)
+
+
+def test_a_depth_whose_rate_is_not_named_hides_none_of_those_behind_it() -> None:
+    rows = [*seeds(0, [0.9, 0.9], learning_rate=None), *seeds(4, [0.8, 0.8], learning_rate=2e-5)]
+    assert "(2e-5)" in texts(answered(rows), WarningCode.ONE_RATE)[0]
 
 
 def test_a_table_of_several_rates_tells_its_own_border() -> None:

@@ -168,7 +168,8 @@ def _refusal_sentence(answer: Answer) -> str:
         case Reason.NO_FROZEN_DEPTH:
             return "No answer: only the full model was measured, no depth with frozen layers."
     full = answer.full
-    assert full is not None and full.quality is not None
+    assert full is not None
+    assert full.quality is not None
     score = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     base = "0"
@@ -184,7 +185,8 @@ def _corrected_sentence(answer: Answer) -> str:
     corrected = answer.corrected_operating_point
     if answer.chance is None:
         return "Chance is not known, so there is no corrected answer."
-    assert raw is not None and corrected is not None
+    assert raw is not None
+    assert corrected is not None
     for_chance = f"Corrected for chance ({points(answer.chance)})"
     share = percent(raw.corrected_retention)
     if corrected.candidate == raw.candidate:

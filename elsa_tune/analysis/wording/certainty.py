@@ -165,7 +165,8 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
     if reason is Reason.TARGET_NOT_PLANNED:
-        assert curve.looks is not None and curve.looks.own_target is not None
+        assert curve.looks is not None
+        assert curve.looks.own_target is not None
         planned = target_text(curve.looks.own_target)
         return f"the search was planned for {planned}, and a higher target is exploratory"
     return _too_few_seeds_text(curve)
@@ -275,9 +276,10 @@ def plausible_text(answer: Answer, *, measured: int) -> str:
     if answer.claims_corrected:
         the_answer += " corrected for chance"
     if len(candidates) == 1:
+        [only_candidate] = candidates
         return (
             "Among the measured depths, at the rates found, only "
-            f"{count_text(candidates[0], answer.layers)} can be {the_answer} (at 95 %)."
+            f"{count_text(only_candidate, answer.layers)} can be {the_answer} (at 95 %)."
         )
     if len(candidates) == measured:
         return f"No measured depth can be ruled out as {the_answer}."

@@ -383,7 +383,8 @@ def _next(answer: Answer, point: CurvePoint) -> str:
 def _linear_headline(answer: Answer) -> str:
     probe = answer.probe
     full = answer.full
-    assert probe is not None and full is not None
+    assert probe is not None
+    assert full is not None
     scores = f"scores {points(probe.quality)} {metric_text(answer.metric)}"
     if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
         return (
@@ -417,7 +418,8 @@ def _headline_without_answer(answer: Answer) -> str:
     full = answer.full
     if answer.reason is not Reason.FULL_MODEL_DID_NOT_LEARN or answer.task == ALL_TASKS:
         return answer.sentence
-    assert full is not None and full.quality is not None
+    assert full is not None
+    assert full.quality is not None
     score = f"{metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     guessing = "guessing" if answer.chance is None else f"guessing ({points(answer.chance)})"
