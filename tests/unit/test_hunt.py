@@ -16,7 +16,7 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
@@ -533,6 +533,32 @@ def test_which_depths_a_hunt_has() -> None:
     assert of(2) == [0, 1, 2]
     assert of(1) == [0, 1]
     assert of(12, 0, 3) == [0, 3]
+    # Of two that fine-tune many layers only the deeper one is explored.
+    assert of(12, 0, 2, 3) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("frozen", "rate"), [(3, 2e-5), (6, 4e-5)])
+def test_the_rate_of_the_ladder_lies_between_those_beside_it(
+    tmp_path: Path, frozen: int, rate: float
+) -> None:
+    """From 1e-5 to 8e-5 are three octaves, of which each three of nine frozen layers take one."""
+    hunt = Hunt(spec(tmp_path))
+    chosen = {FULL_MODEL: 1e-5, FreezeDepth.of(9): 8e-5, FreezeDepth.of(10): 1e-3}
+    assert hunt.rate_unexplored(FreezeDepth.of(frozen), chosen) == pytest.approx(rate)
+
+
+def test_a_constant_answer_that_is_always_right_leaves_nothing_to_learn(tmp_path: Path) -> None:
+    """Computed, its score may lie above 1 by rounding."""
+    always_right = dataclasses.replace(spec(tmp_path), chance=1 + 1e-9, evaluation_examples=1)
+    perfect = [
+        KnownTrial(
+            trial=always_right.trial(Phase.EXPLORE, FULL_MODEL, rate, always_right.seed),
+            status=TrialStatus.COMPLETED,
+            qualities=(1.0, 1.0),
+        )
+        for rate in (3e-5, 5e-5)
+    ]
+    assert Hunt(always_right).waits_for_reference(perfect)
 
 
 def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> None:
@@ -594,7 +620,63 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
     assert spec(tmp_path, until="certified").until_certified
 
 
+@pytest.mark.parametrize("costs_as_much", [True, False])
+def test_what_is_measured_in_any_case_costs_less_than_is_free(
+    tmp_path: Path, costs_as_much: bool
+) -> None:
+    plan = spec(tmp_path)
+    cost = relative_cost(plan, FreezeDepth.of(11))
+    free_cost = cost if costs_as_much else 1.001 * cost
+    policy = dataclasses.replace(UNRECORDED, free_cost=free_cost)
+    one = Drawn(spec(tmp_path, policy=policy), CLEAR, 0.004)
+    one.run()
+    assert (11 in one.measured()) is not costs_as_much
+    assert 12 in one.measured()
+
+
 # ---- by this version's policy ----
+
+
+def test_a_depth_whose_seeds_give_no_quality_has_its_first_look_and_ends_the_hunt(
+    tmp_path: Path,
+) -> None:
+    class Mute(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            super().end(trial)
+            if trial.candidate.frozen_layers == 9 and trial.phase is Phase.MEASURE:
+                nothing = {"status": TrialStatus.FAILED, "quality": None}
+                self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **nothing)
+
+    one = Mute(spec(tmp_path, policy=Policy()), CLEAR, 0.004)
+    one.run()
+    assert one.measured()[9] == 3
+    last = one.step(one.rates, list(one.known.values()))
+    assert not last.trials and last.why == "the last 3 layers gave no result"
+
+
+def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:
+    one_look = dataclasses.replace(Policy(), looks=((3, 3),), ladder_looks=((3, 3),))
+    one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=one_look), {**CLEAR, 9: 0.865}, 0.02)
+    one.run()
+    assert one.measured() == {0: 3, 9: 3}
+    last = one.step(one.rates, list(one.known.values()))
+    assert last.why == "the last 3 layers is undecided after its last look"
+
+
+def test_where_seeds_are_too_few_to_promise_anything_a_depth_above_the_target_has_more(
+    tmp_path: Path,
+) -> None:
+    """Two and two seeds have two degrees of freedom, of which this plan asks three."""
+    policy = dataclasses.replace(Policy(), looks=((2, 2), (5, 3)), fewest_freedom=3)
+    one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=policy), CLEAR, 0.004)
+    keys = [key for key in one.run() if key.startswith("measure")]
+    assert one.measured() == {0: 3, 9: 5}
+    first_look = Drawn(one.spec, CLEAR, 0.004)
+    first_look.known = {key: known for key, known in one.known.items() if key not in keys[4:]}
+    first_look.rows = {key: one.rows[key] for key in keys[:4]}
+    first_look.answers = one.answers
+    step = first_look.step(one.rates, list(first_look.known.values()))
+    assert step.why == "the second look at the last 3 layers"
 
 
 def test_this_versions_hunt_certifies_with_three_seeds_of_each(tmp_path: Path) -> None:

@@ -230,6 +230,14 @@ def test_a_depth_that_learnt_nothing_may_go_on_and_is_not_settled() -> None:
     assert set(DEPTHS) <= strategy_of(spec).settled(learnt)
 
 
+def test_a_depth_that_learnt_is_sent_no_further_by_others() -> None:
+    spec = spec_of()
+    learnt = trials(spec, peak(DRIFTING), {DEPTHS[2]: [5e-4, 1e-3, 2e-3]})
+    assert not OneStudy(spec).may_go_on(DEPTHS[2], learnt)
+    nothing = trials(spec, lambda depth, rate: 0.5, {DEPTHS[2]: [5e-4, 1e-3, 2e-3]})
+    assert OneStudy(spec).may_go_on(DEPTHS[2], nothing)
+
+
 def test_limits_are_kept() -> None:
     few = spec_of(extend=Extension(tries=1))
     known = explore(few, peak(DRIFTING, width=0.7))

@@ -18,7 +18,14 @@ from elsa_tune.errors import UsageError
 from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
-from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    failed_slots,
+    measured_rates,
+    scores_of,
+    tried,
+)
 from elsa_tune.searching.planning.plan import Plan, exploring_share, plan_warnings, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
@@ -164,6 +171,17 @@ def test_the_best_rate_comes_from_completed_trials_only() -> None:
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.DIVERGED),
     ]
     assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+
+
+def test_only_completed_trials_give_their_rate_a_score() -> None:
+    spec = make_spec()
+    tries = [
+        known(spec, DEPTHS[0], 1e-5, (0.6, 0.7)),
+        known(spec, DEPTHS[0], 2e-5, (0.9,), STOPPED),
+        known(spec, DEPTHS[0], 3e-5, (0.9,), TrialStatus.RUNNING),
+        known(spec, DEPTHS[0], 4e-5, ()),  # recorded as completed, without an evaluation
+    ]
+    assert scores_of(tries) == {1e-5: 0.7}
 
 
 def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal_age() -> None:
