@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 import pytest
 
-from elsa_tune.searching.planning.known import KnownTrial, tried
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.searching.planning.neighbours import (
     LEARNING_RATE,
     RANK,
@@ -257,6 +257,16 @@ def test_dear_trials_must_promise_more() -> None:
     dear = spec_of(policy=Policy(worth_a_trial=0.01, worth_if_free=0.01))
     more = explore(dear, peak(DRIFTING))
     assert len(tried(more, DEPTHS[2])) > len(tried(explore(same, peak(DRIFTING)), DEPTHS[2]))
+
+
+def test_what_a_trial_must_promise_lies_between_the_full_models_and_a_free_ones() -> None:
+    """.04 at the full model; where a trial costs nothing .4 of that, and in between evenly."""
+    spec = spec_of()
+    rates = OneStudy(spec)
+    assert rates._worth(FULL_MODEL) == pytest.approx(0.04)
+    cost = relative_cost(spec, DEPTHS[1])
+    assert 0.1 < cost < 0.9
+    assert rates._worth(DEPTHS[1]) == pytest.approx(cost * 0.04 + (1 - cost) * 0.016)
 
 
 # ---- the process and its sampler ----
