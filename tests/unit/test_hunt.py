@@ -17,7 +17,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.plan import planned_power, planned_trials, trial_range
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
 from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
@@ -29,6 +29,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tasks.task_file import resolve_task
 from tests.unit.search_examples import asked_for
 
 EXAMPLES = 1000
@@ -684,6 +685,43 @@ def test_this_versions_hunt_certifies_with_three_seeds_of_each(tmp_path: Path) -
     one.run()
     assert certified(one.answer()) == 3
     assert one.measured()[0] == 3 and one.measured()[9] == 3
+
+
+def test_this_versions_looks_and_what_they_cost(tmp_path: Path) -> None:
+    """Three seeds first; then ten and four of the full model, or five and four at the ladder."""
+    plan = spec(tmp_path, policy=Policy())
+    hunt = Hunt(plan)
+    for frozen, counts in ((6, ((3, 3), (5, 4))), (9, ((3, 3), (10, 4)))):
+        looks = hunt.looks(FreezeDepth.of(frozen), {})
+        assert looks is not None and looks.counts == counts
+    # At the least two tries of what is explored, and three seeds of the full model alone.
+    fewest = 5 * 2 + 3
+    # At the most eight further tries of each, and every look: of three and of four depths.
+    most = 5 * (2 + 8) + 4 + 3 * 5 + 4 * 10
+    assert trial_range(plan, []) == (fewest, most)
+
+
+def test_the_power_of_a_plan_is_that_of_its_looks_at_the_last_depth(tmp_path: Path) -> None:
+    plan = spec(tmp_path, policy=Policy())
+    power = planned_power(plan)
+    assert power is not None
+    assert [(test.seeds, test.full_seeds) for test in power.tests] == [(3, 3), (10, 4)]
+    assert power.tests[0].level == pytest.approx(0.8 * 0.035)  # the first look's share
+    assert (power.target, power.seed_spread) == (0.9, Policy().seed_spread)
+    # Guessing is what is known of the task, else one of its classes.
+    rte = resolve_task("rte")
+    of_rte = planned_power(dataclasses.replace(plan, task=rte))
+    assert of_rte is not None and of_rte.guessing == pytest.approx(146 / 277)
+    unknown = dataclasses.replace(rte, published_chance={})
+    of_two_classes = planned_power(dataclasses.replace(plan, task=unknown))
+    assert of_two_classes is not None and of_two_classes.guessing == 0.5
+
+
+def test_no_power_is_estimated_without_a_test_or_for_no_share_of_examples(tmp_path: Path) -> None:
+    plan = spec(tmp_path, policy=Policy())
+    assert planned_power(dataclasses.replace(plan, task=resolve_task("cola"))) is None
+    alone = spec(tmp_path, "strategy=even", "depths=[0]", policy=Policy())
+    assert planned_power(alone) is None
 
 
 def test_a_hunt_walks_on_what_it_claims(tmp_path: Path) -> None:

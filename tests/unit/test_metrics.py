@@ -95,6 +95,13 @@ def test_chance_is_the_best_constant() -> None:
     assert chance(Metric.SPEARMAN, LABELS.astype(float), 1) == 0.0
 
 
+def test_the_best_constant_of_a_mean_over_classes_by_hand() -> None:
+    """Answering 0 has F1 6 / 7 of class 0 and none of class 1; class 2 occurs nowhere."""
+    labels = np.array([0, 0, 0, 1])
+    assert chance(Metric.F1_MACRO, labels, 3) == pytest.approx((6 / 7 + 0) / 2)
+    assert score(Metric.F1_MACRO, np.zeros(4, int), labels, 3) == pytest.approx((6 / 7 + 0) / 2)
+
+
 def test_f1s_best_constant_is_the_positive_class_even_where_it_is_rare() -> None:
     qqp = np.repeat([1, 0], [14885, 40430 - 14885])
     assert chance(Metric.F1, qqp, 2) == pytest.approx(2 * 14885 / (14885 + 40430))

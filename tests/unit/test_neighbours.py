@@ -230,6 +230,16 @@ def test_a_depth_that_learnt_nothing_may_go_on_and_is_not_settled() -> None:
     assert set(DEPTHS) <= strategy_of(spec).settled(learnt)
 
 
+def test_a_depth_that_learnt_nothing_steps_as_far_as_its_factor_and_no_further() -> None:
+    """Four times a rate and a quarter of it, both included."""
+    rates = (9.9e-6, 1e-5, 4e-5, 1.6e-4, 1.61e-4)
+    study = OneStudy(spec_of(rates=RateList(values=rates), extend=None))
+    nothing = trials(study.spec, lambda depth, rate: 0.5, {DEPTHS[2]: [4e-5]})
+    assert study._allowed(DEPTHS[2], nothing) == [1e-5, 1.6e-4]
+    learnt = trials(study.spec, lambda depth, rate: 0.8, {DEPTHS[2]: [4e-5]})
+    assert study._allowed(DEPTHS[2], learnt) == [9.9e-6, 1e-5, 1.6e-4, 1.61e-4]
+
+
 def test_a_depth_that_learnt_is_sent_no_further_by_others() -> None:
     spec = spec_of()
     learnt = trials(spec, peak(DRIFTING), {DEPTHS[2]: [5e-4, 1e-3, 2e-3]})

@@ -61,7 +61,7 @@ class Kernel(ABC):
         one_run = predictions[:, None]
         scores = self.scorer(one_run, labels, classes, np.float64)
         weights = np.ones((1, len(labels)))
-        quality = scores(weights)[0, 0]
+        [[quality]] = scores(weights)
         return float(quality)
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
