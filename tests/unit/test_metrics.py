@@ -76,6 +76,11 @@ def test_a_constant_that_rounds_still_has_no_correlation() -> None:
     assert score(Metric.PEARSON, answers, labels, 1) == 0.0
 
 
+def test_values_that_lie_one_apart_are_no_constant() -> None:
+    values = np.array([0.0, 0.25, 1.0])
+    assert score(Metric.PEARSON, values, values, 1) == pytest.approx(1.0)
+
+
 def test_huge_and_tiny_values_correlate() -> None:
     labels = np.array([0.0, 1.0, 2.0, 3.0])
     for scale in (1e-300, 1e300):
@@ -112,6 +117,13 @@ def test_the_judge_lets_values_in_range_pass() -> None:
     assert check_quality(0.5, Metric.ACCURACY) == 0.5
     assert check_quality(-0.3, Metric.MATTHEWS) == -0.3
     assert check_quality(1 + 1e-9, Metric.SPEARMAN) == 1.0  # rounding
+
+
+def test_a_millionth_beyond_the_range_is_rounding_and_more_is_not() -> None:
+    assert check_quality(1 + 0.9e-6, Metric.ACCURACY) == 1.0
+    assert check_quality(-0.9e-6, Metric.ACCURACY) == 0.0
+    with pytest.raises(DivergedError, match=r"outside its range 0\.\.1"):
+        check_quality(1 + 1.1e-6, Metric.ACCURACY)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.1, -0.1])

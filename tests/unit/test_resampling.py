@@ -117,6 +117,18 @@ def test_interpolated_ranks_are_within_a_fifth_of_the_standard_error() -> None:
     assert found.runs.std() == pytest.approx(exact.std(), rel=0.06)
 
 
+def test_the_ranks_of_few_distinct_values_are_exact() -> None:
+    """Each of four has bins of its own, of which nothing need be interpolated."""
+    run = answered("spearman", 120)
+    levels = np.digitize(run.predictions, np.quantile(run.predictions, [0.25, 0.5, 0.75]))
+    few = dataclasses.replace(run, predictions=levels.astype(np.float32))
+    found = resample([few], "spearman", resamples=30)
+    for weights in resampling._poisson_weights(30, 120):
+        for number, weight in enumerate(weights.astype(int)):
+            exact = stats.spearmanr(np.repeat(levels, weight), np.repeat(run.labels, weight))
+            assert found.runs[number, 0] == pytest.approx(exact.statistic, abs=1e-5)
+
+
 def test_all_runs_see_the_same_examples() -> None:
     run = answered("accuracy", 200)
     same = resample([run, run], "accuracy", resamples=100).runs

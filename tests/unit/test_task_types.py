@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import subprocess
 import sys
@@ -187,6 +188,14 @@ def test_a_class_is_answered_with_its_share_of_the_softmax() -> None:
     assert cells["prediction"].tolist() == ["yes", "no", "yes"]
     assert cells["confidence"] == pytest.approx([0.75, 0.8, 0.6])
     assert cells["probability_yes"] == pytest.approx([0.75, 0.2, 0.6])
+
+
+def test_values_are_learnt_in_units_of_their_spread() -> None:
+    regression = type_of(TaskKind.REGRESSION)
+    spread = regression.unit(np.array([1.0, 3.0, 5.0, 7.0]))
+    assert (spread.mean, spread.std) == (4.0, pytest.approx(math.sqrt(5)))
+    equal = regression.unit(np.array([4.0, 4.0, 4.0]))
+    assert (equal.mean, equal.std) == (4.0, 1.0)
 
 
 CLASSIFIES = type_of(TaskKind.CLASSIFICATION).metrics
