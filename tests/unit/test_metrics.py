@@ -10,6 +10,7 @@ from scipy import stats
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.types.base import ratio
 from elsa_tune.tasks.types.regression import ranks
 from elsa_tune.tasks.types.scores import chance, check_quality, score
 
@@ -74,6 +75,13 @@ def test_a_constant_that_rounds_still_has_no_correlation() -> None:
     answers = np.full(7, 0.1, dtype=np.float32)  # its mean is not exactly 0.1
     labels = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
     assert score(Metric.PEARSON, answers, labels, 1) == 0.0
+
+
+def test_a_correlation_is_defined_where_both_sides_vary_by_more_than_rounding() -> None:
+    """Variances whose product is 1e-12 or less are none."""
+    products = np.array([0.9e-12, 1e-12, 1.1e-12, -1.0])
+    expected = [0.0, 0.0, 0.5 / math.sqrt(1.1), 0.0]
+    assert ratio(np.full(4, 0.5e-6), products) == pytest.approx(expected)
 
 
 def test_values_that_lie_one_apart_are_no_constant() -> None:
