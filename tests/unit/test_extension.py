@@ -68,6 +68,10 @@ def test_where_a_depth_goes_on(
     assert outward(spec_of(tries=3), tries(*found)) == after, why
 
 
+def test_a_depth_with_one_try_goes_on_from_it() -> None:
+    assert outward(spec_of(tries=1), tries((5e-5, 0.8))) == 1e-4
+
+
 def test_a_neighbour_lends_its_best_rate_as_the_first_point() -> None:
     rising = tries((2e-5, 0.6), (5e-5, 0.7))
     assert outward(spec_of(tries=2), rising, lent_rate=4e-4) == 4e-4

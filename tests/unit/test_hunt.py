@@ -16,8 +16,8 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
-from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost
+from elsa_tune.searching.planning.plan import planned_power, planned_trials, trial_range
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
 from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
@@ -29,6 +29,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tasks.task_file import resolve_task
 from tests.unit.search_examples import asked_for
 
 EXAMPLES = 1000
@@ -533,6 +534,32 @@ def test_which_depths_a_hunt_has() -> None:
     assert of(2) == [0, 1, 2]
     assert of(1) == [0, 1]
     assert of(12, 0, 3) == [0, 3]
+    # Of two that fine-tune many layers only the deeper one is explored.
+    assert of(12, 0, 2, 3) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("frozen", "rate"), [(3, 2e-5), (6, 4e-5)])
+def test_the_rate_of_the_ladder_lies_between_those_beside_it(
+    tmp_path: Path, frozen: int, rate: float
+) -> None:
+    """From 1e-5 to 8e-5 are three octaves, of which each three of nine frozen layers take one."""
+    hunt = Hunt(spec(tmp_path))
+    chosen = {FULL_MODEL: 1e-5, FreezeDepth.of(9): 8e-5, FreezeDepth.of(10): 1e-3}
+    assert hunt.rate_unexplored(FreezeDepth.of(frozen), chosen) == pytest.approx(rate)
+
+
+def test_a_constant_answer_that_is_always_right_leaves_nothing_to_learn(tmp_path: Path) -> None:
+    """Computed, its score may lie above 1 by rounding."""
+    always_right = dataclasses.replace(spec(tmp_path), chance=1 + 1e-9, evaluation_examples=1)
+    perfect = [
+        KnownTrial(
+            trial=always_right.trial(Phase.EXPLORE, FULL_MODEL, rate, always_right.seed),
+            status=TrialStatus.COMPLETED,
+            qualities=(1.0, 1.0),
+        )
+        for rate in (3e-5, 5e-5)
+    ]
+    assert Hunt(always_right).waits_for_reference(perfect)
 
 
 def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> None:
@@ -594,7 +621,63 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
     assert spec(tmp_path, until="certified").until_certified
 
 
+@pytest.mark.parametrize("costs_as_much", [True, False])
+def test_what_is_measured_in_any_case_costs_less_than_is_free(
+    tmp_path: Path, costs_as_much: bool
+) -> None:
+    plan = spec(tmp_path)
+    cost = relative_cost(plan, FreezeDepth.of(11))
+    free_cost = cost if costs_as_much else 1.001 * cost
+    policy = dataclasses.replace(UNRECORDED, free_cost=free_cost)
+    one = Drawn(spec(tmp_path, policy=policy), CLEAR, 0.004)
+    one.run()
+    assert (11 in one.measured()) is not costs_as_much
+    assert 12 in one.measured()
+
+
 # ---- by this version's policy ----
+
+
+def test_a_depth_whose_seeds_give_no_quality_has_its_first_look_and_ends_the_hunt(
+    tmp_path: Path,
+) -> None:
+    class Mute(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            super().end(trial)
+            if trial.candidate.frozen_layers == 9 and trial.phase is Phase.MEASURE:
+                nothing = {"status": TrialStatus.FAILED, "quality": None}
+                self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **nothing)
+
+    one = Mute(spec(tmp_path, policy=Policy()), CLEAR, 0.004)
+    one.run()
+    assert one.measured()[9] == 3
+    last = one.step(one.rates, list(one.known.values()))
+    assert not last.trials and last.why == "the last 3 layers gave no result"
+
+
+def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:
+    one_look = dataclasses.replace(Policy(), looks=((3, 3),), ladder_looks=((3, 3),))
+    one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=one_look), {**CLEAR, 9: 0.865}, 0.02)
+    one.run()
+    assert one.measured() == {0: 3, 9: 3}
+    last = one.step(one.rates, list(one.known.values()))
+    assert last.why == "the last 3 layers is undecided after its last look"
+
+
+def test_where_seeds_are_too_few_to_promise_anything_a_depth_above_the_target_has_more(
+    tmp_path: Path,
+) -> None:
+    """Two and two seeds have two degrees of freedom, of which this plan asks three."""
+    policy = dataclasses.replace(Policy(), looks=((2, 2), (5, 3)), fewest_freedom=3)
+    one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=policy), CLEAR, 0.004)
+    keys = [key for key in one.run() if key.startswith("measure")]
+    assert one.measured() == {0: 3, 9: 5}
+    first_look = Drawn(one.spec, CLEAR, 0.004)
+    first_look.known = {key: known for key, known in one.known.items() if key not in keys[4:]}
+    first_look.rows = {key: one.rows[key] for key in keys[:4]}
+    first_look.answers = one.answers
+    step = first_look.step(one.rates, list(first_look.known.values()))
+    assert step.why == "the second look at the last 3 layers"
 
 
 def test_this_versions_hunt_certifies_with_three_seeds_of_each(tmp_path: Path) -> None:
@@ -602,6 +685,43 @@ def test_this_versions_hunt_certifies_with_three_seeds_of_each(tmp_path: Path) -
     one.run()
     assert certified(one.answer()) == 3
     assert one.measured()[0] == 3 and one.measured()[9] == 3
+
+
+def test_this_versions_looks_and_what_they_cost(tmp_path: Path) -> None:
+    """Three seeds first; then ten and four of the full model, or five and four at the ladder."""
+    plan = spec(tmp_path, policy=Policy())
+    hunt = Hunt(plan)
+    for frozen, counts in ((6, ((3, 3), (5, 4))), (9, ((3, 3), (10, 4)))):
+        looks = hunt.looks(FreezeDepth.of(frozen), {})
+        assert looks is not None and looks.counts == counts
+    # At the least two tries of what is explored, and three seeds of the full model alone.
+    fewest = 5 * 2 + 3
+    # At the most eight further tries of each, and every look: of three and of four depths.
+    most = 5 * (2 + 8) + 4 + 3 * 5 + 4 * 10
+    assert trial_range(plan, []) == (fewest, most)
+
+
+def test_the_power_of_a_plan_is_that_of_its_looks_at_the_last_depth(tmp_path: Path) -> None:
+    plan = spec(tmp_path, policy=Policy())
+    power = planned_power(plan)
+    assert power is not None
+    assert [(test.seeds, test.full_seeds) for test in power.tests] == [(3, 3), (10, 4)]
+    assert power.tests[0].level == pytest.approx(0.8 * 0.035)  # the first look's share
+    assert (power.target, power.seed_spread) == (0.9, Policy().seed_spread)
+    # Guessing is what is known of the task, else one of its classes.
+    rte = resolve_task("rte")
+    of_rte = planned_power(dataclasses.replace(plan, task=rte))
+    assert of_rte is not None and of_rte.guessing == pytest.approx(146 / 277)
+    unknown = dataclasses.replace(rte, published_chance={})
+    of_two_classes = planned_power(dataclasses.replace(plan, task=unknown))
+    assert of_two_classes is not None and of_two_classes.guessing == 0.5
+
+
+def test_no_power_is_estimated_without_a_test_or_for_no_share_of_examples(tmp_path: Path) -> None:
+    plan = spec(tmp_path, policy=Policy())
+    assert planned_power(dataclasses.replace(plan, task=resolve_task("cola"))) is None
+    alone = spec(tmp_path, "strategy=even", "depths=[0]", policy=Policy())
+    assert planned_power(alone) is None
 
 
 def test_a_hunt_walks_on_what_it_claims(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.types.base import ratio
 from elsa_tune.tasks.types.regression import ranks
 from elsa_tune.tasks.types.scores import chance, check_quality, score
 
@@ -76,6 +77,18 @@ def test_a_constant_that_rounds_still_has_no_correlation() -> None:
     assert score(Metric.PEARSON, answers, labels, 1) == 0.0
 
 
+def test_a_correlation_is_defined_where_both_sides_vary_by_more_than_rounding() -> None:
+    """Variances whose product is 1e-12 or less are none."""
+    products = np.array([0.9e-12, 1e-12, 1.1e-12, -1.0])
+    expected = [0.0, 0.0, 0.5 / math.sqrt(1.1), 0.0]
+    assert ratio(np.full(4, 0.5e-6), products) == pytest.approx(expected)
+
+
+def test_values_that_lie_one_apart_are_no_constant() -> None:
+    values = np.array([0.0, 0.25, 1.0])
+    assert score(Metric.PEARSON, values, values, 1) == pytest.approx(1.0)
+
+
 def test_huge_and_tiny_values_correlate() -> None:
     labels = np.array([0.0, 1.0, 2.0, 3.0])
     for scale in (1e-300, 1e300):
@@ -95,6 +108,13 @@ def test_chance_is_the_best_constant() -> None:
     assert chance(Metric.SPEARMAN, LABELS.astype(float), 1) == 0.0
 
 
+def test_the_best_constant_of_a_mean_over_classes_by_hand() -> None:
+    """Answering 0 has F1 6 / 7 of class 0 and none of class 1; class 2 occurs nowhere."""
+    labels = np.array([0, 0, 0, 1])
+    assert chance(Metric.F1_MACRO, labels, 3) == pytest.approx((6 / 7 + 0) / 2)
+    assert score(Metric.F1_MACRO, np.zeros(4, int), labels, 3) == pytest.approx((6 / 7 + 0) / 2)
+
+
 def test_f1s_best_constant_is_the_positive_class_even_where_it_is_rare() -> None:
     qqp = np.repeat([1, 0], [14885, 40430 - 14885])
     assert chance(Metric.F1, qqp, 2) == pytest.approx(2 * 14885 / (14885 + 40430))
@@ -105,6 +125,13 @@ def test_the_judge_lets_values_in_range_pass() -> None:
     assert check_quality(0.5, Metric.ACCURACY) == 0.5
     assert check_quality(-0.3, Metric.MATTHEWS) == -0.3
     assert check_quality(1 + 1e-9, Metric.SPEARMAN) == 1.0  # rounding
+
+
+def test_a_millionth_beyond_the_range_is_rounding_and_more_is_not() -> None:
+    assert check_quality(1 + 0.9e-6, Metric.ACCURACY) == 1.0
+    assert check_quality(-0.9e-6, Metric.ACCURACY) == 0.0
+    with pytest.raises(DivergedError, match=r"outside its range 0\.\.1"):
+        check_quality(1 + 1.1e-6, Metric.ACCURACY)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.1, -0.1])

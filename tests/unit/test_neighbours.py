@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 import pytest
 
-from elsa_tune.searching.planning.known import KnownTrial, tried
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.searching.planning.neighbours import (
     LEARNING_RATE,
     RANK,
@@ -230,6 +230,24 @@ def test_a_depth_that_learnt_nothing_may_go_on_and_is_not_settled() -> None:
     assert set(DEPTHS) <= strategy_of(spec).settled(learnt)
 
 
+def test_a_depth_that_learnt_nothing_steps_as_far_as_its_factor_and_no_further() -> None:
+    """Four times a rate and a quarter of it, both included."""
+    rates = (9.9e-6, 1e-5, 4e-5, 1.6e-4, 1.61e-4)
+    study = OneStudy(spec_of(rates=RateList(values=rates), extend=None))
+    nothing = trials(study.spec, lambda depth, rate: 0.5, {DEPTHS[2]: [4e-5]})
+    assert study._allowed(DEPTHS[2], nothing) == [1e-5, 1.6e-4]
+    learnt = trials(study.spec, lambda depth, rate: 0.8, {DEPTHS[2]: [4e-5]})
+    assert study._allowed(DEPTHS[2], learnt) == [9.9e-6, 1e-5, 1.6e-4, 1.61e-4]
+
+
+def test_a_depth_that_learnt_is_sent_no_further_by_others() -> None:
+    spec = spec_of()
+    learnt = trials(spec, peak(DRIFTING), {DEPTHS[2]: [5e-4, 1e-3, 2e-3]})
+    assert not OneStudy(spec).may_go_on(DEPTHS[2], learnt)
+    nothing = trials(spec, lambda depth, rate: 0.5, {DEPTHS[2]: [5e-4, 1e-3, 2e-3]})
+    assert OneStudy(spec).may_go_on(DEPTHS[2], nothing)
+
+
 def test_limits_are_kept() -> None:
     few = spec_of(extend=Extension(tries=1))
     known = explore(few, peak(DRIFTING, width=0.7))
@@ -249,6 +267,16 @@ def test_dear_trials_must_promise_more() -> None:
     dear = spec_of(policy=Policy(worth_a_trial=0.01, worth_if_free=0.01))
     more = explore(dear, peak(DRIFTING))
     assert len(tried(more, DEPTHS[2])) > len(tried(explore(same, peak(DRIFTING)), DEPTHS[2]))
+
+
+def test_what_a_trial_must_promise_lies_between_the_full_models_and_a_free_ones() -> None:
+    """.04 at the full model; where a trial costs nothing .4 of that, and in between evenly."""
+    spec = spec_of()
+    rates = OneStudy(spec)
+    assert rates._worth(FULL_MODEL) == pytest.approx(0.04)
+    cost = relative_cost(spec, DEPTHS[1])
+    assert 0.1 < cost < 0.9
+    assert rates._worth(DEPTHS[1]) == pytest.approx(cost * 0.04 + (1 - cost) * 0.016)
 
 
 # ---- the process and its sampler ----

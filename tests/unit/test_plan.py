@@ -18,10 +18,23 @@ from elsa_tune.errors import UsageError
 from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
-from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
-from elsa_tune.searching.planning.plan import Plan, exploring_share, plan_warnings, steps_per_trial
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    Slot,
+    failed_slots,
+    measured_rates,
+    scores_of,
+    tried,
+)
+from elsa_tune.searching.planning.plan import (
+    Plan,
+    exploring_share,
+    plan_warnings,
+    steps_per_trial,
+    trial_range,
+)
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
+from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
@@ -88,6 +101,43 @@ def test_whoever_asks_a_plan_writes_nothing(tmp_path: Path) -> None:
     assert plan.missing(dict.fromkeys(DEPTHS, 3e-5), explores=True)
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
+
+
+def test_a_trial_of_which_nothing_was_recorded_since_is_not_read_again(tmp_path: Path) -> None:
+    """The board asks again and again, of searches with thousands of trials."""
+    spec = make_spec()
+    journal = searched(tmp_path, spec.name).journal
+    before = SearchState.replay(read_journal(journal))
+    key, recorded = next(iter(before.trials.items()))
+    recorded_since = dataclasses.replace(recorded)
+    after = dataclasses.replace(before, trials={**before.trials, key: recorded_since})
+    states = [before]
+    plan = Plan(spec, lambda: states[-1], tmp_path)
+    first = plan.known
+    assert all(one is other for one, other in zip(first, plan.known, strict=True))
+    states.append(after)
+    is_kept = [one is other for one, other in zip(first, plan.known, strict=True)]
+    assert is_kept == [False, True, True, True]
+
+
+def test_what_is_left_counts_the_tries_and_seeds_of_each_depth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tries and two seeds at every depth one try has ended."""
+    spec = make_spec()
+    monkeypatch.setattr(Plan, "known", (known(spec, DEPTHS[0], 2e-5, (0.6, 0.7)),))
+    left = Plan(spec, SearchState, tmp_path).left
+    assert left == {DEPTHS[0]: 3, DEPTHS[1]: 4, DEPTHS[2]: 4}
+    assert trial_range(spec, []) == (12, 12)
+
+
+@pytest.mark.parametrize(("rates", "explored"), [("[2e-5]", ()), ("[2e-5, 5e-5]", (0, 3))])
+def test_a_depth_with_one_rate_has_nothing_to_explore(
+    rates: str, explored: tuple[int, ...]
+) -> None:
+    space = load_space("quick", [f"learning_rate={rates}"])
+    depths = list(map(FreezeDepth.of, (0, 3)))
+    assert explored_of(space, depths) == tuple(map(FreezeDepth.of, explored))
 
 
 def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_rest() -> None:
@@ -164,6 +214,17 @@ def test_the_best_rate_comes_from_completed_trials_only() -> None:
         known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.DIVERGED),
     ]
     assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+
+
+def test_only_completed_trials_give_their_rate_a_score() -> None:
+    spec = make_spec()
+    tries = [
+        known(spec, DEPTHS[0], 1e-5, (0.6, 0.7)),
+        known(spec, DEPTHS[0], 2e-5, (0.9,), STOPPED),
+        known(spec, DEPTHS[0], 3e-5, (0.9,), TrialStatus.RUNNING),
+        known(spec, DEPTHS[0], 4e-5, ()),  # recorded as completed, without an evaluation
+    ]
+    assert scores_of(tries) == {1e-5: 0.7}
 
 
 def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal_age() -> None:

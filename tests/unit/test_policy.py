@@ -193,6 +193,14 @@ def test_a_factor_between_rates_is_any_number_above_one(name: str) -> None:
             policies.validate_python({name: value})
 
 
+@pytest.mark.parametrize("name", ["tries", "fewest_seeds", "ladder_depths", "ask_limit"])
+def test_a_count_is_one_or_more(name: str) -> None:
+    policies = TypeAdapter(Policy)
+    assert getattr(policies.validate_python({name: 1}), name) == 1
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        policies.validate_python({name: 0})
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_a_later_version_plans_and_answers_a_recorded_search_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool

@@ -117,6 +117,18 @@ def test_interpolated_ranks_are_within_a_fifth_of_the_standard_error() -> None:
     assert found.runs.std() == pytest.approx(exact.std(), rel=0.06)
 
 
+def test_the_ranks_of_few_distinct_values_are_exact() -> None:
+    """Each of four has bins of its own, of which nothing need be interpolated."""
+    run = answered("spearman", 120)
+    levels = np.digitize(run.predictions, np.quantile(run.predictions, [0.25, 0.5, 0.75]))
+    few = dataclasses.replace(run, predictions=levels.astype(np.float32))
+    found = resample([few], "spearman", resamples=30)
+    for weights in resampling._poisson_weights(30, 120):
+        for number, weight in enumerate(weights.astype(int)):
+            exact = stats.spearmanr(np.repeat(levels, weight), np.repeat(run.labels, weight))
+            assert found.runs[number, 0] == pytest.approx(exact.statistic, abs=1e-5)
+
+
 def test_all_runs_see_the_same_examples() -> None:
     run = answered("accuracy", 200)
     same = resample([run, run], "accuracy", resamples=100).runs
@@ -170,6 +182,21 @@ def test_the_same_answer_every_time() -> None:
 def test_a_single_example_never_vanishes() -> None:
     run = answered("accuracy", 1)
     assert np.isfinite(resample([run], "accuracy").runs).all()
+
+
+def test_an_example_that_would_vanish_counts_once() -> None:
+    """Poisson(1) is 0 as often as it is 1: once in e draws each."""
+    weights = np.concatenate(list(resampling._poisson_weights(10_000, 1)))
+    assert weights.min() == 1
+    assert np.mean(weights == 1) == pytest.approx(2 / math.e, abs=0.015)
+
+
+def test_the_table_of_counts_is_poissons_to_the_last_bit() -> None:
+    counts = resampling._poisson_table()
+    of_each_count = np.bincount(counts.astype(int))
+    up_to_count = np.cumsum(of_each_count)
+    expected = 2**16 * stats.poisson(1).cdf(np.arange(len(of_each_count)))
+    assert np.abs(up_to_count - expected).max() <= 0.5
 
 
 def test_runs_judged_by_other_examples_are_refused() -> None:
@@ -248,6 +275,16 @@ def test_few_units_are_trusted_as_students_t_has_it() -> None:
     assert np.quantile(moves, [0.05, 0.95]) == pytest.approx(expected, rel=0.1)
     by_normal = stats.norm.ppf(0.95) * np.std(right[::20]) / math.sqrt(10)
     assert np.quantile(moves, 0.95) > 1.1 * by_normal
+
+
+def test_the_stretch_of_few_units_is_drawn_from_equal_shares_of_its_distribution() -> None:
+    """Of four draws one comes from the middle of each quarter, of 4 degrees of freedom."""
+    resampled = resampling.Resampled(
+        runs=np.zeros((4, 0)), chance=np.zeros(4), examples=10, units=5, equal_units=5.0
+    )
+    stretch = np.asarray(resampling._stretch(resampled))
+    chi_squares = stats.chi2(4).isf([1 / 8, 3 / 8, 5 / 8, 7 / 8])
+    assert sorted(stretch**2) == pytest.approx(5 / 4 * 4 / chi_squares)
 
 
 def test_what_seeds_flip_is_what_they_flip_of_units() -> None:

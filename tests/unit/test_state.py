@@ -154,6 +154,15 @@ def test_an_empty_journal_is_a_search_without_trials() -> None:
     assert state.status is SearchStatus.KILLED and state.trials == {} and not state.search.search_id
 
 
+def test_the_status_in_words() -> None:
+    assert SearchState.replay([]).status_text == "not begun"
+    begun = [search_started()]
+    assert SearchState.replay(timed(begun)).status_text == "running"
+    assert SearchState.replay(timed(begun), alive=False).status_text == "killed"
+    over = [*begun, SearchEnded(status=SearchStatus.TIME_UP, message="")]
+    assert SearchState.replay(timed(over)).status_text == "time up"
+
+
 def interleaved(seed: int) -> list[Record]:
     """Return records of three trials and two sessions in any order, also such as make no sense."""
     draw = random.Random(seed)

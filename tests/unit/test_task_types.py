@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.statistics.resampling import resample
@@ -173,6 +175,27 @@ def test_names_are_single_objects_in_the_order_of_adding(ordinal: Any) -> None:
         Metric("f2")
     with pytest.raises(UnknownNameError, match="f2"):
         with_metric(TASK, "f2")
+
+
+def test_a_class_is_answered_with_its_share_of_the_softmax() -> None:
+    """Of logits 0 and log 3 the second class has three of four parts."""
+    logits = np.log([[1.0, 3.0], [4.0, 1.0], [1.0, 1.5]])
+    classification = type_of(TaskKind.CLASSIFICATION)
+    labels, confidences = classification.answers(torch.tensor(logits), ("no", "yes"))
+    assert labels == ("yes", "no", "yes")
+    assert confidences.tolist() == pytest.approx([0.75, 0.8, 0.6])
+    cells = classification.cells(logits, ("no", "yes"), probabilities=True)
+    assert cells["prediction"].tolist() == ["yes", "no", "yes"]
+    assert cells["confidence"] == pytest.approx([0.75, 0.8, 0.6])
+    assert cells["probability_yes"] == pytest.approx([0.75, 0.2, 0.6])
+
+
+def test_values_are_learnt_in_units_of_their_spread() -> None:
+    regression = type_of(TaskKind.REGRESSION)
+    spread = regression.unit(np.array([1.0, 3.0, 5.0, 7.0]))
+    assert (spread.mean, spread.std) == (4.0, pytest.approx(math.sqrt(5)))
+    equal = regression.unit(np.array([4.0, 4.0, 4.0]))
+    assert (equal.mean, equal.std) == (4.0, 1.0)
 
 
 CLASSIFIES = type_of(TaskKind.CLASSIFICATION).metrics

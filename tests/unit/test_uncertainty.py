@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from elsa_tune.analysis.statistics.resampling import (
     RESAMPLES,
@@ -18,11 +18,13 @@ from elsa_tune.analysis.statistics.resampling import (
 from elsa_tune.analysis.statistics.uncertainty import (
     CandidateRuns,
     Interval,
+    Learnt,
     Spread,
     Uncertainty,
     _welch,
     excluded_failure_rate,
     interval_of_mean,
+    learnt,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
@@ -134,7 +136,9 @@ def test_one_run_has_no_interval() -> None:
 
 def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
     expected = students(0.8, 0.02 / math.sqrt(5), 4)
-    assert ends(interval_of_mean(0.8, 0.02, 5, Policy().ends)) == pytest.approx(expected)
+    found = interval_of_mean(0.8, 0.02, 5, Policy().ends)
+    assert ends(found) == pytest.approx(expected)
+    assert found.allowance == 0  # nothing is known of collapses
 
 
 def test_the_spread_of_other_depths_counts_as_a_prior() -> None:
@@ -344,8 +348,26 @@ def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
     assert shares_below(found, 0.75 - 0.72, *parts) == pytest.approx(ENDS, abs=0.003)
     # A failed seed differs from the others for another reason.
     failed = runs(FULL_MODEL, [0.79, 0.80, 0.81], failed=[True, False, False])
-    alone = known(failed, several[1], examples=draws).spread(FULL_MODEL)
-    assert alone.variance == pytest.approx(0.01**2 / 3)
+    alone = known(failed, several[1], examples=draws)
+    assert alone.spread(FULL_MODEL).variance == pytest.approx(0.01**2 / 3)
+    assert alone.example_variance(FULL_MODEL) == pytest.approx(np.var(moves))
+
+
+def test_what_a_depths_own_seeds_flip_leaves_its_contrast_once() -> None:
+    """The full model stands still, and its 40 seeds agree: all luck is the depth's."""
+    moves = spread_like(stats.norm(0, 0.01), 0)
+    still = np.zeros(RESAMPLES)
+    flips = 1.5e-4
+    draws = ExampleDraws(
+        candidates={FULL_MODEL: still, DEEP: moves}, chance=still, flips={DEEP: flips}
+    )
+    several = runs(FULL_MODEL, [0.9] * 40), runs(DEEP, [0.79, 0.80, 0.81])
+    both = known(*several, examples=draws, policy=Policy())
+    of_seeds = flips / 3
+    by_examples = 0.01**2 - flips / 3
+    found = both.contrast(DEEP, 0.9, ends=(0.025, 0.975, 0.05))
+    parts = (of_seeds, 2), (by_examples, 1e6)
+    assert shares_below(found, 0.80 - 0.81, *parts) == pytest.approx(ENDS, abs=0.003)
 
 
 def mixed(working: list[float], rate: float) -> tuple[float, float]:
@@ -421,6 +443,18 @@ def test_a_depth_that_hardly_learns_says_nothing_of_the_others_either() -> None:
 def test_what_seeds_without_a_failure_exclude(seeds: int, share: float) -> None:
     assert excluded_failure_rate(seeds) == pytest.approx(share, abs=5e-4)
     assert (1 - excluded_failure_rate(seeds)) ** seeds == pytest.approx(0.05)
+
+
+def test_a_quality_exactly_at_the_bound_has_not_learnt() -> None:
+    """One run that lies above chance by 1.64 of its standard error of .25, and by a bit more."""
+    bound = 0.25 * float(special.stdtrit(math.inf, Policy().confidence))
+    assert bound == pytest.approx(0.25 * 1.645, abs=1e-4)
+
+    def verdict(quality: float) -> Learnt:
+        return learnt(quality, chance=0.0, spread=None, example_variance=0.25**2, policy=Policy())
+
+    assert verdict(bound) is Learnt.NO
+    assert verdict(math.nextafter(bound, 1)) is Learnt.UNTESTED
 
 
 def test_one_more_run_is_expected_by_the_moderated_spread() -> None:

@@ -13,8 +13,14 @@ from scipy import stats
 from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.forecast import MOST_SEEDS, round_numbers, with_rows
-from elsa_tune.analysis.power import PlannedTest, Power
+from elsa_tune.analysis.forecast import (
+    MOST_SEEDS,
+    _is_probably_above,
+    round_numbers,
+    with_rows,
+)
+from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
@@ -180,6 +186,15 @@ def test_too_few_seeds_say_nothing() -> None:
     assert answer.would_certify == {}
 
 
+@pytest.mark.parametrize(("lower", "is_above"), [(0.0169, True), (0.0167, False)])
+def test_an_allowance_for_collapses_is_no_part_of_the_luck(lower: float, is_above: bool) -> None:
+    """With a standard error of .02 the bound must lie .84 x .02 above 0, whatever is allowed."""
+    allowance = 0.05
+    value = lower + allowance + 1.64 * 0.02
+    contrast = Interval(value=value, low=0.0, high=0.2, lower=lower, allowance=allowance)
+    assert _is_probably_above(contrast) is is_above
+
+
 # ---- planned tests ----
 
 
@@ -257,6 +272,12 @@ def test_more_rows_shrink_what_examples_bring_and_no_more() -> None:
     assert then.runs[DEEP].mean == pytest.approx(now.runs[DEEP].mean)
 
 
+def test_more_rows_leave_a_single_run_as_it_is() -> None:
+    """One run shows no spread that could shrink."""
+    now = studied((3, [0.83]), examples=100).uncertainty
+    assert with_rows(now, 4).runs[DEEP] == now.runs[DEEP]
+
+
 def test_round_numbers() -> None:
     assert round_numbers(97, 130) == [98, 99, 100, 110, 120, 130]
     assert round_numbers(10, 12) == [11, 12]
@@ -291,3 +312,50 @@ def test_what_is_needed_is_enough_and_no_less_is() -> None:
     assert power().share_certified(277, margin - 0.005) < 0.8
     # Seeds alone leave too much open.
     assert power(spread=0.05).rows_needed(277, 0.03) is None
+
+
+def test_the_full_model_is_assumed_halfway_between_guessing_and_perfect() -> None:
+    """With guessing at .2 that is .6; 90 % of the gain of .4 is .36."""
+    assumed = Power(guessing=0.2, target=0.9, tests=(), seed_spread=0.01)
+    assert assumed.full == pytest.approx(0.6)
+    assert assumed.enough == pytest.approx(0.56)
+
+
+def test_no_margin_is_named_that_no_depth_can_have() -> None:
+    """Above .725 there is room for .275; with seeds this far apart a test needs more."""
+    assert power(spread=0.2).enough == pytest.approx(0.725)
+    assert power(spread=0.2).margin_needed(10_000) is None
+    assert power(spread=0.02).margin_needed(10_000) is not None
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (10, 2), (2, 10)])
+def test_the_share_certified_is_that_of_drawn_searches(counts: tuple[int, int]) -> None:
+    """Searches are drawn, their seeds' spreads estimated, and each is tested by Welch's t."""
+    spread = 0.02
+    rows = 1000
+    margin = 0.04
+    level = 0.045
+    generator = np.random.default_rng(11)
+    searches = 20_000
+    of_one_example = 0.75 * 0.25  # the full model scores .75
+    by_examples = PAIRED_SHARE * of_one_example / rows
+    flips = FLIPPED_SHARE * of_one_example / rows
+    of_one_run = spread**2 + flips
+    estimated = []
+    freedoms = []
+    true_variance = by_examples
+    for weight, count in zip((1.0, 0.9), counts, strict=True):
+        scale = weight**2 * of_one_run / count
+        drawn = generator.chisquare(count - 1, searches) / (count - 1)
+        drawn = np.maximum(drawn, flips / of_one_run)
+        estimated.append(scale * drawn)
+        freedoms.append(count - 1)
+        true_variance += scale
+    variance = estimated[0] + estimated[1]
+    freedom = variance**2 / (estimated[0] ** 2 / freedoms[0] + estimated[1] ** 2 / freedoms[1])
+    for_seeds = stats.t.ppf(1 - level, freedom) * np.sqrt(variance)
+    for_examples = stats.norm.ppf(1 - level) * math.sqrt(by_examples)
+    contrast = generator.normal(margin, math.sqrt(true_variance), searches)
+    expected = np.mean(contrast > np.hypot(for_seeds, for_examples))
+    share = power(counts, level=level, spread=spread).share_certified(rows, margin)
+    assert share == pytest.approx(expected, abs=0.012)

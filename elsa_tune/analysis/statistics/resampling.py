@@ -254,8 +254,7 @@ def score(run: Predictions, metric: str) -> float:
     )
     examples = len(run.labels)
     each_once = np.ones((1, examples), dtype=np.float32)
-    qualities = score_run(each_once)  # [1, 1]
-    quality = qualities[0, 0]
+    [[quality]] = score_run(each_once)
     return float(quality)
 
 

@@ -139,7 +139,7 @@ class Uncertainty:
         if runs is None or runs.count < 2:
             return None
         spread = self.spread(candidate)
-        moved: Floats | float = 0.0
+        moved: Floats | None = None
         if self.examples is not None:
             moves_of_depth = self.examples.candidates[candidate]
             moved = self._without_flips(moves_of_depth, {candidate: 1.0})
@@ -166,7 +166,7 @@ class Uncertainty:
         )
         return _interval(
             runs.mean,
-            0.0,
+            None,
             seeds=[of_run],
             ends=self.policy.ends,
         )
@@ -313,10 +313,10 @@ class Uncertainty:
 
     def _moved_contrast(
         self, candidate: Candidate, target: float, *, corrected: bool
-    ) -> Floats | float:
-        """Return [R], how the examples move a contrast; 0 where nothing is known of them."""
+    ) -> Floats | None:
+        """Return [R], how the examples move a contrast; None where nothing is known of them."""
         if self.examples is None:
-            return 0.0
+            return None
         moves_of_depth = self.examples.candidates[candidate]
         moves_of_full = self.examples.candidates[REFERENCE]
         moved = moves_of_depth - target * moves_of_full
@@ -385,10 +385,8 @@ class Uncertainty:
 
     def _flips(self, candidate: Candidate) -> float:
         """Return ExampleDraws.flips; 0 where a seed failed, which differs for that reason."""
-        if self.examples is None:
-            return 0.0
         has_failed_seed = any(self.runs[candidate].failed)
-        if has_failed_seed:
+        if self.examples is None or has_failed_seed:
             return 0.0
         return self.examples.flips.get(candidate, 0.0)
 
@@ -530,25 +528,27 @@ def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interva
         variance=std**2 / count,
         freedom=count - 1,
     )
-    return _interval(mean, 0.0, seeds=[of_mean], ends=ends)
+    return _interval(mean, None, seeds=[of_mean], ends=ends)
 
 
 def _interval(
     value: float,
-    moved: Floats | float,
+    moved: Floats | None,
     *,
     seeds: Sequence[Spread],
     ends: Ends,
 ) -> Interval:
     """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
-    if isinstance(moved, float) and len(seeds) == 1:
+    if moved is None and len(seeds) == 1:
         [spread] = seeds
         standard_error = math.sqrt(spread.variance)
         shares = np.asarray(ends)
         students = _quantiles(spread.freedom, shares)
         three_ends = value + standard_error * students
     else:
-        draws = np.full(RESAMPLES, value) + moved
+        draws = np.full(RESAMPLES, value)
+        if moved is not None:
+            draws = draws + moved
         for stream, spread in enumerate(seeds):
             standard_error = math.sqrt(spread.variance)
             students = _student(spread.freedom, stream)

@@ -186,7 +186,7 @@ class NeighbourSampler(BaseSampler):
         """Return the rate that promises most at this rank; keep what it promises as `gain`."""
         policy = self._policy
         scores = np.array([trial.value for trial in complete], float)
-        best_score = float(scores.max(initial=0.0))
+        best_score = float(scores.max(initial=self._chance))
         # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
         learnt = best_score - self._chance
         unit = max(policy.least_learnt, learnt)

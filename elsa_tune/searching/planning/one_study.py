@@ -383,12 +383,15 @@ class OneStudy(Rates):
         return study
 
     def _distributions(self, candidate: Candidate) -> dict[str, BaseDistribution]:
-        """Return what a trial's parameters may be. candidate: whose bounds the rates have."""
+        """Return what a trial's parameters may be. candidate: whose bounds the rates have.
+
+        The sampler has a scale of its own, so that these are bounds alone.
+        """
         low, high = self._bounds(candidate)
         deepest = max(explored.rank for explored in self.spec.explored)
         return {
             RANK: FloatDistribution(0, deepest + 1),
-            LEARNING_RATE: FloatDistribution(low, high, log=True),
+            LEARNING_RATE: FloatDistribution(low, high),
         }
 
     def _value(self, trial: KnownTrial, exploring: Trials) -> float | None:

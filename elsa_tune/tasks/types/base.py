@@ -61,7 +61,7 @@ class Kernel(ABC):
         one_run = predictions[:, None]
         scores = self.scorer(one_run, labels, classes, np.float64)
         weights = np.ones((1, len(labels)))
-        quality = scores(weights)[0, 0]
+        [[quality]] = scores(weights)
         return float(quality)
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
@@ -83,9 +83,9 @@ def sums(weights: Weights, statistic: Array) -> Floats:
 
 def ratio(above: Floats, squared_below: Floats) -> Floats:
     """Return above / sqrt(squared_below) within -1..1, and 0 where that is not defined."""
-    is_defined = squared_below > 1e-12
-    below = np.sqrt(np.where(is_defined, squared_below, 1.0))
-    quotients = np.where(is_defined, above / below, 0.0)
+    least = 1e-12
+    below = np.sqrt(np.maximum(squared_below, least))
+    quotients = np.where(squared_below > least, above / below, 0.0)
     return quotients.clip(-1, 1)
 
 

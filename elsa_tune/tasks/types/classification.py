@@ -228,9 +228,8 @@ class MacroF1(Kernel):
         def best(weights: Weights) -> Floats:
             actual = sums(weights, own)
             present = (actual > 0).sum(axis=1, keepdims=True)
-            # A class that is no label occurs as the answer.
-            occurring = present + (actual == 0)
-            means = _f1_of_constants(actual) / occurring
+            # Of these alone: the constant answer of a class that is no label scores 0 anyway.
+            means = _f1_of_constants(actual) / present
             return np.asarray(means.max(axis=1))
 
         return best

@@ -258,10 +258,9 @@ def _bins(values: Floats, precision: Precision) -> _Bins:
     _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     middle = ends - counts / 2  # mid-rank of each distinct value
-    # Equal values share a bin.
+    # Equal values share a bin; a mid-rank lies below E, so that the last one ends there.
     scaled = middle / examples * _RANK_BINS
-    last_bin = _RANK_BINS - 1
-    of_value = np.minimum(scaled.astype(int), last_bin)
+    of_value = scaled.astype(int)
     size = np.bincount(of_value, counts, minlength=_RANK_BINS)
     before = np.cumsum(size) - size
     within_bin = middle - before[of_value]
