@@ -202,7 +202,7 @@ def keep_freed_memory() -> None:
     """Have glibc keep what a training step frees for the next one, until `release`.
 
     By default it gives large tensors back to the kernel at once and takes them anew page by page:
-    60,000 page faults in every step of MPNet's full model, and an eighth of its time (measured:
+    53,000 page faults in every step of MPNet's full model, and 8 % of its time (measured:
     bench/results/kept_memory.json). Only large blocks and the top of the heap are concerned.
     """
     # Other C libraries have no mallopt, and an old glibc refuses the higher of the thresholds.
