@@ -82,7 +82,7 @@ def test_interrupted_while_measuring_it_goes_on_and_takes_every_test(
     # Everything is certified, or the first depth that is not has no look left that may certify it.
     assert found["next_step"] is None
     if any(one["lower_bound"] <= 0 for one in looks):
-        ends = "after its last look|would certify it with about [012] %|far (from|below) the target"
+        ends = "the last look at|would certify in about [012] % of|far (from|below) the target"
         assert re.search(ends, resumed.err), resumed.err
 
 

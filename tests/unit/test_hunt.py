@@ -661,7 +661,7 @@ def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:
     one.run()
     assert one.measured() == {0: 3, 9: 3}
     last = one.step(one.rates, list(one.known.values()))
-    assert last.why == "the last 3 layers is undecided after its last look"
+    assert last.why == "the last look at the last 3 layers decides nothing"
 
 
 def test_where_seeds_are_too_few_to_promise_anything_a_depth_above_the_target_has_more(

@@ -408,7 +408,7 @@ class _Walk:
 
     def it_is_far_from_the_target(self, candidate: Candidate) -> Step | None:
         if self.is_hopeless(candidate) and not self.is_free(candidate):
-            return Step(why=f"{self.named(candidate)} is far from the target")
+            return Step(why=f"the score of {self.named(candidate)} is far from the target")
         return None
 
     def its_first_seeds(self, candidate: Candidate) -> Step | None:
@@ -422,7 +422,7 @@ class _Walk:
             return None
         if not is_far_below(self.curve, quality, self.spec.target):
             return None
-        return Step(why=f"{self.named(candidate)} is far below the target")
+        return Step(why=f"the score of {self.named(candidate)} is far below the target")
 
     def its_first_look(self, candidate: Candidate) -> Step | None:
         """Return what its first look lacks, of the full model's seeds and of its own."""
@@ -454,18 +454,20 @@ class _Walk:
         trials = self.lacking(REFERENCE, self.hunt.seeds_at(-1, REFERENCE))
         trials += self.lacking(candidate, self.hunt.seeds_at(-1, candidate))
         if not trials:
-            return Step(why=f"{self.named(candidate)} is undecided after its last look")
+            return Step(why=f"the last look at {self.named(candidate)} decides nothing")
         promise = self.promise_of(candidate)
         if promise is None:
             is_worth_it = self.spec.until_certified or self.is_above_target(candidate)
             odds = ""
         else:
             is_worth_it = promise >= self.least_promise
-            odds = f", which would certify it with about {100 * promise:.0f} %"
+            odds = f", which would certify in about {100 * promise:.0f} % of cases"
         name = self.named(candidate)
         if is_worth_it:
             return Step(trials=trials, why=f"the second look at {name}{odds}")
-        return Step(why=f"{name} is undecided without a second look{odds}")
+        return Step(
+            why=f"the first look at {name} decides nothing, and no second one is taken{odds}"
+        )
 
     @property
     def least_promise(self) -> float:
