@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -24,23 +26,19 @@ from typing import Any
 
 import machine
 
-from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.tracking.rows import rows_of
-from elsa_tune.tracking.state import read_state
-
 TASKS = ("sst2", "cola", "mrpc", "rte", "stsb", "stdlib")
+ROOT = machine.RESULTS.parent.parent
 STORAGE = machine.RESULTS / "mpnet"
 COMMANDS = "commands.json"  # how long each command of a search took
 ROWS, EPOCHS = 1000, 3
 MARK = "ELSA_TUNE_BENCH_OF_TWELVE_LAYERS"  # set in every process of a command
 ANSWER_FIELDS = (
     *("metric", "chance", "full", "operating_point", "corrected_operating_point", "certified"),
-    *("corrected_certified", "plausible_fine_tuned_layers", "probe", "reason", "warnings"),
+    *("corrected_certified", "plausible_fine_tuned_layers", "linear_probe", "reason", "warnings"),
 )
 CURVE_FIELDS = (
     *("frozen_layers", "learning_rate", "quality", "std", "ci_low", "ci_high", "seeds"),
-    *("explored", "retention", "corrected_retention", "train_seconds", "peak_memory_mb"),
+    *("explored", "retention", "corrected_retention"),
 )
 
 
@@ -91,7 +89,7 @@ def search(task: str, data_dir: str) -> None:
     command += ["--data-dir", data_dir] if task != "stdlib" else []
     command += ["--space", "hunt", "--until", "certified", "--train-size", str(ROWS)]
     command += ["--set", f"epochs={EPOCHS}", "--name", task, "--storage-path", str(STORAGE)]
-    command += ["--tracking-uri", f"sqlite:///{machine.RESULTS.parent.parent}/build/mpnet.db"]
+    command += ["--tracking-uri", f"sqlite:///{ROOT}/build/mpnet.db"]
     began = time.perf_counter()
     with Memory() as memory:
         environment = {**os.environ, MARK: "1"}
@@ -109,20 +107,36 @@ def search(task: str, data_dir: str) -> None:
     finished.write_text(json.dumps(commands, indent=1) + "\n", encoding="utf-8")
     if status not in (0, 3):
         sys.exit(status)
+    forget_this_machine(folder, data_dir)
+
+
+def forget_this_machine(folder: Path, data_dir: str) -> None:
+    """Leave what answers are read from, with no path of this machine in it."""
+    for name in ("ray", "report"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("journal.lock", "journal.holder", "forwarded.json"):
+        (folder / name).unlink(missing_ok=True)
+    for file in (folder / "journal.jsonl", folder / "search.json"):
+        text = file.read_text(encoding="utf-8")
+        text = text.replace(str(Path(data_dir).resolve()), "glue").replace(f"{ROOT}/", "")
+        file.write_text(text, encoding="utf-8")
 
 
 def read(task: str) -> dict[str, Any]:
     """Return what a task's search answers, and what it cost."""
     folder = STORAGE / task
-    rows = rows_of(read_state(folder / "journal.jsonl"))
-    [answer] = [answer_object(answer) for answer in answer_rows(rows)]
+    command = [sys.executable, "-m", "elsa_tune", "operating-point", "--search", task]
+    command += ["--storage-path", str(STORAGE), "--format", "json"]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
+    [answer] = json.loads(done.stdout)
     journal = (folder / "journal.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in journal]
     trials = {record["trial"] for record in records if record["kind"] == "trial_started"}
     commands = json.loads((folder / COMMANDS).read_text())
     curve = []
     for point in answer["curve"]:
-        curve.append({field: point.get(field) for field in CURVE_FIELDS})
+        of_depth = {field: point[field] for field in CURVE_FIELDS}
+        curve.append({**of_depth, **cost(records, point["frozen_layers"])})
     return {
         "task": task,
         "minutes": round(sum(command["minutes"] for command in commands), 1),
@@ -130,6 +144,25 @@ def read(task: str) -> dict[str, Any]:
         "trials": len({trial for trial in trials if not trial.startswith("probe")}),
         **{field: answer.get(field) for field in ANSWER_FIELDS},
         "curve": curve,
+    }
+
+
+def cost(records: list[dict[str, Any]], frozen_layers: int) -> dict[str, float]:
+    """Return the medians of a depth's measuring trials: minutes from start to end, peak memory."""
+    begun: dict[str, float] = {}
+    minutes, peaks = [], []
+    for record in records:
+        trial = record.get("trial", "")
+        if not trial.startswith(f"measure-N{frozen_layers}-"):
+            continue
+        if record["kind"] == "trial_started":
+            begun[trial] = record["time"]
+        elif record["kind"] == "trial_ended":
+            minutes.append((record["time"] - begun[trial]) / 60)
+            peaks.append(record["metrics"]["peak_memory_mb"])
+    return {
+        "minutes_of_a_trial": round(statistics.median(minutes), 2),
+        "peak_mib_of_a_trial": round(statistics.median(peaks)),
     }
 
 
