@@ -67,7 +67,7 @@ print(*(re.sub(",<.*", "", one) for one in project["dependencies"] + extras["dem
 endef
 CAPPED = ^(datasets|mlflow|optuna|ray|torch|transformers)==
 
-mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
+mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (an hour)
 	$(BIN)/python tools/mutants.py
 
 documents: .venv/.dev ## write anew what the documents take from code and measurements

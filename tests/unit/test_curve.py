@@ -141,6 +141,13 @@ def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_i
     assert curve.best == at(curve, 4)
 
 
+def test_a_score_of_nothing_is_not_the_best() -> None:
+    """Matthews is 0 for a constant answer."""
+    rows = seeds(0, [0.4, 0.5], metric="matthews") + seeds(6, [0.0, 0.0], metric="matthews")
+    curve = only_curve(rows)
+    assert curve.best == curve.full == at(curve, 0)
+
+
 def test_of_equal_means_one_at_a_rate_that_is_named_counts() -> None:
     rows = [*seeds(4, [0.8, 0.7], learning_rate=None), *seeds(4, [0.8, 0.7], learning_rate=1e-5)]
     assert at(only_curve(rows), 4).learning_rate == 1e-5

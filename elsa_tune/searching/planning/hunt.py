@@ -167,7 +167,7 @@ class Hunt(Strategy):
             return ""
         left_out_text = candidates_text(left_out, self.spec.layers)
         good = candidates_text(self.deep[:1], self.spec.layers)
-        return f"leaving out {left_out_text}, because {good} looks good"
+        return f"leaving out {left_out_text}, because of the good score of {good}"
 
     def _recorded_ladder(self, decisions: Mapping[str, Any]) -> Sequence[Candidate]:
         """Return what of the ladder is tested; early versions recorded frozen layers."""
