@@ -88,7 +88,7 @@ bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../
 constraints: .venv/.dev ## resolve constraints.txt anew, keeping every version it still names
 	@mkdir -p build
 	@$(BIN)/python -m pip install -qq --dry-run --ignore-installed --report build/resolved.json \
-		-c constraints.txt -e '.[demo,dev,serve]'
+		-c constraints.txt -e '.[demo,dev,serve,artifacts]'
 	@{ sed '/^[^#]/,$$d' constraints.txt; $(BIN)/python -c '$(PINS)'; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt
 	@echo "constraints.txt is resolved; run make test to prove it"

@@ -6,10 +6,16 @@ Kinds: killed are the driver, a trial's worker, the mailbox of predictions, Ray'
 server; a raylet is stopped until Ray gives its node up (`paused`); the journal's disk is full to
 the session's end (`full`, which takes the right to mount one); the journal's folder is deleted
 (`deleted`); driver and MLflow server are killed, and the server is back only after a `resume`
-(`no_store`). Each search (a tiny BERT, a task of its own, 12 trials of 10 evaluations) is broken up
-to five times; then every trial must have ended once, with the quality that it has in the
-undisturbed search, and every point of its last attempt must be in MLflow. Writes
-bench/results/faults.json after every fault, and goes on from there: delete that file to begin anew.
+(`no_store`); of a cluster of `ray start` a node that trains is killed, raylet and workers, and
+another one joins (`node`), or its worker is stopped until it counts as hung (`hung`). The search
+repeats the trial by itself; only one that hangs twice in a session counts as failed, which ends
+that session. The cluster's head and the driver are killed together and the driver's record is
+deleted (`head`); the search goes on from its artifact store on another cluster. A process of a job
+that was submitted is killed (`job`), and the same command submits it again. Each search (a tiny
+BERT, a task of its own, 12 trials of 10 evaluations) is broken up to five times; then every trial
+must have ended once, with the quality that it has in the undisturbed search, and every point of its
+last attempt must be in MLflow. Writes bench/results/faults.json after every fault, and goes on from
+there: delete that file to begin anew.
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from subprocess import Popen
 from typing import Any
 
 import machine
+from fault_places import JobsOfCluster, NodesOfCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -48,11 +55,15 @@ VICTIMS = {
     "paused": "raylet",
     "no_store": "python",
 }
-KINDS = (*VICTIMS, "server", "full", "deleted")
-ENDS_THE_SESSION = ("driver", "raylet", "paused", "no_store", "full")
+ON_NODES = ("node", "hung", "head")
+ON_CLUSTER = (*ON_NODES, "job")
+KINDS = (*VICTIMS, "server", "full", "deleted", *ON_CLUSTER)
+ENDS_THE_SESSION = ("driver", "raylet", "paused", "no_store", "full", "head", "job")
 WITH_SERVER = ("server", "no_store")
 # How long a `resume` may take to say that its store does not answer.
 STORE_SECONDS = 120
+# How long a cluster may take to learn that a job of its own is dead.
+JOB_SECONDS = 120
 DISK = "8m"  # of the kind `full`
 # Until Ray gives a node up; a minute otherwise.
 PAUSED = {
@@ -61,11 +72,16 @@ PAUSED = {
     "RAY_health_check_failure_threshold": "3",
 }
 KILLS_A_SEARCH, MOST_SESSIONS = 5, 12
+HUNG_AFTER = "12s"
 SETTINGS = (
     *("--set", "epochs=10", "--set", "depths=[0, 2]", "--set", "asha=null"),
     *("--set", "learning_rate=[0.002, 0.003, 0.005]", "--set", "tries=3", "--seeds", "3"),
+    # Else each search measures with other seeds than the undisturbed one, which it finds beside it.
+    *("--set", "seed=0"),
     *ONE_AT_A_TIME,
 )
+# The last word counts of an option that is given twice.
+OPTIONS_ON_NODES = ("--cpus-per-trial", "1", "--hung-after", HUNG_AFTER, "--max-failures", "0")
 NAME = "faults"
 Found = dict[str, Any]
 
@@ -73,8 +89,20 @@ Found = dict[str, Any]
 class Search:
     """One search, through as many sessions as it takes."""
 
-    def __init__(self, bench: Bench, name: str, store: tuple[str, ...]) -> None:
-        self.bench, self.name, self._store = bench, name, store
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        store: tuple[str, ...],
+        cluster: NodesOfCluster | None = None,
+        artifacts: Path | None = None,
+    ) -> None:
+        """Prepare a search. artifacts: the folder to which its record is copied, if any."""
+        self.bench = bench
+        self.name = name
+        self._store = store
+        self._cluster = cluster
+        self._artifacts = artifacts
         self.session: Popen[str] | None = None
         self.sessions = 0
         self._records_before = 0
@@ -82,11 +110,27 @@ class Search:
 
     def start(self) -> None:
         """Start the next session; `search` where there is nothing to resume yet."""
-        saved = self.bench.journal(self.name).with_name("search.json").exists()
-        words = ["resume", self.name] if saved else self.bench.search(self.name, *SETTINGS)
-        self._records_before, self._began = len(self.records), time.monotonic()
-        self.session = self.bench.start(*words, *self._store)
+        where: tuple[str, ...] = self._store
+        settings = SETTINGS
+        if self._cluster is not None:
+            where = (*where, "--address", self._cluster.address)
+            settings = (*SETTINGS, *OPTIONS_ON_NODES)
+        if self._artifacts is not None:
+            where = (*where, "--artifacts", str(self._artifacts))
+        words = (
+            ["resume", self.name] if self._is_saved() else self.bench.search(self.name, *settings)
+        )
+        self._records_before = len(self.records)
+        self._began = time.monotonic()
+        self.session = self.bench.start(*words, *where)
         self.sessions += 1
+
+    def _is_saved(self) -> bool:
+        """Whether there is something to resume, here or in its store."""
+        places = [self.folder]
+        if self._artifacts is not None:
+            places.append(self._artifacts / self.name)
+        return any((place / "search.json").exists() for place in places)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -120,11 +164,44 @@ class Search:
         _, said = self.session.communicate(timeout=600)
         return self.session.returncode, (said.splitlines() or [""])[-1]
 
+    def hit(self, kind: str, draw: random.Random) -> bool:
+        """Break a part of the cluster; False where there is none just now."""
+        assert self._cluster is not None and self.session is not None
+        if kind == "head":
+            self._cluster.lose_head(self.session.pid, self.folder)
+            return True
+        return self._cluster.break_one(kind, draw)
+
     def moment(self) -> str:
         """Seconds into the session, and what was recorded last."""
         since = self.records[self._records_before :]
         what = f"{since[-1]['kind']} {since[-1].get('trial', '')}".strip() if since else "start-up"
         return f"{time.monotonic() - self._began:.1f} s: {what}"
+
+
+class Job(Search):
+    """One search that is submitted to a cluster as often as it takes; a session is a job."""
+
+    def __init__(self, here: Bench, name: str, jobs: JobsOfCluster) -> None:
+        super().__init__(Bench(jobs.folder), name, ())
+        self._here = here  # where it is typed
+        self._jobs = jobs
+
+    def start(self) -> None:
+        """Submit it, as soon as the cluster knows that an earlier job of it has ended; watch it."""
+        self._records_before = len(self.records)
+        self._began = time.monotonic()
+        where = ("--address", self._jobs.address)
+        words = ["submit", *self._here.search(self.name, *SETTINGS, *where)[1:]]
+        words += ["--cpus-per-trial", "1"]
+        while (sent := self._here.run(*words)).returncode != 0:
+            assert time.monotonic() < self._began + JOB_SECONDS, sent.stderr
+            time.sleep(1)
+        self.session = self._here.start("watch", self.name, *where)
+        self.sessions += 1
+
+    def hit(self, kind: str, draw: random.Random) -> bool:
+        return self._jobs.break_one(draw)
 
 
 def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -> str | None:
@@ -147,6 +224,8 @@ def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -
         for _ in range(3):  # its driver writes there meanwhile
             shutil.rmtree(search.folder, ignore_errors=True)
         return moment
+    if kind in ON_CLUSTER:
+        return hit_cluster(search, kind, draw, moment)
     if kind == "server":
         assert server is not None
         server.kill()
@@ -174,6 +253,24 @@ def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -
         assert server is not None
         server.kill()
     return moment
+
+
+def hit_cluster(search: Search, kind: str, draw: random.Random, moment: str) -> str | None:
+    """Break a part of the cluster, and wait until a search that goes on has noticed."""
+    noticed = interrupted(search)
+    if not search.wait_until(lambda: search.hit(kind, draw)):
+        return None
+    if kind in ENDS_THE_SESSION:
+        return moment
+    # A trial that loses its node again before it is begun again would not be another fault.
+    search.wait_until(lambda: interrupted(search) > noticed)
+    return moment
+
+
+def interrupted(search: Search) -> int:
+    """Return how many trials' ends are recorded that were interrupted."""
+    ends = of_kind(search.records, "trial_ended")
+    return sum(end["status"] == "interrupted" for end in ends)
 
 
 def full_to_the_end(search: Search) -> None:
@@ -267,58 +364,113 @@ def compared(search: Search, wanted: dict[str, float]) -> Found:
         "points_doubled": len(points) - len(set(points)),
         "left_running": running(search),
         "predictions_lost": sum(end["artifact"] is None for end in ends),
+        "ended_as_failed": sum(
+            end["status"] == "failed" for end in of_kind(records, "trial_ended")
+        ),
     }
+
+
+class Scene:
+    """All that the searches of one kind need, in a folder of its own; gone with its `with`."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._open = contextlib.ExitStack()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"elsa-tune-faults-{kind}-"))
+        self._bench = make_bench(self._folder, train=320)
+        self._cluster: NodesOfCluster | None = None
+        self._jobs: JobsOfCluster | None = None
+        self.server: Server | None = None
+        if kind == "full":
+            self._mount_disk()
+        if kind in ON_NODES:
+            self._cluster = NodesOfCluster()
+            self._open.callback(self._cluster.end)
+        if kind == "job":
+            self._jobs = JobsOfCluster(self._folder)
+            self._open.callback(self._jobs.end)
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def _mount_disk(self) -> None:
+        storage = self._bench.journal("any").parent.parent
+        storage.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(storage)]
+        subprocess.run(mount, check=True)
+        self._open.callback(subprocess.run, ["umount", "--lazy", str(storage)], check=True)
+
+    def start_server(self) -> None:
+        """Start the store that the searches are to have from now on, where the kind is of it."""
+        if self._kind in WITH_SERVER:
+            database = self._bench.folder / "mlruns" / "mlflow.db"
+            self.server = Server(self._folder / "server", database)
+            self.server.start()
+            self._open.callback(self.server.kill)
+
+    def search(self, name: str) -> Search:
+        """Return a search that has not begun."""
+        if self._jobs is not None:
+            return Job(self._bench, name, self._jobs)
+        store: tuple[str, ...] = ()
+        if self.server is not None:
+            store = ("--tracking-uri", self.server.uri)
+        artifacts = None
+        if self._kind == "head":
+            artifacts = self._folder / "artifacts"
+            artifacts.mkdir(exist_ok=True)
+        return Search(self._bench, name, store, self._cluster, artifacts)
 
 
 def of_one_kind(kind: str, kills: int, found: Found, write: Callable[[], None]) -> None:
     """Inject what is missing of so many kills of one kind."""
-    place = Path(tempfile.mkdtemp(prefix=f"elsa-tune-faults-{kind}-"))
-    bench = make_bench(place, train=320)
-    if kind == "full":
-        storage = bench.journal("any").parent.parent
-        storage.mkdir(parents=True)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(storage)]
-        subprocess.run(mount, check=True)
-    undisturbed = Search(bench, "undisturbed", ())
-    undisturbed.start()
-    assert undisturbed.end()[0] in (0, 3) and undisturbed.is_whole
-    ends = of_kind(undisturbed.records, "trial_ended")
-    wanted = {end["trial"]: end["metrics"]["quality"] for end in ends}
-    server, store = None, ()
-    if kind in WITH_SERVER:
-        server = Server(place / "server", bench.folder / "mlruns" / "mlflow.db")
-        server.start()
-        store = ("--tracking-uri", server.uri)
+    with Scene(kind) as scene:
+        undisturbed = scene.search("undisturbed")
+        undisturbed.start()
+        assert undisturbed.end()[0] in (0, 3) and undisturbed.is_whole
+        ends = of_kind(undisturbed.records, "trial_ended")
+        wanted = {end["trial"]: end["metrics"]["quality"] for end in ends}
+        scene.start_server()
+        while len(found.setdefault("moments", [])) < kills:
+            break_one_search(scene, kind, kills, wanted, found, write)
+
+
+def break_one_search(
+    scene: Scene,
+    kind: str,
+    kills: int,
+    wanted: dict[str, float],
+    found: Found,
+    write: Callable[[], None],
+) -> None:
+    """Break one search as often as it takes and may be, compare it, and add what was found."""
+    moments: list[str] = found["moments"]
     counts = Counter(found.get("counts", {}))
-    moments: list[str] = found.setdefault("moments", [])
     words = Counter(found.get("last_words", {}))
-    while len(moments) < kills:
-        search = Search(bench, f"{NAME}-{kind}-{len(moments)}", store)
-        own: list[str] = []
-        found["not_compared_yet"] = own
+    search = scene.search(f"{NAME}-{kind}-{len(moments)}")
+    own: list[str] = []
+    found["not_compared_yet"] = own
+    most = min(KILLS_A_SEARCH, kills - len(moments))
 
-        most = min(KILLS_A_SEARCH, kills - len(moments))
-
-        def keep(moment: str, own: list[str] = own, most: int = most) -> bool:
-            own.append(moment)
-            write()
-            print(f"{kind}: {moment}", flush=True)
-            return len(own) < most
-
-        between = disturbed(search, kind, server, keep)
-        words.update(between.pop("last_words"))
-        counts.update(between, whole=search.is_whole, searches=1, sessions=search.sessions)
-        counts.update(compared(search, wanted))
-        moments += own
-        del found["not_compared_yet"]
-        found |= {"injected": len(moments), "counts": dict(counts), "last_words": dict(words)}
-        found["moments"] = found.pop("moments")
+    def keep(moment: str) -> bool:
+        own.append(moment)
         write()
-        print(json.dumps(found["counts"]), flush=True)
-    if server is not None:
-        server.kill()
-    if kind == "full":
-        subprocess.run(["umount", "--lazy", str(storage)], check=True)
+        print(f"{kind}: {moment}", flush=True)
+        return len(own) < most
+
+    between = disturbed(search, kind, scene.server, keep)
+    words.update(between.pop("last_words"))
+    counts.update(between, whole=search.is_whole, searches=1, sessions=search.sessions)
+    counts.update(compared(search, wanted))
+    del found["not_compared_yet"]
+    moments += own
+    found |= {"injected": len(moments), "counts": dict(counts), "last_words": dict(words)}
+    found["moments"] = found.pop("moments")
+    write()
+    print(json.dumps(found["counts"]), flush=True)
 
 
 def main() -> None:

@@ -90,7 +90,8 @@ def _step(bench: Bench, frozen: int, batch_size: int) -> Iterator[dict[str, Any]
     """
     with gpu_bench.running(bench, frozen, batch_size=batch_size) as run:
         step, batches = gpu_bench.steps_of(run), gpu_bench.batches_of(run)
-        yield {"batches": run.runner.model.how, "prefix": run.runner.prefix, "notes": run.notes}
+        how, prefix = run.runner.model.how, run.runner.prefix
+        yield {"batches": how, "prefix": prefix, "notes": run.progress.notes}
         yield gpu_bench.clocked(bench, step)
         packing = gpu_bench.one_by_one(
             bench, lambda: run.runner.model.batch(run.data.train, next(batches))

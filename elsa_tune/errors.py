@@ -191,6 +191,10 @@ class DivergedError(RunError):
     """A trial whose loss or metric stopped being finite."""
 
 
+class LeavingError(RunError):
+    """A trial that leaves its node, which will end; it continues elsewhere."""
+
+
 class NoAnswerError(ElsaTuneError):
     """None of what was asked has an answer in these results."""
 

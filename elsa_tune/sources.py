@@ -12,6 +12,7 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.analysis.ways import way_curves
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
@@ -21,10 +22,12 @@ from elsa_tune.errors import (
     first_few,
     shortlist,
 )
+from elsa_tune.results.peft_benchmark import is_benchmark, read_benchmark
 from elsa_tune.results.published import published_rows
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
@@ -195,16 +198,64 @@ class Source(ABC):
     def curves(
         self, question: Question, rows: Sequence[ResultRow], target: float = DEFAULT_TARGET
     ) -> list[FreezeCurve]:
-        """Return the freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
-        evidence = None
+        """Return the freeze curves of rows that were asked for; as `freeze_curves` otherwise.
+
+        Tasks of a table that names methods alone have none. Raises NoAnswerError where all rows are
+        of other methods, and none of a frozen depth.
+        """
+        self._check_depths(rows)
+        of_depths = _without_tables_of_methods(rows)
+        curves = freeze_curves(
+            of_depths,
+            self._evidence(of_depths),
+            train_sizes_apart=self._answers_sizes_apart(question),
+            target=target,
+        )
+        return [self._with_searches(curve, question, of_depths) for curve in curves]
+
+    def ways(self, question: Question, rows: Sequence[ResultRow]) -> list[FreezeCurve]:
+        """Return all ways of rows that were asked for, as `way_curves` does."""
+        curves = way_curves(
+            rows,
+            self._evidence(rows),
+            train_sizes_apart=self._answers_sizes_apart(question),
+        )
+        return [self._with_searches(curve, question, rows) for curve in curves]
+
+    def folder_of(self, question: Question, curve: FreezeCurve) -> Path | None:
+        """Return the folder of the one search that a curve is of; None where none is known."""
+        for folder, state in self.searches(question):
+            if state.search.name == curve.search:
+                return folder
+        return None
+
+    def _evidence(self, rows: Iterable[ResultRow]) -> KeptPredictions | None:
+        """Return where the rows' predictions are found; None where none were kept."""
         if any(row.predictions for row in rows):
-            evidence = KeptPredictions(self.store)
-        apart = not self.is_record or question.train_sizes is not None
-        curves = []
-        for curve in freeze_curves(rows, evidence, train_sizes_apart=apart, target=target):
-            complete = self._with_searches(curve, question, rows)
-            curves.append(complete)
-        return curves
+            return KeptPredictions(self.store)
+        return None
+
+    def _answers_sizes_apart(self, question: Question) -> bool:
+        """Whether several training sizes are answered each for itself."""
+        return not self.is_record or question.train_sizes is not None
+
+    def _check_depths(self, rows: Sequence[ResultRow]) -> None:
+        """Raise NoAnswerError where other methods were tried, and no depth was frozen."""
+        others: dict[str, None] = {}  # each once, in the rows' order
+        for row in rows:
+            candidate = row.candidate
+            if candidate.is_reference or row.phase is Phase.PROBE:
+                continue
+            if candidate.is_ranked:
+                return
+            others[candidate.label] = None
+        what = shortlist(others) or "the full model alone"
+        knows_layers = any(row.layers is not None for row in rows)
+        if others or not knows_layers:
+            raise NoAnswerError(
+                f"{self.name} has results of {what}, and of no frozen layers, so that there is no "
+                "freeze curve; `elsa-tune compare` compares such ways"
+            )
 
     def _with_searches(
         self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow]
@@ -228,8 +279,17 @@ class Source(ABC):
         )
 
 
+def _without_tables_of_methods(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows of models and tasks whose number of layers some row knows."""
+    known: set[tuple[str, str]] = set()
+    for row in rows:
+        if row.layers is not None:
+            known.add((row.model, row.task))
+    return [row for row in rows if (row.model, row.task) in known]
+
+
 class Table(Source):
-    """A CSV of results."""
+    """A CSV of results, or the JSON files of peft's method_comparison."""
 
     def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
         self.name = str(path)
@@ -238,7 +298,15 @@ class Table(Source):
         self._percent = percent
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        imported = import_results(self._path, percent=self._percent, mapping=self._columns)
+        if is_benchmark(self._path):
+            if self._columns or self._percent:
+                raise UsageError(
+                    f"{self._path} holds JSON results, whose fields are known and are fractions; "
+                    "leave out `map` and `scale`, which are for a CSV"
+                )
+            imported = read_benchmark(self._path)
+        else:
+            imported = import_results(self._path, percent=self._percent, mapping=self._columns)
         if imported.notes:
             say("\n  ".join(imported.notes))
         return imported.rows

@@ -35,6 +35,7 @@ from elsa_tune.tasks.task_file import resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.state import SearchState
+    from elsa_tune.training.checkpoints import TrialCheckpoint
     from elsa_tune.training.data.tokens import TaskData
 
 EXAMPLE_DEPTHS = (FULL_MODEL, FreezeDepth.of(3), FreezeDepth.of(6))
@@ -62,7 +63,13 @@ class Pretended:
     chance: float  # the quality of the best constant answer
 
     def __call__(
-        self, trial: TrialSpec, data: object, *, share: Resources, candidates: Sequence[Candidate]
+        self,
+        trial: TrialSpec,
+        data: object,
+        *,
+        share: Resources,
+        candidates: Sequence[Candidate],
+        checkpoint: TrialCheckpoint | None,
     ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation of the trial's recipe."""
         recipe = trial.recipe
@@ -134,9 +141,9 @@ def search(
     the other commands read it there. tracking_uri: of another store than MLflow's file there,
     absolute. A Ray that runs in this process already is used, and goes on.
     """
+    from elsa_tune.searching.cluster.ray_session import ray_session
     from elsa_tune.searching.session import run_session
     from elsa_tune.searching.specification import save_specification
-    from elsa_tune.searching.tune.cluster import ray_session
     from elsa_tune.tracking.paths import SearchPaths
     from elsa_tune.tracking.places import StorePaths
     from elsa_tune.tracking.state import read_state

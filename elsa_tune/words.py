@@ -1,9 +1,10 @@
 """How numbers and depths are written: qualities as fractions come out x 100, one decimal."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.task import Metric
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
@@ -131,6 +132,14 @@ def ordinal(number: int) -> str:
     if number % 100 not in (11, 12, 13):
         ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+def kind_text(candidates: Collection[Candidate], count: int | None = None) -> str:
+    """Write `depth`, or `way` where not all candidates are depths; with a count `7 ways`."""
+    kind = "depth" if all(map(is_depth, candidates)) else "way"
+    if count is None:
+        return kind
+    return f"{count:,} {kind}" if count == 1 else f"{count:,} {kind}s"
 
 
 def layers_text(count: int) -> str:

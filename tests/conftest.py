@@ -22,12 +22,13 @@ import typer.main
 from elsa_tune.cli import app
 
 if TYPE_CHECKING:
-    from elsa_tune.searching.tune.cluster import Capacity
+    from elsa_tune.searching.cluster.capacity import Capacity
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
-# Which test files share a process: a Ray, and an MLflow whose stores are copies of one.
+# Which test files share a process: a Ray, an MLflow whose stores are copies of one, and the ports
+# and the memory of a machine on which clusters are started.
 ROOMS = {
     "faults/test_driver.py": "ray",
     "integration/test_another_method.py": "ray",
@@ -46,6 +47,13 @@ ROOMS = {
     "integration/test_mlflow_export.py": "mlflow",
     "integration/test_mlflow_store.py": "mlflow",
     "integration/test_stores.py": "mlflow",
+    "integration/test_cluster.py": "clusters",
+    "integration/test_growing_cluster.py": "clusters",
+    "integration/test_jobs.py": "clusters",
+    "integration/test_lost_nodes.py": "clusters",
+    "integration/test_many_searches.py": "clusters",
+    "integration/test_serving.py": "clusters",
+    "integration/test_slurm.py": "clusters",
 }
 
 # Whoever begins one of these last works alone in the end.
@@ -213,7 +221,7 @@ def ray(
     """One Ray for all searches within this process: starting it takes longer than they do."""
     import ray
 
-    from elsa_tune.searching.tune.cluster import ray_session
+    from elsa_tune.searching.cluster.ray_session import ray_session
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     if not ray.is_initialized():

@@ -14,6 +14,7 @@ import torch
 from elsa_tune.searching.launch import inputs_of, versions_here
 from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
@@ -38,26 +39,34 @@ from elsa_tune.training.saved import save_classifier
 from tests.unit.search_examples import make_spec
 
 # By frozen layers: what each seed measured. One of two layers keeps the quality, and surely.
-CURVE = {0: (0.9, 0.91, 0.92), 1: (0.9, 0.91, 0.91), 2: (0.55, 0.5, 0.52)}
+CURVE: dict[int | str, tuple[float, ...]] = {
+    0: (0.9, 0.91, 0.92),
+    1: (0.9, 0.91, 0.91),
+    2: (0.55, 0.5, 0.52),
+}
 
 
 def made_up_search(
     folder: Path,
     model: str,
     task: str,
-    curve: Mapping[int, Sequence[float]] = CURVE,
+    curve: Mapping[int | str, Sequence[float]] = CURVE,
     **changes: Any,
 ) -> SearchPaths:
-    """Make a complete search with these qualities by frozen layers, in `folder/searches`."""
-    depths = tuple(FreezeDepth.of(frozen) for frozen in curve)
+    """Make a complete search with these qualities in `folder/searches`.
+
+    curve: by frozen layers, or another way's label.
+    """
+    candidates = tuple(read_candidate(label) for label in curve)
+    depths = [label for label in curve if isinstance(label, int)]
     values = {
         "name": "first",
         "model": resolve_model(model),
-        "layers": max(curve),
+        "layers": max(depths),
         "task": resolve_task(task),
         "recipe": Recipe(epochs=2, max_length=32),
-        "candidates": depths,
-        "explored": depths,
+        "candidates": candidates,
+        "explored": candidates,
         "seeds": len(next(iter(curve.values()))),
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
         "versions": versions_here(),
@@ -80,7 +89,7 @@ def made_up_search(
     return paths
 
 
-def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Record]:
+def _records(spec: SearchSpec, curve: Mapping[int | str, Sequence[float]]) -> list[Record]:
     records: list[Record] = [
         SearchStarted(
             name=spec.name,
@@ -90,9 +99,9 @@ def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Rec
             task=spec.task.name,
         )
     ]
-    for frozen, qualities in curve.items():
+    for label, qualities in curve.items():
         for seed, quality in zip(spec.measuring_seeds, qualities, strict=True):
-            trial = spec.trial(Phase.MEASURE, FreezeDepth.of(frozen), 3e-3, seed)
+            trial = spec.trial(Phase.MEASURE, read_candidate(label), 3e-3, seed)
             records += [
                 TrialStarted(trial=trial.key, params=facts_of(spec, trial)),
                 Report(trial=trial.key, evaluation=2, step=9, metrics={"quality": quality}),

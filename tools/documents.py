@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from elsa_tune.specs.space import Space
 from elsa_tune.tasks.task_file import DataSetFile, TaskFile
-from tools import measurements, reference, what_90_percent_hides
+from tools import measurements, published_tables, reference, what_90_percent_hides
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- computed: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -38,6 +38,11 @@ PARTS: dict[str, Part] = {
     ),
     "decisions": Part("docs/decisions.md", reference.decisions),
     "demo": Part("README.md", measurements.demo),
+    "ways_example": Part("README.md", measurements.ways_example),
+    "ways": Part("docs/measured.md", measurements.ways),
+    "ways_step": Part("docs/measured.md", measurements.ways_step),
+    "hunts": Part("docs/measured.md", measurements.hunts),
+    "hunt_rates": Part("docs/measured.md", measurements.hunt_rates),
     "faults": Part("docs/reliability.md", measurements.faults),
     "fair_rates": Part("docs/measured.md", measurements.fair_rates),
     "strategy": Part("docs/measured.md", measurements.strategy),
@@ -45,9 +50,12 @@ PARTS: dict[str, Part] = {
     "certified": Part("docs/measured.md", measurements.certified),
     "bundle": Part("docs/measured.md", measurements.bundle),
     "rows": Part("docs/measured.md", measurements.rows),
+    "ways_error": Part("docs/concepts/comparing-ways.md", measurements.ways_error),
 }
 for _name, _make in what_90_percent_hides.TABLES.items():
     PARTS[_name] = Part("docs/concepts/what-90-percent-hides.md", _make)
+for _name, (_page, _make) in published_tables.PARTS.items():
+    PARTS[_name] = Part(_page, _make)
 
 
 def marked(page: str) -> dict[str, str]:

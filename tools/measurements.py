@@ -18,6 +18,7 @@ from unittest import mock
 
 from elsa_tune.cli.app import app
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.words import rate_text
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
@@ -53,16 +54,147 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def demo() -> str:
     """Return the beginning of the answer of a recorded `make demo`."""
+    return _printed("demo", "operating-point")
+
+
+def ways_example() -> str:
+    """Return the beginning of what a recorded search says of its ways."""
+    return _printed("ways/minilm_sst2", "compare")
+
+
+def _printed(recorded: str, command: str) -> str:
+    """Return what a command prints of a recorded search, from its first line to its legend."""
     printed = io.StringIO()
-    recorded = BENCH / "results" / "demo"
-    name = measured("demo/search.json")["name"]
+    name = measured(f"{recorded}/search.json")["name"]
     with TemporaryDirectory() as place, contextlib.chdir(place), redirect_stdout(printed):
-        shutil.copytree(recorded, StorePaths(Path.cwd()).storage / name)
+        folder = StorePaths(Path.cwd()).storage / name
+        shutil.copytree(BENCH / "results" / recorded, folder)
         with mock.patch.dict("os.environ", {"COLUMNS": "200"}):
-            app(["operating-point", "--search", name], standalone_mode=False)
+            app([command, "--search", name], standalone_mode=False)
     lines = printed.getvalue().splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("▶ "))
     return "```\n" + "\n".join(line.rstrip() for line in lines[1 : last + 1]) + "\n```\n"
+
+
+def ways() -> str:
+    """Return what searches over all ways found, as bench/ways.py ran them."""
+    rows = []
+    for found in measured("ways.json")["results"]:
+        minutes = sum(command["minutes"] for command in found["commands"])
+        search = f"{found['model']}, {found['task']} ({minutes:.0f} min)"
+        for way in found["ways"]:
+            std = "" if way["std"] is None else f" ± {100 * way['std']:.1f}"
+            certified = "yes" if way["certified"] else "-"
+            if not way["certified"] and way["score_certified"]:
+                certified = "score"
+            rows.append(
+                [
+                    search,
+                    f"**{way['label']}**" if way["recommended"] else way["label"],
+                    f"{100 * way['quality']:.1f}{std}",
+                    f"{100 * way['kept']:.1f}",
+                    f"{100 * way['gain_kept']:.1f}",
+                    certified,
+                    f"{way['learning_rate']:g}",
+                    f"{way['trainable_parameters']:,}",
+                    f"{way['train_seconds']:.0f}",
+                    f"{way['peak_memory_mb']:,.0f}",
+                ]
+            )
+            search = ""
+    header = ["search", "way", "quality × 100", "of the best, %", "of its gain, %", "certified"]
+    header += ["rate", "trained parameters", "s a run", "MiB"]
+    return table(header, rows)
+
+
+def ways_step() -> str:
+    """Return the CPU seconds of a training step by way, as bench/ways_step.py timed them."""
+    names = {"minilm": "MiniLM", "mpnet": "MPNet", "sst2": "SST-2", "mrpc": "MRPC"}
+    rows = []
+    for setting, steps in measured("ways_step.json")["results"].items():
+        model, task = (names[word] for word in setting.split())
+        label = f"{model}, {task}"
+        for way, step in steps.items():
+            way_label = way
+            if way.isdigit():
+                way_label = "full model" if way == "0" else f"freeze {way}"
+            computed = "–"
+            if "without_trunk" in step:
+                computed = f"{step['without_trunk']:.3f}"
+            seconds = f"{step['seconds']:.3f} ({100 * step['share']:.0f} %)"
+            rows.append([label, way_label, seconds, computed, f"{step['plain']:.3f}"])
+            label = ""
+    header = ["a step of", "way", "elsa-tune", "trunk computed", "transformers and peft"]
+    return table(header, rows)
+
+
+_TASKS = {
+    "sst2": "SST-2",
+    "cola": "CoLA",
+    "mrpc": "MRPC",
+    "rte": "RTE",
+    "stsb": "STS-B",
+    "stdlib": "embedded",
+    "r8": "R8",
+}
+_MODELS = {"minilm": ("MiniLM", 6), "mpnet": ("MPNet", 12)}
+
+
+def _hunts() -> list[dict[str, Any]]:
+    """Return the hunts of bench/twelve_layers.py, by task, six layers before twelve."""
+    found = measured("twelve_layers.json")["results"]
+    hunts = [search for search in found if search["search"] in _TASKS]
+    order = list(_TASKS)
+    return sorted(hunts, key=lambda hunt: (order.index(hunt["search"]), _MODELS[hunt["model"]][1]))
+
+
+def hunts() -> str:
+    """Return what hunts answer and cost on six and on twelve layers."""
+
+    def layers(point: dict[str, Any] | None) -> str:
+        return "-" if point is None else str(point["fine_tuned_layers"])
+
+    rows = []
+    for hunt in _hunts():
+        model, count = _MODELS[hunt["model"]]
+        full = hunt["full"]
+        probe = hunt["linear_probe"]
+        commands = hunt["commands"]
+        together = max(command["together_mib"] for command in commands) / 1024
+        cells = [
+            f"{_TASKS[hunt['search']]}, {model} ({count})",
+            f"{100 * full['quality']:.1f} ± {100 * full['std']:.1f}",
+            layers(hunt["operating_point"]),
+            layers(hunt["corrected_operating_point"]),
+            layers(hunt["certified"]),
+            layers(hunt["corrected_certified"]),
+            ", ".join(map(str, hunt["plausible_fine_tuned_layers"] or ())) or "-",
+            "-" if probe is None else f"{100 * probe['corrected_retention']:.0f}",
+            f"{hunt['minutes']:.0f}",
+            hunt["trials"],
+            f"{hunt['cost_in_full_trials']:.1f}",
+            f"{together:.1f}",
+        ]
+        rows.append(cells)
+    header = ["hunt", "all layers × 100", "keep the score", "keep the gain", "certified: score"]
+    header += ["gain", "plausible", "probe's gain, %", "minutes", "trials", "in full trials"]
+    header += ["GiB together"]
+    return table(header, rows)
+
+
+def hunt_rates() -> str:
+    """Return the learning rates at which the hunts measured each depth."""
+    rows = []
+    for hunt in _hunts():
+        model, count = _MODELS[hunt["model"]]
+        rates = []
+        for point in hunt["curve"]:
+            if not point["seeds"]:
+                continue  # only explored
+            tuned = count - point["frozen_layers"]
+            rates.append(f"{tuned}: {rate_text(point['learning_rate'])}")
+        rows.append([f"{_TASKS[hunt['search']]}, {model}", "; ".join(rates)])
+    return table(["hunt", "layers fine-tuned: rate"], rows)
 
 
 def faults() -> str:
@@ -76,6 +208,10 @@ def faults() -> str:
         "paused": "Ray's raylet, stopped",
         "full": "the journal's room, to the end",
         "deleted": "the search's folder",
+        "node": "a node of a cluster; another joins",
+        "hung": "a trial's worker of a cluster, stopped",
+        "head": "a cluster's head, the driver and its record",
+        "job": "a process of a submitted job",
         "no_store": "driver and MLflow server, which is back after a `resume`",
     }
     header = ["killed or taken", "injected", "searches", "complete after `resume`", "lost"]
@@ -108,6 +244,22 @@ def rows() -> str:
     """Return what is odd about the rows of GLUE, as bench/rows.py found it."""
     made: str = program("rows.py").table()
     return made + "\n"
+
+
+def ways_error() -> str:
+    """Return how often comparisons of ways were wrong, as bench/ways_error.py replayed them."""
+    header = [
+        *("studies", "examples", "seeds", "spread of seeds"),
+        *("false", "found, score", "found, gain", "cheapest first, false", "uncorrected, false"),
+    ]
+    shown = ("false", "score_found", "claim_found", "cheapest_first_false", "uncorrected_false")
+    rows = []
+    for cell in measured("ways_error.json")["results"].values():
+        shares = [f"{100 * cell[name]:.1f}" for name in shown]
+        points = f"{100 * cell['spread']:g}"
+        examples = f"{cell['examples']:,}"
+        rows.append([cell["profile"], examples, cell["seeds"], points, *shares])
+    return table(header, rows)
 
 
 def strategy() -> str:

@@ -51,13 +51,14 @@ LEAST = 0.89
 TICK_S = 0.02
 
 _ANSWERS = "operating_point first_lines curve certainty rates probe_answer"
+_COMPARISONS = "comparison comparison_output cost_chart"
 _PLANNING = "plan extension sampler"
 
 # The code under test and the unit tests that concern it, those that know it best first. A folder
 # stands for what no longer name above it has taken.
 TESTED = {
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
-    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve",
+    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve comparison",
     "elsa_tune/analysis/answer.py": f"first_lines api {_ANSWERS}",
     "elsa_tune/analysis/answer_json.py": f"answer_cli persisted_names api {_ANSWERS}",
     "elsa_tune/analysis/certainty.py": f"certainty looks what_would_certify hunt {_ANSWERS}",
@@ -70,6 +71,16 @@ TESTED = {
     "elsa_tune/analysis/power.py": "what_would_certify searches_cli",
     "elsa_tune/analysis/recommendation.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/measured.py": f"curve rates {_ANSWERS}",
+    "elsa_tune/analysis/comparison.py": _COMPARISONS,
+    "elsa_tune/analysis/comparison_json.py": f"{_COMPARISONS} persisted_names",
+    "elsa_tune/analysis/rate_ratio.py": _COMPARISONS,
+    "elsa_tune/analysis/ways.py": _COMPARISONS,
+    "elsa_tune/analysis/ways_power.py": "ways_power",
+    "elsa_tune/analysis/wording/comparison.py": _COMPARISONS,
+    "elsa_tune/analysis/wording/fairness.py": _COMPARISONS,
+    "elsa_tune/analysis/wording/ways.py": _COMPARISONS,
+    "elsa_tune/analysis/wording/comparison_tables.py": _COMPARISONS,
+    "elsa_tune/analysis/wording/ways_power.py": "ways_power",
     "elsa_tune/analysis/wording/certainty.py": f"certainty looks what_would_certify {_ANSWERS}",
     "elsa_tune/analysis/wording/first_lines.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",

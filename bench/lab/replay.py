@@ -34,16 +34,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
 from elsa_tune.searching.inputs import Inputs, SearchOptions
-from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost
+from elsa_tune.searching.planning import samplers
+from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.outward import outward
+from elsa_tune.searching.planning.rates import GivenThenOutward, Rates
+from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import TrialStatus, canonical_rate
 from elsa_tune.tasks.task_file import resolve_task
 
 FOLDER = Path(__file__).resolve().parent
@@ -72,6 +77,42 @@ WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "TPE over 1e-6..1e-2, 7 tries": ((*WIDE, "tries=7"), None),
     "TPE over 1e-6..1e-2, 9 tries": ((*WIDE, "tries=9"), None),
 }
+
+
+class FromNeighbour(GivenThenOutward):
+    """Begins at the best rate of the next shallower depth and at twice that, then goes outward.
+
+    A depth waits until its neighbour has explored. Where that learnt nothing, it tries the given
+    rates, as the default does.
+    """
+
+    def planned(self, candidate: Candidate) -> int:
+        return super().planned(candidate) if candidate.is_reference else 0
+
+    def most(self, candidate: Candidate) -> int:
+        assert self.spec.extend is not None
+        return self.spec.tries + self.spec.extend.tries
+
+    def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
+        if candidate.is_reference:
+            return super().next_rate(candidate, exploring)
+        place = self.spec.explored.index(candidate)
+        neighbour = self.spec.explored[place - 1]
+        if self.next_rate(neighbour, exploring) is not None:
+            return None
+        tries = tried(exploring, candidate)
+        lent_rate = self._lent(candidate, exploring)
+        if len(tries) < self.spec.tries:
+            if lent_rate is None:
+                return propose(self.spec, candidate, tries)
+            return canonical_rate(lent_rate * 2 ** len(tries))
+        patience = self._patience(candidate)
+        may_learn = self._reference_may_learn(exploring)
+        return outward(self.spec, tries, patience, lent_rate, may_learn)
+
+
+# Another class of rates than the product's, by the name under which it is reported.
+OTHER_RATES: dict[str, type[Rates]] = {"from the neighbour's best rate": FromNeighbour}
 
 
 class Table:
@@ -227,7 +268,11 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     tables = [Table(file, options.layers) for file in sorted(options.folder.glob("*.parquet"))]
     results = []
-    for name, (overrides, noise) in WAYS.items():
+    ways = {**WAYS, **dict.fromkeys(OTHER_RATES, ((), None))}
+    products = dict(samplers._RATES)
+    for name, (overrides, noise) in ways.items():
+        kind = OTHER_RATES.get(name)
+        samplers._RATES.update(products if kind is None else dict.fromkeys(products, kind))
         rows = pd.DataFrame([row for table in tables for row in replays(table, overrides, noise)])
         if options.rows:
             print(rows.to_string())

@@ -34,7 +34,7 @@ class Accumulating(loop._Run):
 
     def _accumulate(self, batch: IndexArray) -> Tensor:
         total = torch.zeros((), device=self.device)
-        for part in self.runner.parts("train", batch, self.micro_batch):
+        for part in self.runner.parts("train", batch, self.progress.micro_batch):
             logits, rows = self.runner.logits("train", part)
             loss = self.objective.loss(logits, self.objective.labels("train", rows))
             (loss / len(batch)).backward()

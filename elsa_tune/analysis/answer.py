@@ -36,6 +36,10 @@ class Reason(enum.StrEnum):
     TARGET_NOT_PLANNED = "target_not_planned"  # the search was planned for a lower target
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
+    # Of a comparison of ways (`comparison.py`):
+    ONE_WAY = "one_way"  # nothing to compare it with
+    NO_WAY_LEARNT = "no_way_learnt"  # even the best is not above chance with 95 % confidence
+    SEEDS_BY_RESULTS = "seeds_by_results"  # a hunt chose how many seeds each way has
 
 
 class QualityClaimed(enum.StrEnum):

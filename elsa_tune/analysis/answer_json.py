@@ -122,7 +122,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     """Return one answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     values: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        **_heading(answer),
+        **curve_heading(answer),
         "target": answer.target,
         "full": _fields(answer.full, _FULL),
         "best": _fields(answer.best, _BEST),
@@ -158,7 +158,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     """Return a curve as `elsa-tune curve --format json` prints it."""
     return {
         "schema_version": SCHEMA_VERSION,
-        **_heading(curve),
+        **curve_heading(curve),
         "linear_probe": _probe(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": [asdict(warning) for warning in curve.warnings],
@@ -180,13 +180,13 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """Return one line per depth with the columns CURVE_COLUMNS."""
     lines = []
     for curve in curves:
-        heading = _heading(curve)
+        heading = curve_heading(curve)
         for point in curve.points:
             lines.append({**heading, **curve_object(point)})
     return _table(CURVE_COLUMNS, lines)
 
 
-def _heading(curve: FreezeCurve) -> dict[str, Any]:
+def curve_heading(curve: FreezeCurve) -> dict[str, Any]:
     """Return what a curve is of; the units are known of searches, but not of earlier ones."""
     heading: dict[str, Any] = _fields(curve, _HEADING)
     if curve.units is not None:
@@ -211,7 +211,7 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
         elif isinstance(content, str) or name == "learning_rate":
             plain[name] = content
         else:
-            plain[name] = _number(content)
+            plain[name] = plain_number(content)
     return plain
 
 
@@ -276,15 +276,15 @@ def _contrast(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     return {
-        "value": _number(interval.value),
-        "ci_low": _number(interval.low),
-        "ci_high": _number(interval.high),
-        "lower_bound": _number(interval.lower),
+        "value": plain_number(interval.value),
+        "ci_low": plain_number(interval.low),
+        "ci_high": plain_number(interval.high),
+        "lower_bound": plain_number(interval.lower),
         "look": _fields(interval.look),
     }
 
 
-def _number(value: float | None) -> float | None:
+def plain_number(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     if isinstance(value, int):
@@ -308,7 +308,7 @@ def _table(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
     header = [*columns, *_further_columns(columns, lines)]
     rows = []
     for line in lines:
-        rows.append([_cell(line.get(name)) for name in header])
+        rows.append([csv_cell(line.get(name)) for name in header])
     return csv_text(header, rows)
 
 
@@ -323,7 +323,7 @@ def _further_columns(columns: Sequence[str], lines: Sequence[Mapping[str, Any]])
     return [name for name in possible if any(name in line for line in lines)]
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

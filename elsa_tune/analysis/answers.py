@@ -36,18 +36,30 @@ def freeze_curves(
 ) -> list[FreezeCurve]:
     """Draw one curve per (model, task, train_size), in the order of first appearance.
 
-    evidence: where the trials' predictions are found, if they are. train_sizes_apart: several
-    training sizes of one model and task are curves of their own; otherwise they raise like any
-    other unlike results. Raises ResultsError, listing what matches and what each says at the
-    target, where several groups of results that must not be averaged stand for one curve.
+    Rows of candidates that are not ranked are left out: `comparison.py` reads them. evidence: where
+    the trials' predictions are found, if they are. train_sizes_apart: several training sizes of one
+    model and task are curves of their own; otherwise they raise like any other unlike results.
+    Raises ResultsError, listing what matches and what each says at the target, where several groups
+    of results that must not be averaged stand for one curve.
     """
-    groups = comparison_groups(rows)
+    ranked = [row for row in rows if row.candidate.is_ranked]
+    groups = comparison_groups(ranked)
     require_one_each(
         groups,
         lambda group: in_short(answer_curve(freeze_curve(group), target)),
         train_sizes_apart=train_sizes_apart,
     )
     return [freeze_curve(group, evidence) for group in groups]
+
+
+def complete_curves(
+    rows: Iterable[ResultRow], evidence: Evidence | None = None
+) -> list[FreezeCurve]:
+    """Draw the same curves with every candidate, also those that are not ranked.
+
+    Their points tell what was measured of each; nothing is decided by them.
+    """
+    return [freeze_curve(group, evidence) for group in comparison_groups(rows)]
 
 
 def answer_curves(

@@ -140,23 +140,30 @@ def plausible(
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
     """Whether the full model learnt; None where it was not measured."""
     full = curve.full
+    if full is None:
+        return None
+    return verdict_on_point(curve, full)
+
+
+def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
+    """Whether what was adapted so learnt; None where it was not measured."""
     uncertainty_of = curve.uncertainty
-    if full is None or full.quality is None:
+    if point.quality is None:
         return None
     spread = None
-    variance = uncertainty_of.example_variance(full.candidate)
-    if full.seeds > 1 and full.candidate in uncertainty_of.runs:
-        spread = uncertainty_of.spread(full.candidate)
-    elif full.seeds > 1 and full.std is not None:
-        spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
+    variance = uncertainty_of.example_variance(point.candidate)
+    if point.seeds > 1 and point.candidate in uncertainty_of.runs:
+        spread = uncertainty_of.spread(point.candidate)
+    elif point.seeds > 1 and point.std is not None:
+        spread = Spread(variance=point.std**2 / point.seeds, freedom=point.seeds - 1)
     metric = Metric.named(curve.metric)
     is_share = metric is not None and metric.is_share
     if variance is None and curve.examples is not None and is_share:
         # Of a share of the examples their number tells how far it can be trusted.
-        variance = full.quality * (1 - full.quality) / (curve.units or curve.examples)
+        variance = point.quality * (1 - point.quality) / (curve.units or curve.examples)
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
-        full.quality,
+        point.quality,
         chance=curve.chance,
         spread=spread,
         example_variance=variance,

@@ -184,7 +184,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         search=", ".join(group.searches) or None,
         metric=group.first.metric,
         selection=group.first.selection,
-        layers=group.first.layers,
+        layers=group.layers,
         chance=group.chance,
         examples=group.examples,
         units=group.units,
@@ -263,7 +263,7 @@ def _with_failures(
                 failed_here.append(run)
         counted.append(replace(point, failed_seeds=run_count(failed_here)))
         if failed_here:
-            name = candidates_text([point.candidate], group.first.layers)
+            name = candidates_text([point.candidate], group.layers)
             text = f"{name}: {failure_text(failed_here, point.runs, group.chance, group.policy)}"
             warnings[point.candidate].append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return counted
@@ -303,15 +303,18 @@ def _point(
 ) -> CurvePoint:
     """Return a depth's point from its rows; nothing of it is known beside other depths yet."""
     candidate = rows[0].candidate
-    name = candidates_text([candidate], group.first.layers)
+    name = candidates_text([candidate], group.layers)
     by_rate = _by_rate(group, rows, name, warnings)
     mean_by_rate = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     rate = _chosen_rate(by_rate)
     exploring = measured.explored(rows)
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
+    fine_tuned_layers = None
+    if group.layers:
+        fine_tuned_layers = candidate.fine_tuned_layers(group.layers)
     point = CurvePoint(
         candidate=candidate,
-        fine_tuned_layers=candidate.fine_tuned_layers(group.first.layers),
+        fine_tuned_layers=fine_tuned_layers,
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in stopped),
         tried=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),

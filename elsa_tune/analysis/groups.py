@@ -32,6 +32,14 @@ class ResultGroup:
         """A row, for what all of them have in common."""
         return self.rows[0]
 
+    @property
+    def layers(self) -> int:
+        """L of the model; 0 where no row knows it, as in tables of methods alone."""
+        for row in self.rows:
+            if row.layers is not None:
+                return row.layers
+        return 0
+
     @functools.cached_property
     def policy(self) -> Policy:
         """The policy they are answered by: their searches' own; this version's for tables."""
@@ -211,7 +219,7 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
 
 def _check_layers(rows: Sequence[ResultRow]) -> None:
     """Raise ResultsError where the rows disagree on the model's number of layers."""
-    layer_counts = sorted({row.layers for row in rows})
+    layer_counts = sorted({row.layers for row in rows if row.layers is not None})
     if len(layer_counts) < 2:
         return
     first = layer_counts[0]

@@ -56,6 +56,8 @@ class CandidateRates:
 
     # Rate and mean quality of its completed trials, exploring and measuring, by rising rate.
     means: tuple[tuple[float, float], ...] = ()
+    # Rate and mean quality of its exploring trials, by rising rate; None where none completed.
+    explored: tuple[tuple[float, float | None], ...] = ()
     # Where the chosen rate lies among all that were tried; None where they are not known.
     at_border: Border | None = None
     # The measured quality where its rate is one of those given, else that of the best completed
@@ -76,7 +78,8 @@ def candidate_rates(
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
     """
     exploring = explored(rows)
-    tried = _tried(exploring)
+    explored_rates = _tried(exploring)
+    tried = explored_rates
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
     at_border = None
@@ -96,6 +99,7 @@ def candidate_rates(
     means = sorted(_means(rows).items())
     return CandidateRates(
         means=tuple(means),
+        explored=tuple(sorted(explored_rates.items())),
         at_border=at_border,
         quality_within_given=quality,
         tries_within_given=tries,

@@ -14,7 +14,7 @@ from elsa_tune.analysis.answer import (
     Recommendation,
     reaches,
 )
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
@@ -86,7 +86,7 @@ def _linear_model_is_enough(answer: Answer) -> bool:
     return reaches(probe.quality, full.quality, answer.target, base, policy=answer.policy)
 
 
-def leaked_rows(answer: Answer) -> RowFinding | None:
+def leaked_rows(answer: FreezeCurve) -> RowFinding | None:
     """Return evaluation rows that are also in training with their label, where they are many."""
     for finding in answer.findings:
         if finding.code is not FindingCode.LEAKED_ROWS:

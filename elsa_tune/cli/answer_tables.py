@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
+from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified, FirstLines
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -51,7 +51,7 @@ def print_curves(
     for number, curve in enumerate(curves):
         if number:
             console.print()
-        _heading(console, curve)
+        print_heading(console, curve)
         if isinstance(curve, Answer):
             _answer(console, curve, details=details)
         else:
@@ -59,7 +59,7 @@ def print_curves(
 
 
 def _answer(console: Console, answer: Answer, *, details: bool) -> None:
-    _first_lines(console, answer)
+    print_first_lines(console, answer.first_lines, is_answered=answer.is_answered)
     if details:
         _statement(console, answer)
     if answer.points:
@@ -77,10 +77,9 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
         _say_more(console, answer, hidden_warnings=hidden)
 
 
-def _first_lines(console: Console, answer: Answer) -> None:
+def print_first_lines(console: Console, first: FirstLines, *, is_answered: bool) -> None:
     """Print what to do, and below it the labelled lines; a terminal wraps each beside its label."""
-    first = answer.first_lines
-    style = "bold" if answer.is_answered else "bold red"
+    style = "bold" if is_answered else "bold red"
     console.print(first.headline, style=style)
     if not console.is_terminal:
         _, *below_headline = str(first).splitlines()
@@ -152,7 +151,7 @@ def stdout_console() -> Console:
     return SafeConsole(stream, BrokenPipeError, **plain, width=200, soft_wrap=True)
 
 
-def _heading(console: Console, curve: FreezeCurve) -> None:
+def print_heading(console: Console, curve: FreezeCurve) -> None:
     """Print `minilm, task rte (accuracy x 100; 2,490 training rows; search 'first')`."""
     counts = []
     if curve.train_size:

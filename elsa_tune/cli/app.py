@@ -5,6 +5,7 @@ It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 
 import signal
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -12,8 +13,10 @@ from elsa_tune import __version__
 from elsa_tune.cli.commands import (
     answer,
     catalogue,
+    compare,
     demo,
     export,
+    jobs,
     machine,
     predict,
     reproduce,
@@ -40,9 +43,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # The commands by the headings of `elsa-tune --help`.
-COMMANDS = {
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Search": (demo.demo, search.search, search.resume, searches.searches),
-    "Ask": (answer.answer, answer.curve, answer.report),
+    "Send and follow": (jobs.submit, jobs.watch, jobs.logs, jobs.stop),
+    "Ask": (answer.answer, compare.compare, answer.curve, answer.report),
     "Take the model": (export.export, predict.predict, export.bundle),
     "Look up": (catalogue.models, catalogue.tasks, catalogue.spaces),
     "This machine": (machine.doctor, ui.ui),

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.inputs import Places
+from elsa_tune.searching.inputs import Places, read_gpu_share
 from elsa_tune.searching.output import say
 
 # The headings of `--help`.
@@ -64,6 +64,12 @@ SEARCH_OPTIONS = {
     "space": typer.Option(
         rich_help_panel=HOW, help="A search space: a YAML file, or the name of a shipped one."
     ),
+    "methods": typer.Option(
+        rich_help_panel=HOW,
+        metavar="NAMES",
+        help="What to compare, with commas: freeze (the space's depths), head, lora, lora_last, "
+        "bitfit. `--space ways` compares them all.",
+    ),
     "settings": typer.Option(
         "--set",
         rich_help_panel=HOW,
@@ -81,12 +87,38 @@ SEARCH_OPTIONS = {
     ),
     "gpu_hours": typer.Option(
         rich_help_panel=HOW_MUCH,
-        help="The same, once its GPUs, busy or not, add up to these hours.",
+        help="The same, once its trials have held GPUs for these hours: two trials on one GPU, an "
+        "hour each, hold it for one. Every session counts.",
     ),
     "until": typer.Option(
         rich_help_panel=HOW_MUCH,
         help="In a hunt: go on while a certificate for fewer layers still has a 2 % chance "
         "(without it, 30 %).",
+    ),
+    "checkpoint": typer.Option(
+        rich_help_panel=RECORD,
+        metavar="TIME",
+        help="How often a running trial's state is saved, so that `resume` continues inside it: "
+        "`never`, a time (90s, 10m), or `auto`: from its fifth minute on, for at most 1 % of its "
+        "time. Results are the same.",
+    ),
+    "artifacts": typer.Option(
+        rich_help_panel=RECORD,
+        metavar="URL",
+        help="A folder, s3://BUCKET/PREFIX, gs://... that keeps a copy of the record, from which "
+        "another machine goes on. Credentials come from the environment.",
+    ),
+    "hung_after": typer.Option(
+        rich_help_panel=MACHINES,
+        metavar="TIME",
+        help="When a trial without news is ended and begun once more: `never`, a time (10m), or "
+        "`auto`: ten times what such trials take to an evaluation, five minutes at least.",
+    ),
+    "max_failures": typer.Option(
+        rich_help_panel=MACHINES,
+        metavar="N",
+        help="How many trials may fail before the search ends; `resume` goes on. Trials of lost "
+        "nodes do not count. Default: 10 before the first has completed, then any number.",
     ),
     "name": typer.Option(
         rich_help_panel=RECORD, help="The search's name. Default: model, task and time."
@@ -108,11 +140,18 @@ SEARCH_OPTIONS = {
         metavar="ADDRESS",
         help="A running Ray cluster: `auto` or HOST:PORT.",
     ),
+    "max_workers": typer.Option(
+        rich_help_panel=MACHINES,
+        metavar="N",
+        help="Trials at once, at most. Default: as many as find room, and beside other searches "
+        "of a cluster a fair part.",
+    ),
     "gpus_per_trial": typer.Option(
         rich_help_panel=MACHINES,
         metavar="N",
-        help="GPUs per trial, at most 1; a fraction shares one. Default: by `doctor --tune`, or "
-        "what leaves room for the full model.",
+        parser=read_gpu_share,
+        help="GPUs per trial, at most 1; a fraction shares one. Default, or `auto`: by `doctor "
+        "--tune`, by the memory that recorded trials took, or by what the full model should take.",
     ),
     "cpus_per_trial": typer.Option(
         rich_help_panel=MACHINES,
@@ -136,6 +175,16 @@ AskedUri = Annotated[
         help="An MLflow store to ask instead of the journals (`searches` lists both): "
         "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI, where a "
         "password belongs: what is typed here, `ps` shows to everybody on this machine.",
+    ),
+]
+# The cluster that a search was submitted to.
+JobAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        rich_help_panel=MACHINES,
+        metavar="URL",
+        help="The dashboard of the cluster that searches were submitted to, http://HOST:8265.",
     ),
 ]
 DryRun = Annotated[
@@ -189,17 +238,20 @@ def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
     )
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+def grouped(
+    command: Callable[..., None], instead: Mapping[str, Any] = SEARCH_OPTIONS
+) -> Callable[..., None]:
     """Make a command that typer takes of one whose parameters may be dataclasses.
 
-    Each field of such a dataclass becomes an option of the command line.
+    Each field of such a dataclass becomes an option of the command line. instead: options by their
+    fields' names that the command has in place of a search's.
     """
     options: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}  # dataclasses by the command's parameter
     for parameter in _parameters(command):
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
-            options += _fields(parameter.annotation)
+            options += _fields(parameter.annotation, instead)
         else:
             options.append(parameter)
 
@@ -228,11 +280,11 @@ def _parameters(of: Any) -> list[inspect.Parameter]:
     return parameters
 
 
-def _fields(group: Any) -> list[inspect.Parameter]:
+def _fields(group: Any, instead: Mapping[str, Any] = SEARCH_OPTIONS) -> list[inspect.Parameter]:
     """Return the fields of a dataclass as options.
 
-    Those of a search's get what SEARCH_OPTIONS says of them, in its order. Raises KeyError for one
-    of which it says nothing: it would be an option that no command has.
+    Those of a search's get what SEARCH_OPTIONS says of them, in its order, or `instead`. Raises
+    KeyError for one of which it says nothing: it would be an option that no command has.
     """
     fields = _parameters(group)
     if not (isinstance(group, type) and issubclass(group, Places)):
@@ -245,7 +297,8 @@ def _fields(group: Any) -> list[inspect.Parameter]:
     for name, option in SEARCH_OPTIONS.items():
         if name in by_name:
             field = by_name[name]
-            options.append(field.replace(annotation=Annotated[field.annotation, option]))
+            of_command = instead.get(name, option)
+            options.append(field.replace(annotation=Annotated[field.annotation, of_command]))
     return options
 
 

@@ -91,20 +91,26 @@ def local_time(seconds: float) -> str | None:
 # What messages call `storage_path` is typed as --storage-path. A field of a search space, such as
 # `learning_rate`, has no option: it is not among them.
 SETTINGS = (
+    "adapter",
     "address",
-    "candidate",
+    "artifacts",
+    "checkpoint",
     "cpus_per_trial",
     "data_dir",
     "format",
     "gpu_hours",
     "gpus_per_trial",
+    "hung_after",
     "input_format",
     "label",
     "layers",
     "map",
+    "max_failures",
     "max_time",
+    "max_workers",
     "model",
     "name",
+    "no_upload",
     "onnx",
     "out",
     "overwrite",
@@ -121,6 +127,7 @@ SETTINGS = (
     "train_size",
     "trials",
     "until",
+    "way",
 )
 _QUOTED_SETTING = re.compile(f"`({'|'.join(SETTINGS)})`")
 

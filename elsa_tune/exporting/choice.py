@@ -1,4 +1,4 @@
-"""The depth of a search that is exported, what was promised of it, and the card that says so."""
+"""The way of a search that is exported, what was promised of it, and the card that says so."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from elsa_tune.analysis.answer import Answer, Basis
-from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
@@ -47,10 +47,10 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The depth to export."""
+    """The way to export: a depth, or what else adapts the model."""
 
-    answer: Answer  # that it was chosen from
-    point: CurvePoint  # of the depth
+    answer: Answer  # that it was chosen from, or beside
+    point: CurvePoint  # of the way
     learning_rate: float  # that the model is trained with
     why: str  # in a few words, for the reader
     # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it.
@@ -81,20 +81,25 @@ class Choice:
 
 
 def choose(
-    answers: Sequence[Answer], layers: int | None = None, label: str | None = None
+    answers: Sequence[Answer],
+    layers: int | None = None,
+    way: str | None = None,
+    curves: Sequence[FreezeCurve] = (),
 ) -> Choice:
-    """Return what is recommended, what has so many fine-tuned layers, or what is called so.
+    """Return what is recommended, what has so many fine-tuned layers, or the way of this label.
 
-    Raises NoAnswerError without an answer, UsageError for what was not measured.
+    curves: of all candidates, also those that have no place among depths. Raises NoAnswerError
+    without an answer, UsageError for what was not measured.
     """
-    if layers is not None and label is not None:
-        raise UsageError("`layers` and `candidate` exclude each other; give one of them")
+    if layers is not None and way is not None:
+        raise UsageError("`layers` and `way` exclude each other; give one of them")
     if len(answers) != 1 or not answers[0].points:
         raise NoAnswerError("the search has no answer yet, so that there is nothing to export")
     [answer] = answers
     why = "as asked for"
-    if label is not None:
-        point = _labelled(answer, label)
+    uncertainty = answer.uncertainty
+    if way is not None:
+        point, uncertainty = _labelled([answer, *curves], way)
     elif layers is not None:
         point = _with_layers(answer, layers)
     else:
@@ -104,7 +109,7 @@ def choose(
         raise UsageError(
             f"the learning rate of {which} is not known; give `layers` K to export another depth"
         )
-    promised = answer.uncertainty.next_run(point.candidate)
+    promised = uncertainty.next_run(point.candidate)
     if promised is not None:
         lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
         # Student's t knows no ends of a metric's range.
@@ -113,21 +118,28 @@ def choose(
     return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
 
 
-def _exportable(answer: Answer) -> list[CurvePoint]:
+def _exportable(curve: FreezeCurve) -> list[CurvePoint]:
     """Return the measured points whose learning rate is known."""
-    return [point for point in answer.measured if point.learning_rate is not None]
+    return [point for point in curve.measured if point.learning_rate is not None]
 
 
-def _labelled(answer: Answer, label: str) -> CurvePoint:
-    """Return the measured point of a candidate's label. Raises UsageError."""
-    labels = {point.candidate.label: point for point in _exportable(answer)}
+def _labelled(curves: Sequence[FreezeCurve], label: str) -> tuple[CurvePoint, Uncertainty]:
+    """Return the measured point of a label, by the first curve that has it, and its uncertainty.
+
+    Raises UsageError.
+    """
     wanted = read_candidate(label).label
-    if wanted not in labels:
-        raise UsageError(
-            f"`candidate` is {wanted}, which was not measured, so that its learning rate is "
-            f"not known; measured: {shortlist(labels)}"
-        )
-    return labels[wanted]
+    labels: list[str] = []
+    for curve in curves:
+        for point in _exportable(curve):
+            if point.candidate.label == wanted:
+                return point, curve.uncertainty
+            if point.candidate.label not in labels:
+                labels.append(point.candidate.label)
+    raise UsageError(
+        f"`way` is {wanted}, which was not measured, so that its learning rate is "
+        f"not known; measured: {shortlist(labels)}"
+    )
 
 
 def _with_layers(answer: Answer, layers: int) -> CurvePoint:
@@ -197,6 +209,9 @@ def model_card(
     facts = "\n".join(f"| {key.replace('_', ' ')} | {_cell(v)} |" for key, v in exported.items())
     kept = percent(choice.point.retention)
     corrected = percent(choice.point.corrected_retention)
+    who_kept = "In the search this way kept"
+    if is_depth(candidate):
+        who_kept = "At this depth the search kept"
     return f"""---
 {metadata.to_yaml()}
 ---
@@ -204,7 +219,7 @@ def model_card(
 # {name}
 
 Fine-tuned{" layers" if is_depth(candidate) else ""}: {choice.in_words}.
-At this depth the search kept {kept} of the full model's {metric_text(metric)},
+{who_kept} {kept} of the full model's {metric_text(metric)},
 corrected for chance {corrected}. {choice.judged(quality)}
 
 ## Use

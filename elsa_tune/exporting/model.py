@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_rows, complete_curves
 from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
 from elsa_tune.exporting.choice import (
     FIGURE,
@@ -37,6 +37,7 @@ from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
+from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
@@ -55,7 +56,7 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
-from elsa_tune.words import duration, points, rate_text
+from elsa_tune.words import candidates_text, duration, points, rate_text
 
 ABOUT = "elsa-tune.json"
 # Seconds that a trained model waits for room on a disk, and between two tries.
@@ -70,10 +71,11 @@ class ExportRequest:
     paths: SearchPaths  # of the search
     out: Path  # the folder to create
     layers: int | None = None  # fine-tuned ones; None for what the search's answer recommends
-    candidate: str | None = None  # by its label; None as above
+    way: str | None = None  # by its label; None as above
     check: Path | None = None  # a file of labelled rows
     full: bool = False  # train on all rows of a task of which the search used a subset
     onnx: bool = False  # write an ONNX file, too
+    adapter: bool = False  # write LoRA's matrices as peft loads them, too
     push: str | None = None  # a name on the hub
     overwrite: bool = False  # the folder of an earlier export may be replaced
 
@@ -137,7 +139,9 @@ def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: 
         rows = rows_of(record.state(), paths.folder)
         try:
             answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
-            choice = choose(answers, request.layers, request.candidate)
+            curves = complete_curves(rows, KeptPredictions())
+            choice = choose(answers, request.layers, request.way, curves)
+            _check_adapter(request, choice)
             rate = choice.learning_rate
             say(f"export: {choice.in_words} at learning rate {rate_text(rate)}")
             used, data = _data(spec, full=request.full, say=say)
@@ -195,6 +199,17 @@ def _check(request: ExportRequest) -> None:
         )
 
 
+def _check_adapter(request: ExportRequest, choice: Choice) -> None:
+    """Raise UsageError where an adapter is wanted of what has none."""
+    candidate = choice.point.candidate
+    if request.adapter and not isinstance(candidate, Lora):
+        name = candidates_text([candidate], choice.answer.layers)
+        raise UsageError(
+            f"`adapter` writes LoRA's matrices, and what is exported is {name}; leave `adapter` "
+            "out, or name LoRA by `way`"
+        )
+
+
 def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
     """Write the model as it is before training, beside its place, and throw it away.
 
@@ -204,6 +219,8 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
         saved.save_classifier(folder, trial, data, {})
         if request.onnx:
             saved.save_onnx(folder)
+        if request.adapter:
+            saved.save_adapter(folder, trial, data, {})
 
 
 def _saved(request: ExportRequest, final: _Final, say: Say) -> tuple[Path, list[str]]:
@@ -253,6 +270,9 @@ def _write(folder: Path, request: ExportRequest, final: _Final) -> list[str]:
     }
     if request.onnx:
         steps["an ONNX file"] = partial(saved.save_onnx, folder)
+    if request.adapter:
+        save = partial(saved.save_adapter, folder, final.trial, final.data, final.weights)
+        steps["the adapter"] = save
     failed = []
     for what, step in steps.items():
         try:

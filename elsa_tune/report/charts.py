@@ -94,6 +94,8 @@ class Series:
     y: tuple[float, ...]  # as long as x
     low: tuple[float | None, ...] = ()  # the end of a bar through y, None where a point has none
     high: tuple[float | None, ...] = ()  # its other end
+    left: tuple[float | None, ...] = ()  # the end of a level bar through x, likewise
+    right: tuple[float | None, ...] = ()  # its other end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,13 +461,16 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     return number, f"last {number}"
 
 
-def _line_look(number: int) -> Look:
-    """Return how the line of this number is drawn: 24 differ by more than their colour."""
+def line_look(number: int, line: str | None = None) -> Look:
+    """Return how the line of this number is drawn: 24 differ by more than their colour.
+
+    line: "" for the markers alone.
+    """
     round_of_markers, place = divmod(number, len(MARKERS))
     return look(
         SERIES[number % len(SERIES)],
         marker=MARKERS[place],
-        line=LINES[round_of_markers % len(LINES)],
+        line=LINES[round_of_markers % len(LINES)] if line is None else line,
         width=1.6,
     )
 
@@ -484,7 +489,7 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
             y.append(100 * mean)
         _, name = _depth_name(answer, point)
         number = names.index(name)
-        yield _series(name, _line_look(number), x, y)
+        yield _series(name, line_look(number), x, y)
     for point in tried:
         for rate, mean in point.tried.means:
             # Without a mean all runs at that rate diverged.

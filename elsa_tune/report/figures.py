@@ -252,6 +252,19 @@ def _draw_bars(axes: Axes, series: Series) -> None:
             alpha=0.3,
             zorder=1,
         )
+    level_bars = zip(series.y, series.left, series.right, strict=False)
+    for y, left, right in level_bars:
+        if left is None or right is None:
+            continue
+        axes.hlines(
+            y,
+            left,
+            right,
+            color=series.look["color"],
+            linewidth=4,
+            alpha=0.3,
+            zorder=1,
+        )
 
 
 def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:

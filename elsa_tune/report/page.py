@@ -13,12 +13,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
+from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
 from elsa_tune.analysis.warning import DETAILS
+from elsa_tune.analysis.ways import WayComparison
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
+from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw, page_svgs
 from elsa_tune.report.tables import Table, cost_table, curve_table, overview
 from elsa_tune.results.results_csv import write_results
@@ -33,7 +36,14 @@ MOST_NAMED = 6  # questions without an answer
 # In the head of every page that was ever written here.
 _GENERATOR = b'<meta name="generator" content="elsa-tune">'
 # What an earlier report may have left among the figures: beside this page it would mislead.
-_OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
+_OUR_FIGURES = re.compile(
+    r"(freeze_curve|learning_rates|quality_by_cost|early_stopping)\.(png|svg)"
+)
+
+# Where ways are compared; likewise.
+_WAYS_CSV = "ways.csv"
+_WAYS_JSON = "ways.json"
+_WAYS_FILES = (_WAYS_CSV, _WAYS_JSON)
 
 # Where searches come from, by their names.
 Origins = Mapping[str, Origin]
@@ -61,6 +71,8 @@ class Section:
     in_full: str  # the complete text
     warnings: tuple[str, ...]  # those that may change a decision
     remarks: tuple[str, ...]  # the warnings that change no decision
+    # The comparison with ways that have no place on the curve; None where there are none.
+    ways: FirstLines | None = None
 
 
 def check_folder(folder: Path) -> None:
@@ -87,15 +99,19 @@ def write_report(
     folder: Path,
     command: str = "",
     origins: Origins | None = None,
+    comparisons: Sequence[WayComparison] = (),
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from.
 
-    Returns its files, the page first. command, origins: as in `page_html`. Raises StorageError
-    where the folder cannot be written.
+    Returns its files, the page first. command, origins, comparisons: as in `page_html`. Raises
+    StorageError where the folder cannot be written.
     """
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
+    cost_chart = quality_by_cost(by_answer(named, comparisons))
+    if cost_chart.panels:
+        charts.append(cost_chart)
     figures = folder / FIGURES
     contents: dict[Path, bytes] = {}
     for chart in charts:
@@ -107,25 +123,39 @@ def write_report(
         "answers.csv": answers_csv(answers),
         "answers.json": as_json(objects) + "\n",
         "trials.csv": write_results(rows),
-        PAGE: page_html(answers, rows, charts, command, origins),
     }
+    if comparisons:
+        compared = [comparison_object(comparison) for comparison in comparisons]
+        texts[_WAYS_CSV] = comparisons_csv(comparisons)
+        texts[_WAYS_JSON] = as_json(compared) + "\n"
+    texts[PAGE] = page_html(answers, rows, charts, command, origins, comparisons)
     for name, text in texts.items():
         contents[folder / name] = text.encode()
+    _write(folder, contents)
+    page_first = reversed(contents)
+    return list(page_first)
+
+
+def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write a report's files, and delete those of an earlier one that it has not.
+
+    Raises StorageError.
+    """
+    figures = folder / FIGURES
     try:
         figures.mkdir(parents=True, exist_ok=True)
         for file, content in contents.items():
             write_aside(file, content)
-        for file in list(figures.iterdir()):
-            is_outdated = file not in contents
-            if is_outdated and _OUR_FIGURES.fullmatch(file.name):
-                file.unlink()
+        earlier = [file for file in figures.iterdir() if _OUR_FIGURES.fullmatch(file.name)]
+        earlier += [folder / name for name in _WAYS_FILES]
+        for file in earlier:
+            if file not in contents:
+                file.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or error
         raise StorageError(
             f"the report cannot be written to {folder}: {reason}; name another folder with `out`"
         ) from error
-    page_first = reversed(contents)
-    return list(page_first)
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
@@ -145,18 +175,33 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     return named
 
 
+def by_answer(
+    named: Mapping[str, Answer], comparisons: Iterable[WayComparison]
+) -> dict[str, WayComparison]:
+    """Return comparisons by the names of the answers on the same model, task and training size."""
+    names = {(answer.model, answer.task, answer.train_size): name for name, answer in named.items()}
+    by_name_of_answer: dict[str, WayComparison] = {}
+    for comparison in comparisons:
+        curve = comparison.curve
+        name = names.get((curve.model, curve.task, curve.train_size))
+        if name is not None:
+            by_name_of_answer[name] = comparison
+    return by_name_of_answer
+
+
 def page_html(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
     charts: Sequence[Chart],
     command: str = "",
     origins: Origins | None = None,
+    comparisons: Sequence[WayComparison] = (),
 ) -> str:
     """Return the complete file.
 
     Every name in it is text: the template escapes all but our own drawings. rows: of the trials
     that the answers came from. command: what made this report, for the reader to repeat. origins:
-    of each search by its name.
+    of each search by its name. comparisons: with the ways that have no place on a curve.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -168,7 +213,7 @@ def page_html(
     )
     origins = origins or {}
     named = by_name(answers)
-    sections = _sections(named, _figures(charts))
+    sections = _sections(named, _figures(charts), by_answer(named, comparisons))
     target = DEFAULT_TARGET
     if answers:
         target = answers[0].target
@@ -224,7 +269,9 @@ def _only_or_count(names: Collection[str], what: str) -> str:
 
 
 def _sections(
-    named: Mapping[str, Answer], figures: Mapping[str, Mapping[str, Drawing]]
+    named: Mapping[str, Answer],
+    figures: Mapping[str, Mapping[str, Drawing]],
+    comparisons: Mapping[str, WayComparison],
 ) -> list[Section]:
     sections = []
     for number, (name, answer) in enumerate(named.items(), 1):
@@ -245,6 +292,7 @@ def _sections(
             in_full=in_full(answer),
             warnings=tuple(warnings),
             remarks=tuple(remarks),
+            ways=comparisons[name].first_lines if name in comparisons else None,
         )
         sections.append(section)
     return sections

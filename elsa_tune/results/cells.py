@@ -10,9 +10,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
-from elsa_tune.results.columns import CANDIDATE, LOOKS, POLICY, UNITS, metric_names
+from elsa_tune.results.columns import CANDIDATE, LOOKS, METHOD, POLICY, UNITS, metric_names
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import read_candidate, recorded_candidate
+from elsa_tune.specs.candidates import (
+    is_depth,
+    method_name,
+    read_candidate,
+    read_way,
+    recorded_candidate,
+)
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
@@ -36,6 +42,8 @@ _NUMBERS = (
     "trainable_parameters",
     "evaluation_units",
 )
+# What `method` may say of a row whose depth has a column of its own.
+_FREEZING = ("freeze", "freezing", "frozen", "layer freezing", "partial fine tuning")
 _ROW = TypeAdapter(ResultRow)
 _POLICY = TypeAdapter(Policy)
 # How MLflow shows what is not known.
@@ -82,14 +90,18 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         values[UNITS] = None
     if POLICY in values:
         values["policy"] = _policy(values.pop(POLICY))
-    values["candidate"] = _candidate(
+    for name in _NUMBERS:
+        if values.get(name) is not None:
+            values[name] = _number(name, values[name], percent)
+    told = _candidate(
         values.pop("frozen_layers", None),
         values.pop("embeddings_frozen", None),
         values.pop(CANDIDATE, None),
     )
-    for name in _NUMBERS:
-        if values.get(name) is not None:
-            values[name] = _number(name, values[name], percent)
+    method = values.pop(METHOD, None)
+    if method is not None:
+        values.setdefault("layers", None)
+    values["candidate"] = _with_method(told, method, values.get("layers"))
     if "learning_rate" in values:
         values["learning_rate"] = canonical_rate(values["learning_rate"])
     status = values["status"].lower()
@@ -125,15 +137,15 @@ def _policy(text: str) -> Policy:
 
 
 @functools.lru_cache(maxsize=1000)
-def _candidate(frozen: str | None, embeddings: str | None, label: str | None) -> Candidate:
-    """Return the candidate that three cells tell, each None where it is empty.
+def _candidate(frozen: str | None, embeddings: str | None, label: str | None) -> Candidate | None:
+    """Return the candidate that three cells tell, each None where it is empty; None for none.
 
     frozen: layers, where -1 stands for embeddings-only, or another candidate's label. label: where
     `frozen` is empty. Raises ValueError and SpaceError.
     """
     if frozen is None:
         if label is None:
-            raise ValueError("field 'frozen_layers' is missing")
+            return None
         return read_candidate(label)
     try:
         number = float(frozen)
@@ -147,6 +159,32 @@ def _candidate(frozen: str | None, embeddings: str | None, label: str | None) ->
     if embeddings is not None:
         recorded["embeddings_frozen"] = embeddings
     return recorded_candidate(recorded)
+
+
+def _with_method(told: Candidate | None, method: str | None, layers: object) -> Candidate:
+    """Return the candidate that `method` names, or that other cells told in agreement with it.
+
+    method: the cell, None where it is empty. layers: the cell's number, if it has one. Raises
+    ValueError where nothing names a candidate, or two cells name different ones.
+    """
+    if method is None:
+        if told is None:
+            raise ValueError("field 'frozen_layers' is missing")
+        return told
+    is_freezing = method_name(method) in _FREEZING
+    if told is None:
+        if is_freezing:
+            raise ValueError(f"method is '{method}', and frozen_layers does not say how many")
+        return read_way(method, layers if isinstance(layers, int) else None)
+    if is_freezing and is_depth(told):
+        return told
+    way = read_way(method, layers if isinstance(layers, int) else None)
+    if way != told and method_name(method) != told.method:
+        raise ValueError(
+            f"method is '{method}', but frozen_layers or candidate says '{told.label}'; leave "
+            "empty what does not say how this run was trained"
+        )
+    return told
 
 
 def _number(name: str, text: str, percent: bool) -> float | str:

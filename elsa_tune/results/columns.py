@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 
-# What every table has that is read here.
+# What every table of depths has that is read here.
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
 # What every table has that elsa-tune wrote before there were columns of the certificate.
 EARLIER_COLUMNS = (
@@ -38,9 +38,11 @@ POLICY = "search_policy"
 COLUMNS = (*EARLIER_COLUMNS, LOOKS, POLICY)
 # The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
 CANDIDATE = "candidate"
+# What was done to the model, in the table's own words: instead of a depth, or beside it.
+METHOD = "method"
 # How many independent units the evaluation examples are, in a table of searches that know it.
 UNITS = "evaluation_units"
-READ_COLUMNS = (*COLUMNS, CANDIDATE, UNITS)
+READ_COLUMNS = (*COLUMNS, CANDIDATE, METHOD, UNITS)
 
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.
@@ -176,9 +178,12 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
 
 def _require(path: Path, header: Sequence[str], ours: Collection[str]) -> None:
     """Raise ResultsError where a needed column is missing. ours: those of our columns it has."""
-    missing = [name for name in REQUIRED if name not in ours]
-    if CANDIDATE in ours and "frozen_layers" in missing:
-        missing.remove("frozen_layers")
+    not_needed: set[str] = set()
+    if CANDIDATE in ours:
+        not_needed.add("frozen_layers")
+    if METHOD in ours:
+        not_needed.update(("frozen_layers", "layers"))
+    missing = [name for name in REQUIRED if name not in {*ours, *not_needed}]
     if "seed" not in ours and "runs" not in ours:
         missing.append("seed (one row a run) or runs (a row is the mean of that many)")
     if not missing:

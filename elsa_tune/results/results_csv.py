@@ -16,6 +16,7 @@ from elsa_tune.results.columns import (
     COLUMNS,
     EARLIER_COLUMNS,
     LOOKS,
+    METHOD,
     POLICY,
     REQUIRED,
     UNITS,
@@ -24,8 +25,9 @@ from elsa_tune.results.columns import (
     read_mapping,
 )
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import candidate_fields, is_depth
+from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields, is_depth
 from elsa_tune.specs.looks_text import looks_text
+from elsa_tune.specs.named_way import NamedWay
 from elsa_tune.specs.policy import changed_fields
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS
@@ -36,6 +38,13 @@ from elsa_tune.tasks.table_file import Row, csv_rows
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
+
+# What a written table calls the full model where it names methods.
+FULL = "full"
+
+# What MLflow's export calls the tags of our runs, of which that of a whole search has no trial.
+_OF_SEARCH = "tags.elsa_tune.search_id"
+_OF_TRIAL = "tags.elsa_tune.trial"
 
 # What rows that belong together have in common.
 _Key = tuple[object, ...]
@@ -76,6 +85,8 @@ def import_results(
     for number, line in lines:
         cells = _cells_of(line, layout)
         why = _why_left_out(cells, is_foreign=is_foreign)
+        if _is_whole_search(header, line):
+            why = "of whole searches"
         if why:
             left_out[why] += 1
         else:
@@ -144,9 +155,17 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
         )
 
 
+def _is_whole_search(header: Sequence[str], line: Sequence[str]) -> bool:
+    """Return whether a line of MLflow's export is the run of one of our searches."""
+    if _OF_SEARCH not in header:
+        return False
+    by_name = dict(zip(header, line, strict=False))
+    return bool(by_name[_OF_SEARCH]) and not by_name.get(_OF_TRIAL)
+
+
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
     """Return of which kind a line is that holds no result; "" for a result."""
-    names_of_results = {"frozen_layers", CANDIDATE, "quality"}
+    names_of_results = {"frozen_layers", CANDIDATE, METHOD, "quality"}
     holds_a_result = not names_of_results.isdisjoint(cells)
     if is_foreign and not holds_a_result:
         return "with neither frozen layers nor quality"  # such as the run of a whole search
@@ -270,13 +289,18 @@ def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 def write_results(rows: Iterable[ResultRow]) -> str:
     """Return the rows as a table that `import_results` reads back; qualities are fractions.
 
-    It has the column `candidate` only where a row's is no depth, and that of units only where a row
-    has them.
+    It has the column `candidate` only where a row's is no depth, `method` where a table named it,
+    and that of units only where a row has them.
     """
     rows = list(rows)
     columns: tuple[str, ...] = COLUMNS
-    if not all(is_depth(row.candidate) for row in rows):
+    if any(_column_of(row.candidate) == CANDIDATE for row in rows):
         columns = (*columns, CANDIDATE)
+    names_methods = any(_column_of(row.candidate) == METHOD for row in rows)
+    # A full model of unknown layers is no depth among others: its method says what it is.
+    lacks_layers = any(row.layers is None for row in rows)
+    if names_methods or lacks_layers:
+        columns = (*columns, METHOD)
     if any(row.evaluation_units is not None for row in rows):
         columns = (*columns, UNITS)
     lines = []
@@ -290,10 +314,24 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         if row.policy is not None:
             changed = changed_fields(row.policy)
             values[POLICY] = json.dumps(changed, default=asdict)
-        values.update(candidate_fields(row.candidate))
-        if is_depth(row.candidate):
+        candidate_cells = candidate_fields(row.candidate)
+        for name in DEPTH_FIELDS:
+            values[name] = candidate_cells[name]
+        column = _column_of(row.candidate)
+        if column is None:
             values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
         else:
-            values[CANDIDATE] = row.candidate.label
+            values[column] = row.candidate.label
+        if row.layers is None and row.candidate.is_reference:
+            values[METHOD] = FULL
         lines.append([values.get(name) for name in columns])
     return csv_text(columns, lines)
+
+
+def _column_of(candidate: Candidate) -> str | None:
+    """Return the column that has a candidate's label; None for a depth, which has its own."""
+    if is_depth(candidate):
+        return None
+    if isinstance(candidate, NamedWay):
+        return METHOD
+    return CANDIDATE

@@ -1,13 +1,17 @@
 """The answer of a search, computed and drawn from its record; nothing here needs Ray."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.answers import answer_curves, freeze_curves
+from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
+from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.analysis.ways import WayComparison, way_curves
 from elsa_tune.errors import ElsaTuneError, TrackingError
 from elsa_tune.searching.output import Say
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -29,10 +33,27 @@ class Finished:
     status: SearchStatus
     message: str  # why it ended so
     answers: tuple[Answer, ...]
+    comparisons: tuple[WayComparison, ...] = ()  # of the ways beside freezing, where there are any
     unsent: int = 0  # records that the store lacks
     why_unsent: str = ""  # what the store said last, and what to do; "" for nothing
+    gpu_hours: float = 0.0  # that the search has used, in all its sessions
     # What the journal lacks for want of room, and where it is, in a sentence; mostly "".
     unwritten: str = ""
+    uncopied: str = ""  # what the copy of the record lacks and why, in a sentence; mostly ""
+
+    @property
+    def compares_depths(self) -> bool:
+        """Whether the search has an answer to give of freeze depths."""
+        for candidate in self.spec.candidates:
+            if candidate.is_ranked and not candidate.is_reference:
+                return True
+        return not self.comparisons
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether anything that the search was asked has an answer."""
+        has_operating_point = any(answer.operating_point for answer in self.answers)
+        return has_operating_point or any(found.is_answered for found in self.comparisons)
 
     @property
     def unsent_words(self) -> str:
@@ -50,6 +71,7 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: 
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
+        comparisons = comparisons_of(spec, state, paths, SearchStatus.COMPLETED, say)
         is_store_up = True
         try:
             if store.is_lost(spec.search_id):
@@ -59,7 +81,7 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: 
             say(f"{error}; this answer is the journal's")
         forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
         has_report = REPORT in state.decisions and paths.report.is_dir()
-        if not has_report and has_drawn(state, paths, answers, say):
+        if not has_report and has_drawn(state, paths, answers, comparisons, say):
             record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
             try:
                 forwarder.offer(journal.append(record))
@@ -75,6 +97,7 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: 
         status=SearchStatus.COMPLETED,
         message="it is complete: nothing is left to do",
         answers=tuple(answers),
+        comparisons=tuple(comparisons),
         unsent=unsent,
         why_unsent=forwarder.trouble,
     )
@@ -89,14 +112,9 @@ def answers_of(
     """
     try:
         rows = rows_of(state, paths.folder)
-        curves = []
-        for curve in freeze_curves(rows, KeptPredictions(), target=spec.target):
-            warnings = curve.warnings
-            if status is not SearchStatus.COMPLETED:
-                text = f"search '{spec.name}' is not complete; `{paths.resume}` goes on"
-                warnings = (AnswerWarning(WarningCode.INCOMPLETE, text), *warnings)
-            curves.append(replace(curve, search_arguments=paths.arguments, warnings=warnings))
-        return answer_curves(curves, spec.target)
+        curves = freeze_curves(rows, KeptPredictions(), target=spec.target)
+        of_search = [_of_search(curve, paths, status) for curve in curves]
+        return answer_curves(of_search, spec.target)
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end
@@ -104,14 +122,62 @@ def answers_of(
     return []
 
 
-def has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
+def provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
+    """Return the answer so far; None while there is none."""
+    try:
+        answers = answer_rows(rows(), target)
+    except Exception:  # as in answers_of
+        return None
+    # What the plan has yet to measure is no reason against an answer.
+    for answer in answers:
+        return answer.first_lines.headline if answer.is_answered else "not yet"
+    return None
+
+
+def comparisons_of(
+    spec: SearchSpec, state: SearchState, paths: SearchPaths, status: SearchStatus, say: Say
+) -> list[WayComparison]:
+    """Return the comparison of a search's ways so far; none where it has freeze depths alone.
+
+    status: how the session ends. Whatever goes wrong is said, as in `answers_of`.
+    """
+    if all(candidate.is_ranked for candidate in spec.candidates):
+        return []
+    try:
+        rows = rows_of(state, paths.folder)
+        curves = way_curves(rows, KeptPredictions())
+        return [compare_ways(_of_search(curve, paths, status)) for curve in curves]
+    except ElsaTuneError as error:
+        say(str(error))
+    except Exception as error:  # whatever a comparison meets must not cost the search its end
+        say(f"the ways could not be compared: {type(error).__name__}: {error}")
+    return []
+
+
+def _of_search(curve: FreezeCurve, paths: SearchPaths, status: SearchStatus) -> FreezeCurve:
+    """Return a curve that knows which search it is of, and whether that is complete."""
+    warnings = curve.warnings
+    if status is not SearchStatus.COMPLETED:
+        text = f"search '{paths.name}' is not complete; `{paths.resume}` goes on"
+        warnings = (AnswerWarning(WarningCode.INCOMPLETE, text), *warnings)
+    return replace(curve, search_arguments=paths.arguments, warnings=warnings)
+
+
+def has_drawn(
+    state: SearchState,
+    paths: SearchPaths,
+    answers: Sequence[Answer],
+    comparisons: Sequence[WayComparison],
+    say: Say,
+) -> bool:
     """Write the report's page and figures, and return whether that went well."""
     from elsa_tune.report.page import write_report
 
     command = f"elsa-tune report {paths.arguments} --out DIR"
     origins = {paths.name: origin_of(state)}
     try:
-        write_report(answers, rows_of(state, paths.folder), paths.report, command, origins)
+        rows = rows_of(state, paths.folder)
+        write_report(answers, rows, paths.report, command, origins, comparisons)
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")
         return False

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
-from elsa_tune.searching.eta import time_range
+from elsa_tune.searching.eta import time_range, workers_of
 from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.adaptation import Candidate
@@ -200,9 +200,15 @@ class Board:
         spec: SearchSpec,
         provisional: Callable[[], str | None],
         console: Console | None = None,
+        elapsed: float = 0.0,
     ) -> None:
+        """Make the board of a search.
+
+        elapsed: the seconds for which its session has run already.
+        """
         self._spec = spec
         self._plan: KnowsTrials | None = None
+        self._gpu_hours: Callable[[], float] = lambda: 0.0
         self._provisional = provisional
         self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
@@ -211,22 +217,27 @@ class Board:
         # Puts a frame in the place of the one before; None where lines are printed.
         self._put: Callable[[Group], object] | None = None
         self._drawn: tuple[Group, ConsoleDimensions] | None = None
-        self._started = time.monotonic()
+        now = time.monotonic()
+        self._started = now - elapsed
         # When to draw again, or to say that all is well.
-        self._due = self._started
+        self._due = now
         is_live = self._console.is_interactive or self._console.is_jupyter
         if not is_live:
             self._due += HEARTBEAT_SECONDS
         self._estimate: tuple[float, float] | None = None
-        self._estimate_due = self._started
+        self._estimate_due = now
         self._phase = ""
         self._stopping = ""
         self._answer: str | None = None
         self._is_answer_old = True
 
-    def follow(self, plan: KnowsTrials) -> None:
-        """Show the trials of this plan; the board's own thread asks it for them."""
+    def follow(self, plan: KnowsTrials, gpu_hours: Callable[[], float] = lambda: 0.0) -> None:
+        """Show the trials of this plan; the board's own thread asks it for them.
+
+        gpu_hours: gives those that the search has used.
+        """
         self._plan = plan
+        self._gpu_hours = gpu_hours
 
     def _known(self) -> Sequence[KnownTrial]:
         """Return the trials that have begun so far."""
@@ -373,7 +384,16 @@ class Board:
         in_all = trial_range(self._spec, trials)
         _, counted = counts_of(lines, in_all, running)
         left = self._left(trials)
-        return f"{counted}; {elapsed} elapsed{left}"
+        return f"{counted}; {elapsed} elapsed{self._used()}{left}"
+
+    def _used(self) -> str:
+        """Return `, 1.25 of 8 GPU-hours used`, or nothing where trials train on CPUs."""
+        if not self._spec.resources.gpus:
+            return ""
+        used = f"{self._gpu_hours():.2f}"
+        if self._spec.gpu_hours is not None:
+            used += f" of {self._spec.gpu_hours:g}"
+        return f", {used} GPU-hours used"
 
     def _left(self, trials: Sequence[KnownTrial]) -> str:
         """Return `, about 12 to 40 min left`, or nothing.
@@ -388,14 +408,24 @@ class Board:
         if self._estimate is None or self._stopping:
             return ""
         low, high = self._estimate
-        if self._spec.max_time is not None:
-            elapsed = now - self._started
-            limit = self._spec.max_time - elapsed
-            low = min(low, limit)
-            high = min(high, limit)
+        limit = self._seconds_allowed(trials)
+        low = min(low, limit)
+        high = min(high, limit)
         if high < 1:
             return ""
         return f", about {rough_range(low, high)} left"
+
+    def _seconds_allowed(self, trials: Sequence[KnownTrial]) -> float:
+        """Return the seconds until the time is over, or, with as many trials, the GPU-hours."""
+        limit = math.inf
+        if self._spec.max_time is not None:
+            elapsed = time.monotonic() - self._started
+            limit = self._spec.max_time - elapsed
+        gpus_in_use = workers_of(trials, time.time()) * self._spec.resources.gpus
+        if self._spec.gpu_hours is not None and gpus_in_use:
+            hours_left = max(0.0, self._spec.gpu_hours - self._gpu_hours())
+            limit = min(limit, hours_left * 3600 / gpus_in_use)
+        return limit
 
     def _draw(self, put: Callable[[Group], object]) -> None:
         """Put up a new frame, and decide when the next one is due."""

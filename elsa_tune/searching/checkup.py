@@ -86,7 +86,8 @@ def store(tracking_uri: str) -> str:
 
 def ray(address: str | None) -> str:
     """Check that Ray starts here, or the cluster answers, and that a task runs on it."""
-    from elsa_tune.searching.tune.cluster import ANSWER_SECONDS, ray_session
+    from elsa_tune.searching.cluster.nodes import ANSWER_SECONDS
+    from elsa_tune.searching.cluster.ray_session import ray_session
 
     began = time.monotonic()
     with ray_session(address) as session:

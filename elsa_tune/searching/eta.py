@@ -72,11 +72,24 @@ def _shows_its_pace(trial: KnownTrial) -> bool:
 
     One evaluation of a running trial does not: the first one also loads libraries and fills caches.
     """
-    reports = len(trial.reported)
+    _, own_reports = _own_reports(trial)
+    reports = len(own_reports)
     has_ended = bool(trial.ended)
     if has_ended:
         return reports > 0
     return reports > 1
+
+
+def _own_reports(trial: KnownTrial) -> tuple[float, tuple[float, ...]]:
+    """Return since when a trial's pace can be seen, and when it reported evaluations since then.
+
+    Of a trial that continued from a checkpoint that is since the first evaluation it made itself: a
+    part of that one was trained before, and earlier ones were reported again at once.
+    """
+    own_reports = trial.reported[trial.restored :]
+    if trial.restored and own_reports:
+        return own_reports[0], own_reports[1:]
+    return trial.started, own_reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +150,10 @@ def seconds_left(
         for candidate in strategy.undecided(trials):
             count = strategy.seeds_at(0, candidate)
             loads[Phase.MEASURE].add(count * seconds[candidate])
-    workers = _workers(trials, now)
+    at_once = workers_of(trials, now)
     left = 0.0
     for load in loads.values():
-        shared = load.total / workers
+        shared = load.total / at_once
         left += max(shared, load.longest)
     return left
 
@@ -238,7 +251,8 @@ def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Ca
     usual: dict[Candidate, float] = {}  # of the candidates that have reported
     for trial in trials:
         candidate = trial.trial.candidate
-        if trial.reported and candidate not in usual:
+        _, own_reports = _own_reports(trial)
+        if own_reports and candidate not in usual:
             lasted = _last_seconds(spec, trials, candidate)
             usual[candidate] = statistics.median(lasted)
     if not usual:
@@ -264,10 +278,20 @@ def _last_seconds(
     candidate: Candidate,
 ) -> list[float]:
     """Return the seconds of a candidate's last trials, those that ended last at the end."""
-    reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
+    reporting = _reporting(candidate, trials)
     reporting.sort(key=lambda trial: trial.reported[-1])
     evaluations = spec.recipe.evaluations
     return [_whole(trial, evaluations) for trial in reporting[-RECENT:]]
+
+
+def _reporting(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[KnownTrial]:
+    """Return a candidate's trials whose pace can be seen."""
+    reporting = []
+    for trial in _trials_of(candidate, trials):
+        _, own_reports = _own_reports(trial)
+        if own_reports:
+            reporting.append(trial)
+    return reporting
 
 
 def evaluation_seconds(
@@ -281,19 +305,35 @@ def evaluation_seconds(
     nothing has.
     """
     candidate = next_trial.candidate
-    reporting = [trial for trial in _trials_of(candidate, trials) if trial.reported]
+    reporting = _reporting(candidate, trials)
     cost = relative_cost(spec, candidate)
     longest: float | None = None
     for trial in reporting or trials:
         cost_of_trial = relative_cost(spec, trial.trial.candidate)
         times_as_much = cost / cost_of_trial
         scale = max(1.0, times_as_much)
-        moments = (trial.started, *trial.reported)
+        took = longest_evaluation([trial])
+        if took is None:
+            continue
+        seconds = took * scale
+        if longest is None or seconds > longest:
+            longest = seconds
+    return longest
+
+
+def longest_evaluation(trials: Sequence[KnownTrial]) -> float | None:
+    """Return the longest that these trials took to an evaluation, the first ones included.
+
+    None where none has reported.
+    """
+    longest: float | None = None
+    for trial in trials:
+        since, own_reports = _own_reports(trial)
+        moments = (since, *own_reports)
         for earlier, later in itertools.pairwise(moments):
             took = later - earlier
-            seconds = took * scale
-            if longest is None or seconds > longest:
-                longest = seconds
+            if longest is None or took > longest:
+                longest = took
     return longest
 
 
@@ -303,12 +343,13 @@ def _whole(trial: KnownTrial, evaluations: int) -> float:
     The first trials also import libraries and keep the frozen layers' output; that is seen in their
     first evaluation, and not expected of others.
     """
-    first_report = trial.reported[0]
-    last_sign = trial.reported[-1]
+    since, own_reports = _own_reports(trial)
+    first_report = own_reports[0]
+    last_sign = own_reports[-1]
     if trial.ended and trial.status.is_final:
         last_sign = trial.ended
-    reports = len(trial.reported)
-    in_all = last_sign - trial.started
+    reports = len(own_reports)
+    in_all = last_sign - since
     pace = in_all / reports
     if reports > 1:
         after_first = last_sign - first_report
@@ -325,21 +366,22 @@ def _rest(
     now: float,
 ) -> float:
     """Return the seconds that a running trial still takes. whole: what one like it takes."""
-    reports = len(trial.reported)
+    _, own_reports = _own_reports(trial)
+    reports = len(own_reports)
     last_sign = trial.started
     if trial.reported:
         last_sign = trial.reported[-1]
     pace = whole / evaluations
     if reports > 1:  # at its own pace, as soon as it has one
-        after_first = last_sign - trial.reported[0]
+        after_first = last_sign - own_reports[0]
         pace = after_first / (reports - 1)
-    evaluations_to_come = evaluations - reports
+    evaluations_to_come = evaluations - len(trial.reported)
     to_come = evaluations_to_come * pace
     since_last_sign = now - last_sign
     return max(0.0, to_come - since_last_sign)
 
 
-def _workers(trials: Sequence[KnownTrial], now: float) -> int:
+def workers_of(trials: Sequence[KnownTrial], now: float) -> int:
     """Return how many trials run side by side, or ran half-way through the one that ended last."""
     running = 0
     spans = []  # (end, start) of each trial that has ended

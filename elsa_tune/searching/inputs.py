@@ -1,16 +1,18 @@
 """Turns a user's words into checked values; heavy imports come after the cheap checks."""
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
+from elsa_tune.specs.search import CheckpointEvery, HungAfter
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.tasks.draft import GUESSED, Columns
@@ -24,7 +26,9 @@ DEFAULT_SPACE = "joint"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _STAMP = "%Y%m%d-%H%M%S"
 # Another search may have them otherwise, and finds the same.
-_NOT_REPEATED = ("name", "tracking_uri", "storage_path", "address")
+_OF_PLACES = ("name", "tracking_uri", "storage_path", "address", "artifacts")
+_OF_MACHINES = ("max_workers", "hung_after", "max_failures", "checkpoint")
+_NOT_REPEATED = (*_OF_PLACES, *_OF_MACHINES)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -125,13 +129,19 @@ class SearchOptions(Places):
     text: list[str] | None = None  # likewise the columns with the texts
     group: str | None = None  # likewise the column whose equal cells make rows one unit
     space: str = DEFAULT_SPACE
+    methods: str | None = None  # of the space, with commas
     name: str | None = None  # of the search; None makes one
     trials: int | None = None  # most exploring trials
     seeds: int | None = None  # measuring seeds; None takes the space's
     train_size: int | None = None  # labelled examples in use; None for all
     max_time: str | None = None  # as `read_duration` takes it
     gpu_hours: float | None = None  # most hours of a GPU, in all
+    max_workers: int | None = None  # most trials at once
     until: Literal["certified"] | None = None  # whether a hunt takes every look it planned
+    checkpoint: str = "auto"  # as `read_checkpoint` takes it
+    artifacts: str | None = None  # where the record is copied to, as `artifacts_url` takes it
+    hung_after: str = "auto"  # as `read_hung_after` takes it
+    max_failures: int | None = None  # trials that may fail in a session
     metric: str | None = None  # the headline metric; None takes the task's
     settings: list[str] | None = None  # fields of the space, as `epochs=6`
 
@@ -141,12 +151,21 @@ def search_command(options: SearchOptions) -> str:
 
     Left out is what only says where records and Ray are.
     """
-    words = ["elsa-tune", "search"]
+    words = ["elsa-tune", "search", *option_words(options, left_out=_NOT_REPEATED)]
+    return shlex.join(map(shown_uri, words))
+
+
+def option_words(options: SearchOptions, left_out: Sequence[str] = ()) -> list[str]:
+    """Return the options that differ from their defaults as they are typed, word by word.
+
+    left_out: fields that are not written.
+    """
+    words = []
     places = {field.name for field in fields(Places)}
     search_first = sorted(fields(SearchOptions), key=lambda field: field.name in places)
     for field in search_first:
         given = getattr(options, field.name)
-        if field.name in _NOT_REPEATED or given in (None, field.default):
+        if field.name in left_out or given in (None, field.default):
             continue
         option = field.name.replace("_", "-")
         if field.name == "settings":
@@ -156,12 +175,14 @@ def search_command(options: SearchOptions) -> str:
             text = f"{value:g}" if isinstance(value, float) else str(value)
             words.append(f"--{option}")
             words.append(text)
-    return shlex.join(map(shown_uri, words))
+    return words
 
 
 def asked_inputs(options: SearchOptions, task: str) -> Inputs:
     """Return what the options ask for on one task; errors as in `read_inputs`."""
     overrides = list(options.settings or ())
+    if options.methods is not None:
+        overrides.append(f"methods={options.methods}")
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
     if options.metric is not None:
@@ -183,12 +204,77 @@ def read_until(text: str | None) -> bool:
     return text is not None
 
 
-def read_duration(text: str) -> float:
-    """Return a time such as `90`, `90s`, `30m`, `2h` or `1d` in seconds, above 0."""
+def read_checkpoint(text: str) -> CheckpointEvery:
+    """Return how often a running trial's state is saved: `auto`, `never` or a time."""
+    return _auto_never_or_time(text, "checkpoint")
+
+
+def read_hung_after(text: str) -> HungAfter:
+    """Return when a trial without news counts as hung: `auto`, `never` or a time."""
+    return _auto_never_or_time(text, "hung_after")
+
+
+def _auto_never_or_time(text: str, setting: str) -> Literal["auto", "never"] | float:
+    word = text.strip().lower()
+    if word == "auto":
+        return "auto"
+    if word == "never":
+        return "never"
+    return read_duration(text, setting, "auto, never, or a time above 0")
+
+
+def check_max_failures(count: int | None) -> None:
+    """Raise UsageError for a number of trials that cannot fail."""
+    if count is not None and count < 0:
+        raise UsageError(f"`max_failures` is {count}; it must be 0 or more")
+
+
+def session_settings(
+    *,
+    checkpoint: str | None,
+    hung_after: str | None,
+    gpu_hours: float | None,
+    max_workers: int | None,
+    max_failures: int | None,
+    artifacts: str | None,
+) -> dict[str, Any]:
+    """Return what any session of a search may set, by field of a SearchSpec; None as it was.
+
+    checkpoint, hung_after: as a user writes them. artifacts: as `artifacts_url` returns it. Raises
+    UsageError.
+    """
+    check_max_failures(max_failures)
+    return {
+        "checkpoint": None if checkpoint is None else read_checkpoint(checkpoint),
+        "hung_after": None if hung_after is None else read_hung_after(hung_after),
+        "gpu_hours": gpu_hours,
+        "max_workers": max_workers,
+        "max_failures": max_failures,
+        "artifacts": artifacts,
+    }
+
+
+def read_gpu_share(text: str) -> float | None:
+    """Return the part of a GPU that a trial takes; None for `auto`, which leaves it to the search.
+
+    Raises UsageError for what is no number.
+    """
+    if text.strip().lower() == "auto":
+        return None
+    with contextlib.suppress(ValueError):
+        return float(text)
+    raise UsageError(f"`gpus_per_trial` {text}: write auto, 1, a share such as 0.5, or 0")
+
+
+def read_duration(text: str, setting: str = "max_time", allowed: str = "a time above 0") -> float:
+    """Return a time such as `90`, `90s`, `30m`, `2h` or `1d` in seconds, above 0.
+
+    setting, allowed: what an error calls it, and says that it may be.
+    """
     match = _DURATION.fullmatch(text.strip().lower())
     if match is not None:
         number, unit = match.groups()
         seconds = float(number) * _SECONDS[unit]
         if seconds > 0:
             return seconds
-    raise UsageError(f"`max_time` {text}: write a time above 0 such as 90s, 30m, 2h or 1d")
+    raise UsageError(f"`{setting}` {text}: write {allowed} such as 90s, 30m, 2h or 1d")

@@ -29,6 +29,11 @@ class Interruption:
         """Whether a closing search should wait for nothing that may never come."""
         return self.requested or self._is_asked_again
 
+    @property
+    def ends_waits(self) -> bool:
+        """Whether a signal came while the search was being closed."""
+        return self._is_asked_again
+
     @contextlib.contextmanager
     def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
         """Handle signals as above while inside; an end at once is a KeyboardInterrupt."""

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
-import math
 import platform
 import subprocess
+import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +19,21 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, plan_warnings
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
+    asked_settings,
     check_same,
     load_specification,
+    more_of,
     replace_specification,
     save_specification,
-    until_certain,
+    taken,
+    where_asked,
 )
 from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.tracking.artifacts.copier import copies_of
+from elsa_tune.tracking.artifacts.fetching import prepared
 from elsa_tune.tracking.journal import Journal, is_held, running_error
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -38,10 +44,15 @@ from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
     # Speak Ray and torch, which take seconds to import: only once everything is checked.
-    from elsa_tune.searching.tune.cluster import Capacity
+    from elsa_tune.searching.cluster.capacity import Capacity
     from elsa_tune.training.data.tokens import TaskData
 
 _PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
+# Decide results where they are installed.
+_OPTIONAL_PACKAGES = ("peft",)
+
+# How long a finished search's answer waits for a store to take what it lacks.
+_REST_PATIENCE_S = 10.0
 
 # Labelled training and (matched) evaluation rows of GLUE, by hub configuration (Wang et al. 2018,
 # Table 1).
@@ -103,25 +114,38 @@ def start(request: Request, say: Say) -> Finished:
     check_same(spec, paths)
     if paths.exists:
         say(f"search '{request.name}' is recorded with the same options: continuing it")
+        more = more_of(None, request.until_certified, asked_settings(spec))
         return resume(
             paths,
             say,
-            more=until_certain if request.until_certified else None,
+            more=where_asked(spec, more),
             max_time=spec.max_time,
             tracking_uri=request.tracking_uri,
             address=spec.address,
         )
-    from elsa_tune.searching.tune.cluster import Capacity, prepare_ray, ray_session
+    with prepared(spec.artifacts, paths, say) as is_fetched:
+        if is_fetched:
+            raise taken(paths)  # whoever fetches a search reads its specification, and resumes it
+        return _begin(request, say)
+
+
+def _begin(request: Request, say: Say) -> Finished:
+    """Carry out a new search of a name that nothing has."""
+    paths = request.paths
+    spec = request.spec
+    from elsa_tune.searching.cluster.capacity import Capacity
+    from elsa_tune.searching.cluster.environment import prepare_ray
+    from elsa_tune.searching.cluster.ray_session import ray_session
 
     prepare_ray(spec.address)
     import ray
 
-    from elsa_tune.searching.tune.shares import settled_recipe, share
+    from elsa_tune.searching.cluster.shares import settled_recipe, share
 
     if spec.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.
         here = Capacity.of_this_machine()
-        time_limit(request, share(request, here), here)
+        check_gpu_hours(spec.gpu_hours, share(request, here))
     paths.check_writable()
     try:
         with ray_session(spec.address) as session:
@@ -135,8 +159,8 @@ def start(request: Request, say: Say) -> Finished:
             _say_ready(data, say, spec.task.is_published)
             capacity = _with_gpus(session.ready(), request.gpus_per_trial)
             resources = share(request, capacity, say)
-            limit = time_limit(request, resources, capacity)
-            spec = dataclasses.replace(spec, resources=resources, max_time=limit)
+            check_gpu_hours(spec.gpu_hours, resources)
+            spec = dataclasses.replace(spec, resources=resources)
             recipe = settled_recipe(spec, capacity.gpu_kinds, say)
             spec = dataclasses.replace(spec, recipe=recipe)
             recorded = in_folder(spec, paths.storage) + listing.searches()
@@ -197,41 +221,57 @@ def resume(
     if is_held(paths.lock):
         raise running_error(paths.journal)
     state = _recorded_state(spec, paths, say)
-    if more is not None:
-        changed = more(spec)
-        if changed != spec:
-            # At once: whatever ends this session, the next one knows what was wanted.
-            spec = replace_specification(changed, paths)
-    is_complete = Plan.of(spec, paths, state).is_complete
+    wanted = spec if more is None else more(spec)
+    is_complete = Plan.of(wanted, paths, state).is_complete
+    if not is_complete:
+        check_gpu_hours(wanted.gpu_hours, wanted.resources)
+        _check_budget(wanted, state)
+        _check_candidates(wanted)
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
-    if is_complete and not is_moved:
-        store = store_at(uri)  # it may be down: what it lacks stays in the journal
-    else:
-        store = _open_again(uri, say, is_remembered=uri not in (tracking_uri, spec.tracking_uri))
     if is_moved:
-        moved = dataclasses.replace(spec, tracking_uri=shown_uri(uri))
-        spec = replace_specification(moved, paths)
-    if is_complete:
-        return answer_again(spec, paths, store, say)
-    if max_time is not None:
-        spec = dataclasses.replace(spec, max_time=max_time)
-    if address is not None:
-        spec = dataclasses.replace(spec, address=address)
-    from elsa_tune.searching.tune.cluster import ray_session
-    from elsa_tune.searching.tune.shares import settled_recipe
+        wanted = dataclasses.replace(wanted, tracking_uri=shown_uri(uri))
+    is_copied_elsewhere = wanted.artifacts != spec.artifacts
+    copied_to = wanted.artifacts if is_copied_elsewhere or not is_complete else None
+    with prepared(copied_to, paths, say):
+        if is_complete and not is_moved:
+            store = store_at(uri)  # it may be down: what it lacks stays in the journal
+        else:
+            is_remembered = uri not in (tracking_uri, spec.tracking_uri)
+            store = _open_again(uri, say, is_remembered=is_remembered)
+        if wanted != spec:
+            # Before any work: whatever ends this session, the next one knows what was wanted.
+            spec = replace_specification(wanted, paths)
+        if is_complete:
+            finished = answer_again(spec, paths, store, say)
+            uncopied = copies_of(spec.artifacts, paths, say).close(patience_s=_REST_PATIENCE_S)
+            return dataclasses.replace(finished, uncopied=uncopied)
+        if max_time is not None:
+            spec = dataclasses.replace(spec, max_time=max_time)
+        if address is not None:
+            spec = dataclasses.replace(spec, address=address)
+        from elsa_tune.searching.cluster.ray_session import ray_session
+        from elsa_tune.searching.cluster.shares import settled_recipe
 
-    with ray_session(spec.address) as session:
-        data, fingerprints = inputs_of(spec)
-        check_unchanged(spec, fingerprints)
-        from elsa_tune.searching.session import run_session
+        with ray_session(spec.address) as session:
+            data, fingerprints = inputs_of(spec)
+            check_unchanged(spec, fingerprints)
+            from elsa_tune.searching.session import run_session
 
-        # A search that an earlier version began has none.
-        spec = dataclasses.replace(spec, findings=data.findings)
-        _say_ready(data, say, spec.task.is_published)
-        capacity = _with_gpus(session.ready(), spec.resources.gpus)
-        capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        settled_recipe(spec, capacity.gpu_kinds, say)
-        return run_session(_with_versions(spec, say), paths, data, store, session.over)
+            # A search that an earlier version began has none.
+            spec = dataclasses.replace(spec, findings=data.findings)
+            _say_ready(data, say, spec.task.is_published)
+            capacity = _with_gpus(session.ready(), spec.resources.gpus)
+            capacity.resources(spec.resources.cpus, spec.resources.gpus)
+            settled_recipe(spec, capacity.gpu_kinds, say)
+            return run_session(_with_versions(spec, say), paths, data, store, session.over)
+
+
+def _check_candidates(spec: SearchSpec) -> None:
+    """Raise SpaceError for what can no longer be trained here, such as LoRA without its library."""
+    from elsa_tune.training.adapt import methods
+    from elsa_tune.training.model.encoder import skeleton
+
+    methods.check(spec.candidates, partial(skeleton, spec.model))
 
 
 def _recorded_state(spec: SearchSpec, paths: SearchPaths, say: Say) -> SearchState:
@@ -287,27 +327,31 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
 
 def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity":
     """Add what torch finds of the GPUs, unless trials are to train on CPUs. Raises UsageError."""
-    from elsa_tune.searching.tune.cluster import ask_gpus
+    from elsa_tune.searching.cluster.nodes import ask_gpus
 
     if not capacity.gpus or gpus_per_trial == 0:
         return capacity
     return dataclasses.replace(capacity, gpu_kinds=ask_gpus())
 
 
-def time_limit(request: Request, resources: Resources, capacity: "Capacity") -> float | None:
-    """Return the seconds of the nearer limit: GPU-hours pass on every GPU that trials may take.
-
-    Raises UsageError for GPU-hours where trials train on CPUs.
-    """
-    if request.gpu_hours is None:
-        return request.spec.max_time
-    gpus = resources.gpus * capacity.at_once(resources)
-    if not gpus:
+def check_gpu_hours(gpu_hours: float | None, resources: Resources) -> None:
+    """Raise UsageError for GPU-hours where trials train on CPUs."""
+    if gpu_hours is not None and not resources.gpus:
         raise UsageError(
-            f"`gpu_hours` is {request.gpu_hours:g}, but trials train on CPUs here; give `max_time`"
+            f"`gpu_hours` is {gpu_hours:g}, but trials train on CPUs here; give `max_time`"
         )
-    by_gpus = 3600 * request.gpu_hours / gpus
-    return min(request.spec.max_time or math.inf, by_gpus)
+
+
+def _check_budget(spec: SearchSpec, state: SearchState) -> None:
+    """Raise UsageError for a search that has used up its GPU-hours."""
+    if spec.gpu_hours is None:
+        return
+    used = state.gpu_hours(time.time())
+    if used >= spec.gpu_hours:
+        raise UsageError(
+            f"search '{spec.name}' has used {used:.3g} of its {spec.gpu_hours:g} GPU-hours; give a "
+            "larger number as `gpu_hours`, which counts earlier sessions, too"
+        )
 
 
 def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
@@ -371,6 +415,9 @@ def versions_here() -> dict[str, str]:
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
     for package in _PACKAGES:
         versions[package] = metadata.version(package)
+    for package in _OPTIONAL_PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     here = Path(__file__).parent
     with_git = ["git", "-C", str(here), "rev-parse", "HEAD"]
     versions["git_commit"] = "unknown"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import ElsaTuneError
+from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.shares import share
 from elsa_tune.searching.eta import TRIAL_SECONDS, seconds_per_trial
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
@@ -71,7 +71,7 @@ def _ended_search(paths: SearchPaths, planned: SearchSpec) -> _EndedSearch | Non
     state = SearchState.replay(records, alive=False)
     trials = [known_trial(spec, recorded) for recorded in state.planned_trials]
     ends = [trial.ended for trial in trials if trial.ended and trial.reported]
-    if not ends:
+    if not ends or not seconds_per_trial(spec, trials):
         return None
     return _EndedSearch(spec=spec, trials=trials, ended=max(ends))
 

@@ -38,12 +38,14 @@ from elsa_tune.tracking.record_names import (
     COMMAND,
     EARLIER_TAG,
     FINDINGS_TAG,
+    GPUS_TAG,
     MACHINE_TAG,
     POLICY_TAG,
     SEEDS,
 )
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
+from elsa_tune.training.checkpoints import FolderCheckpoints
 from elsa_tune.words import duration
 
 # Once-per-trial figures: those of the last report.
@@ -87,6 +89,8 @@ class SearchRecord:
         self._forwarder = forwarder
         self._warn = warn
         self._warned: set[str] = set()
+        # Hear of each record that was written.
+        self.listeners: list[Callable[[Record], None]] = []
         self._renewed = 0  # how often it was said that the journal was deleted
         self._specification = b""  # to be written anew where it is deleted
         with contextlib.suppress(OSError):
@@ -105,6 +109,8 @@ class SearchRecord:
         except ElsaTuneError as error:
             self.warn_once("journal", f"{error}; the search goes on")
         self._forwarder.offer(stamped)
+        for listener in self.listeners:
+            listener(stamped)
         self._restore()
 
     def _restore(self) -> None:
@@ -191,6 +197,7 @@ class SearchRecord:
             metrics={**result["metrics"], **metrics},
             notes=list(result["notes"]),
             tags={**tags, **own},
+            restored=bool(result["restored"]),
         )
         self.write(report)
 
@@ -254,6 +261,21 @@ class SearchRecord:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None
         return str(file.relative_to(self.paths.folder))
+
+    def drop_checkpoint(self, key: str) -> None:
+        """Delete the checkpoint of a trial that will not go on, if it has one."""
+        try:
+            FolderCheckpoints(self.paths.checkpoints).delete(key)
+        except OSError as error:
+            folder = self.paths.checkpoints
+            self.warn_once("checkpoints", f"cannot delete a checkpoint in {folder}: {error}")
+
+    def tidy_checkpoints(self) -> None:
+        """Leave only the checkpoints of trials that `resume` goes on with."""
+        for trial in self.state().final_trials:
+            self.drop_checkpoint(trial.key)
+        with contextlib.suppress(OSError):
+            self.paths.checkpoints.rmdir()  # where none is left
 
     def warn_once(self, what: str, message: str) -> None:
         """Say `message` unless something about `what` was said before."""
@@ -333,7 +355,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             POLICY_TAG: _POLICY.dump_json(spec.policy).decode(),
             **_earlier_tag(spec.earlier),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
-            "gpus_per_trial": f"{spec.resources.gpus:g}",
+            GPUS_TAG: f"{spec.resources.gpus:g}",
         },
     )
 

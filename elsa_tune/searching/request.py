@@ -12,17 +12,22 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import slug
+from elsa_tune.searching.cluster.join_address import check_join_address
 from elsa_tune.searching.inputs import (
     Inputs,
     SearchOptions,
     asked_inputs,
+    check_max_failures,
+    read_checkpoint,
     read_duration,
+    read_hung_after,
     read_until,
     search_command,
 )
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tasks.known import GLUE_TASKS
 from elsa_tune.tasks.task_file import has_columns
+from elsa_tune.tracking.artifacts.places import asked_artifacts
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 
@@ -40,7 +45,6 @@ class Request:
     seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
     seed_is_given: bool = False  # whether the space or an option says where seeds are counted from
     until_certified: bool = False  # whether a hunt is to take every look it planned
-    gpu_hours: float | None = None  # hours of a GPU, in all
     cpus_per_trial: float | None = None  # None lets the machine decide
     gpus_per_trial: float | None = None  # likewise
 
@@ -63,7 +67,7 @@ def read_requests(options: SearchOptions) -> list[Request]:
     """
     tasks = []
     for given in options.task:
-        tasks += _listed(given)
+        tasks += listed_tasks(given)
     if len(tasks) == 1:
         return [read_request(options, tasks[0])]
     if options.max_time is not None or options.gpu_hours is not None:
@@ -122,12 +126,13 @@ def request_of(
     places = StorePaths(Path.cwd())
     storage = places.storage_at(options.storage_path)
     uri = places.tracking_uri(options.tracking_uri)
+    artifacts = asked_artifacts(options.artifacts, Path.cwd())
     # Readable, sortable, and free unless two start in one second.
     default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
     name = options.name or slug(f"{default}-{time.strftime(_STAMP)}")
     recorded = _recorded(SearchPaths(storage, name))
     spec = specify(
-        replace(options, name=name, tracking_uri=uri),
+        replace(options, name=name, tracking_uri=uri, artifacts=artifacts),
         inputs,
         policy=None if recorded is None else recorded.policy,
         joined=is_one_of_several,
@@ -144,7 +149,6 @@ def request_of(
         seeds=options.seeds,
         seed_is_given=seed_is_given,
         until_certified=read_until(options.until),
-        gpu_hours=options.gpu_hours,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
     )
@@ -166,9 +170,14 @@ def _checked(options: SearchOptions, task: str) -> SearchOptions:
         raise UsageError("`task` all: name each of the tasks")
     if options.max_time is not None:
         read_duration(options.max_time)
+    read_checkpoint(options.checkpoint)
+    check_join_address(options.address)
+    read_hung_after(options.hung_after)
+    check_max_failures(options.max_failures)
     places = StorePaths(Path.cwd())
     storage = places.storage_at(options.storage_path)
     places.tracking_uri(options.tracking_uri)
+    asked_artifacts(options.artifacts, Path.cwd())
     if options.name is not None:
         SearchPaths(storage, options.name)  # raises for a name that is no name
     return options
@@ -188,7 +197,7 @@ def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> Sear
     return options
 
 
-def _listed(given: str) -> list[str]:
+def listed_tasks(given: str) -> list[str]:
     """Return the tasks that a text file lists, one a line; any other name is one itself."""
     if not given.endswith(".txt"):
         return [given]

@@ -1,8 +1,10 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 import contextlib
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import optuna
 import ray
@@ -11,11 +13,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.comparison_json import comparison_object
+from elsa_tune.analysis.ways import WayComparison
+from elsa_tune.analysis.wording.comparison_tables import comparison_markdown
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import RunError, shortlist
-from elsa_tune.searching.answering import Finished, answers_of, has_drawn
+from elsa_tune.searching.answering import (
+    Finished,
+    answers_of,
+    comparisons_of,
+    has_drawn,
+    provisional,
+)
 from elsa_tune.searching.board import Board
+from elsa_tune.searching.cluster.fair_part import NAMESPACE, FairPart, actor_name
+from elsa_tune.searching.cluster.ray_session import abandon, keep
+from elsa_tune.searching.cluster.repeats import Repeats
+from elsa_tune.searching.cluster.watching import LostNodes, Watch
 from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
 from elsa_tune.searching.planning.plan import Plan
@@ -23,27 +37,27 @@ from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.asha import PerCandidateAsha
-from elsa_tune.searching.tune.cluster import abandon, keep
+from elsa_tune.searching.tune.checkpoints import DriversFolder
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
-from elsa_tune.searching.tune.watching import LostNodes, Watch
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tracking.artifacts.copier import copies_of
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, REPORT
+from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import hidden
+from elsa_tune.training.checkpoints import FolderCheckpoints
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.words import candidates_text, rate_text, trials_text
+from elsa_tune.words import candidates_text, kind_text, rate_text, trials_text
 
 
 def run_session(
@@ -62,10 +76,12 @@ def run_session(
         recording(paths, store.uri)
         sink = store.sink(paths.journal)
         forwarder = Forwarder(paths, sink, journal.earlier).start()
-        board = Board(spec, lambda: _provisional(record.rows, spec.target))
+        board = Board(spec, lambda: provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
+        copies = copies_of(spec.artifacts, paths, board.say)
+        record.listeners.append(copies.offer)
         plan = Plan(spec, record.state, paths.folder)
-        board.follow(plan)
+        board.follow(plan, lambda: record.state().gpu_hours(time.time()))
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         is_raised = False
@@ -90,46 +106,53 @@ def run_session(
                 raise
             finally:
                 interruption.closing = True
-                answers = _answered(record, board, status, message)
+                answers, comparisons = _answered(record, board, status, message)
                 unsent = forwarder.close()
                 unwritten = record.settled(lambda: interruption.is_hurried)
-                if is_raised and unwritten:
-                    board.say(unwritten)
+                uncopied = copies.close(lambda: interruption.ends_waits)
+                if is_raised:
+                    for lack in filter(None, (unwritten, uncopied)):
+                        board.say(lack)
     why = forwarder.trouble
-    return Finished(spec, paths, status, message, tuple(answers), unsent, why, unwritten)
+    return Finished(
+        spec,
+        paths,
+        status,
+        message,
+        answers=tuple(answers),
+        comparisons=tuple(comparisons),
+        unsent=unsent,
+        why_unsent=why,
+        gpu_hours=record.state().gpu_hours(time.time()),
+        unwritten=unwritten,
+        uncopied=uncopied,
+    )
 
 
 def _answered(
     record: SearchRecord, board: Board, status: SearchStatus, message: str
-) -> Sequence[Answer]:
+) -> tuple[Sequence[Answer], Sequence[WayComparison]]:
     """Answer a session's search, record that and the session's end, and draw the report."""
     board.phase("answering")
     paths = record.paths
     answers = answers_of(record.spec, record.state(), paths, status, board.say)
     objects = [answer_object(answer) for answer in answers]
     record.write(Decision(what=ANSWER, value=objects))
-    texts = [answer_markdown(answer) for answer in answers]
+    comparisons = comparisons_of(record.spec, record.state(), paths, status, board.say)
+    if comparisons:
+        compared = [comparison_object(comparison) for comparison in comparisons]
+        record.write(Decision(what=COMPARISON, value=compared))
+    texts = [comparison_markdown(comparison) for comparison in comparisons]
+    texts += [answer_markdown(answer) for answer in answers]
     description = "\n\n".join(texts)
     record.write(Decision(what=DESCRIPTION, value=description))
     record.write(SearchEnded(status=status, message=message))
     if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
         board.phase("drawing the report")
-        if has_drawn(record.state(), paths, answers, board.say):
+        if has_drawn(record.state(), paths, answers, comparisons, board.say):
             report = Decision(what=REPORT, value=paths.report.name)
             record.write(report)
-    return answers
-
-
-def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
-    """Return the answer so far; None while there is none."""
-    try:
-        answers = answer_rows(rows(), target)
-    except Exception:  # as in answers_of
-        return None
-    # What the plan has yet to measure is no reason against an answer.
-    for answer in answers:
-        return answer.first_lines.headline if answer.is_answered else "not yet"
-    return None
+    return answers, comparisons
 
 
 class SearchRun:
@@ -149,18 +172,35 @@ class SearchRun:
         self._plan = plan
         self._board = board
         self._interruption = interruption
-        self._limit = TimeLimit(record.spec.max_time)
+        self._limit = TimeLimit(
+            record.spec.max_time,
+            gpu_hours=record.spec.gpu_hours,
+            used=lambda: record.state().gpu_hours(time.time()),
+        )
         # A depth that an earlier session began to measure keeps its rate.
         self._measured_rates = measured_rates(plan.known)
         self._rates = self._measured_rates
         self._is_measuring = False
         self._said = ""  # what the last step was for
+        self._repeats = Repeats(record.spec.max_failures)
         self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
-        self._work = Work(spec=record.spec, data=data, mailbox=mailbox, train=train)
+        node = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=True)
+        folder = record.paths.checkpoints
+        options: dict[str, Any] = {"scheduling_strategy": here}
+        if record.spec.address is not None:
+            # By it the searches of a cluster find one another.
+            options |= {"name": actor_name(record.spec.search_id), "namespace": NAMESPACE}
+        mailbox = Mailbox.options(**options).remote(folder)  # type: ignore[attr-defined]  # Ray's
+        self._work = Work(
+            spec=record.spec,
+            data=data,
+            mailbox=mailbox,
+            train=train,
+            checkpoints=DriversFolder(folder=folder, node=node, mailbox=mailbox),
+        )
         self._probing = Probing(data, record, interruption, mailbox)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -189,7 +229,7 @@ class SearchRun:
         undecided = set(spec.candidates) - self._rates.keys()
         if spec.explored and undecided:
             further = self._plan.strategy.rates.further_words
-            candidates = f"{len(spec.explored)} depths"
+            candidates = kind_text(spec.explored, len(spec.explored))
             if len(spec.explored) == 1:
                 candidates = "the full model"
             self._board.phase(f"exploring: {len(slots)} trials over {candidates}{further}")
@@ -223,6 +263,13 @@ class SearchRun:
             return
         spec = self._spec
         scheduler = self._scheduler()
+        fair_part = FairPart(
+            spec.resources,
+            spec.search_id,
+            most=spec.max_workers,
+            is_shared=spec.address is not None,
+            release=scheduler.release_idle,
+        )
         searcher = PlanSearcher(
             self._plan.strategy,
             lambda: self._plan.known,
@@ -231,8 +278,17 @@ class SearchRun:
             self._measuring,
             self._limit,
         )
+        searcher.repeats = self._repeats
         searcher.probe = self._probing.trial
-        recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
+        searcher.room = fair_part
+        recorder = Recorder(
+            self._record,
+            scheduler,
+            self._work,
+            self._board,
+            self._probing,
+            self._repeats,
+        )
         self._watch = Watch(
             spec,
             self._plan,
@@ -241,6 +297,9 @@ class SearchRun:
             self._board.say,
             give_up,
         )
+        self._watch.look_around = fair_part.look
+        self._watch.hangs = self._repeats.hangs
+        self._watch.saved = FolderCheckpoints(self._record.paths.checkpoints).saved
         try:
             with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
                 # Ray's and Optuna's own are about our use of them, not the user's.
@@ -257,6 +316,7 @@ class SearchRun:
             self._is_over()
             if self._lost is None:
                 self._probing.collect()
+            self._record.tidy_checkpoints()
 
     def _tuner(
         self, searcher: PlanSearcher, scheduler: PerCandidateAsha, recorder: Recorder
@@ -275,7 +335,7 @@ class SearchRun:
                 name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._limit, self._interruption, self._watch),
+                stop=SearchStopper(self._limit, self._repeats, self._interruption, self._watch),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
@@ -314,16 +374,19 @@ class SearchRun:
             return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
         if failed and len(failed) == len(planned):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
+        if self._repeats.too_many is not None and not self._interruption.requested:
+            return SearchEnded(status=SearchStatus.FAILED, message=self._repeats.too_many)
         self._say_better_rates()
         patience = PATIENCE
-        if self._spec.max_time is not None:
+        if self._spec.max_time is not None or self._spec.gpu_hours is not None:
             patience = LITTLE_PATIENCE
         self._probing.collect(patience)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        missing = self._plan.missing(self._rates, explores=self._limit.ran_out)
-        if missing and self._limit.ran_out:
-            return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
+        why = self._limit.ran_out
+        missing = self._plan.missing(self._rates, explores=why is not None)
+        if missing and why is not None:
+            return SearchEnded(status=SearchStatus.TIME_UP, message=f"{why} with {missing}")
         if missing:
             message = f"{trials_text(len(failed))} failed, with {missing}"
             return SearchEnded(status=SearchStatus.FAILED, message=message)

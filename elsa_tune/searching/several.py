@@ -6,13 +6,21 @@ import math
 from collections.abc import Sequence
 
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.comparison import compare_ways
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.ways import WayComparison, way_curves
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.request import Request
-from elsa_tune.searching.specification import load_specification, more_of
+from elsa_tune.searching.specification import (
+    asked_settings,
+    load_specification,
+    more_of,
+    where_asked,
+)
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
@@ -69,7 +77,7 @@ def _carry_out(
     searches: Sequence[Request], unfinished: Sequence[Request], say: Say
 ) -> dict[str, str]:
     """Run the unfinished ones of the searches in one Ray; return why each that failed did."""
-    from elsa_tune.searching.tune.cluster import ray_session
+    from elsa_tune.searching.cluster.ray_session import ray_session
 
     failed: dict[str, str] = {}
     with ray_session(searches[0].spec.address) as session:
@@ -111,10 +119,11 @@ def _go_on(search: Request, say: Say) -> None:
     paths = search.paths
     if paths.exists:
         # A time limit that the search was started with was that of another session.
+        more = more_of(search.seeds, search.until_certified, asked_settings(search.spec))
         finished = resume(
             paths,
             say,
-            more=more_of(search.seeds, search.until_certified),
+            more=where_asked(search.spec, more),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
             address=search.spec.address,
@@ -123,6 +132,8 @@ def _go_on(search: Request, say: Say) -> None:
         finished = start(search, say)
     if finished.unsent:
         say(f"{finished.unsent_words}; `{paths.resume}` sends the rest")
+    if finished.uncopied:
+        say(finished.uncopied)
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(finished.message)
     if finished.unwritten:
@@ -131,10 +142,22 @@ def _go_on(search: Request, say: Say) -> None:
         raise RunError(finished.message)
 
 
-def curves_of(searches: Sequence[Request]) -> list[FreezeCurve]:
-    """Return the curves of the searches that have results."""
-    rows = []
+def curves_of(rows: Sequence[ResultRow]) -> list[FreezeCurve]:
+    """Return the freeze curve of each search that these rows are of."""
+    return freeze_curves(rows, KeptPredictions())
+
+
+def comparisons_of(rows: Sequence[ResultRow]) -> list[WayComparison]:
+    """Return the comparison of each search's ways; none where they have freeze depths alone."""
+    if all(row.candidate.is_ranked for row in rows):
+        return []
+    return [compare_ways(curve) for curve in way_curves(rows, KeptPredictions())]
+
+
+def rows_of_all(searches: Sequence[Request]) -> list[ResultRow]:
+    """Return the rows of the searches that have results."""
+    rows: list[ResultRow] = []
     for search in searches:
         with contextlib.suppress(ElsaTuneError):  # why was said when it was carried out
             rows += rows_of(read_state(search.paths.journal), search.paths.folder)
-    return freeze_curves(rows, KeptPredictions())
+    return rows

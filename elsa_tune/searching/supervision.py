@@ -24,6 +24,8 @@ from typing import NoReturn
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.output import say
 from elsa_tune.searching.signals import STOPS, handling_signals
+from elsa_tune.tracking.artifacts.copier import copies_of
+from elsa_tune.tracking.artifacts.places import recorded_artifacts
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -186,7 +188,7 @@ def _end_of(signals: set[int], status: int) -> tuple[SearchStatus, str]:
 
 
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
-    """Record a missing end, and bring the store the rest.
+    """Record a missing end, and bring the stores the rest.
 
     Raises StorageError where another driver runs.
     """
@@ -198,3 +200,6 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
             journal.append(end)
         sink = store_at(tracking_uri).sink(paths.journal)
         Forwarder(paths, sink).start().close()
+        uncopied = copies_of(recorded_artifacts(paths), paths, say).close()
+        if uncopied:
+            say(uncopied)

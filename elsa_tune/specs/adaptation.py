@@ -59,6 +59,15 @@ class Candidate(ABC):
         return True
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether it has a place in the order of tests, and so is a point of the freeze curve.
+
+        What has none is compared with everything else by its cost (`analysis/comparison.py`); the
+        curve, its spread and its certificate are the same with or without it.
+        """
+        return True
+
+    @property
     def entropy(self) -> tuple[int, ...]:
         """Whole numbers, 0 or more, from which what is random about it is seeded."""
         return (zlib.crc32(self.key.encode()),)

@@ -1,17 +1,41 @@
 """The methods of adaptation that a search can compare, and how their candidates are read."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.bitfit import BitFit
 from elsa_tune.specs.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
+from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.named_way import KEY_PREFIX, NamedWay
 
 # What every candidate is compared with.
 REFERENCE: Candidate = FULL_MODEL
 
 # The fields by which JSON and CSV tell a depth; another method's candidate has none of them.
 DEPTH_FIELDS = ("frozen_layers", "embeddings_frozen")
+
+# What tables call the full model, and the head alone: in lower case, with blanks for `-` and `_`.
+_FULL_MODEL_NAMES = frozenset(
+    {
+        "full",
+        "full model",
+        "full fine tuning",
+        "full finetuning",
+        "full fine tune",
+        "full finetune",
+        "full ft",
+        "fine tuning",
+        "finetuning",
+        "fine tune",
+        "finetune",
+        "fft",
+        "ft",
+    }
+)
+_HEAD_NAMES = frozenset({"head", "head only", "only head", "head alone"})
 
 _METHODS: dict[str, type[Candidate]] = {}
 
@@ -23,6 +47,8 @@ def register(method: type[Candidate]) -> type[Candidate]:
 
 
 register(FreezeDepth)
+register(Lora)
+register(BitFit)
 
 
 def default_candidates(layers: int) -> tuple[Candidate, ...]:
@@ -33,10 +59,9 @@ def default_candidates(layers: int) -> tuple[Candidate, ...]:
 def read_candidate(given: int | str) -> Candidate:
     """Return the candidate that YAML or the command line names. Raises SpaceError."""
     text = str(given).strip().lower()
-    for method in reversed(_METHODS.values()):
-        candidate = method.read(text)
-        if candidate is not None:
-            return candidate
+    candidate = _read(text)
+    if candidate is not None:
+        return candidate
     examples = [f"'{EMBEDDINGS}'"]
     for name, method in _METHODS.items():
         if name == FreezeDepth.method:
@@ -48,6 +73,46 @@ def read_candidate(given: int | str) -> Candidate:
     raise SpaceError(f"frozen_layers is {shown}; it must be a whole number or {allowed}")
 
 
+def _read(label: str) -> Candidate | None:
+    """Return the candidate of a label, None where no method knows it. Raises SpaceError."""
+    for method in reversed(_METHODS.values()):
+        candidate = method.read(label)
+        if candidate is not None:
+            return candidate
+    return None
+
+
+def read_way(text: str, layers: int | None) -> Candidate:
+    """Return the way that a table names in its column `method`; any text names one.
+
+    The full model and the head alone are known by their usual names, the head only where the
+    model's number of layers is known. A label as elsa-tune prints it is its candidate; in capitals
+    it is somebody's way of that name. Raises SpaceError for a number that is no depth.
+    """
+    name = method_name(text)
+    if name in _FULL_MODEL_NAMES:
+        return REFERENCE
+    if name in _HEAD_NAMES and layers is not None:
+        return FreezeDepth(layers, True)
+    is_number = re.fullmatch(r"-?[0-9]+", text) is not None
+    if is_number:
+        return read_candidate(text)
+    if text == text.lower():
+        try:
+            candidate = _read(text)
+        except SpaceError:  # begins like a method's label, and is free text
+            candidate = None
+        if candidate is not None:
+            return candidate
+    return NamedWay(text)
+
+
+def method_name(text: str) -> str:
+    """Return a method's name as spellings of it have in common: `full fine tuning`."""
+    words = re.split(r"[\s_-]+", text.strip().lower())
+    return " ".join(words)
+
+
 def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
     """Return the candidate that search.json, a journal or MLflow describes. Raises SpaceError."""
     if isinstance(values, Candidate):
@@ -57,6 +122,9 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
             candidate = method.of_record(values)
             if candidate is not None:
                 return candidate
+        named = NamedWay.of_record(values)
+        if named is not None:
+            return named
     raise SpaceError("the record names no candidate that this elsa-tune knows")
 
 
@@ -81,6 +149,9 @@ def told_candidate(fields: Mapping[str, Any]) -> Candidate:
     label = fields.get("label")
     if label is None:
         return recorded_candidate(fields)
+    key = str(fields.get("candidate"))
+    if key.startswith(KEY_PREFIX):
+        return NamedWay(label)
     return read_candidate(label)
 
 

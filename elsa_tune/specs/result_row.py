@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
+from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.comparison import Comparison
@@ -24,7 +25,7 @@ class ResultRow:
 
     model: str
     task: str
-    layers: Count  # L of the model
+    layers: Count | None  # L of the model; a table of methods alone need not know it
     candidate: Candidate
     quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
     status: TrialStatus
@@ -57,7 +58,13 @@ class ResultRow:
     earlier: Earlier = NONE_EARLIER  # the searches that asked the same before its own began
 
     def __post_init__(self) -> None:
-        self.candidate.check(self.layers)
+        if self.layers is not None:
+            self.candidate.check(self.layers)
+        elif self.candidate.is_ranked and not self.candidate.is_reference:
+            raise SpaceError(
+                f"field 'layers' is missing; '{self.candidate.label}' says how many are frozen, "
+                "and not of how many"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

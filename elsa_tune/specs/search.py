@@ -4,7 +4,7 @@ import enum
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -18,6 +18,12 @@ from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
+
+# How often a running trial's state is saved: in seconds, or as each trial can afford it.
+CheckpointEvery = Literal["auto", "never"] | Annotated[float, Bounds(gt=0)]
+
+# When a trial without news counts as hung: after so many seconds, or by the pace of its like.
+HungAfter = Literal["auto", "never"] | Annotated[float, Bounds(gt=0)]
 
 
 class SamplerName(enum.StrEnum):
@@ -132,7 +138,16 @@ class SearchSpec:
     extend: Extension | None = None
     # Exploring trials in all, at most; None leaves it to `tries` and `extend`.
     exploring_limit: int | None = None
-    max_time: float | None = None  # seconds
+    max_time: float | None = None  # seconds of a session
+    # Hours for which all trials together may hold GPUs, over all sessions.
+    gpu_hours: float | None = None
+    max_workers: int | None = None  # trials at once, at most; None: as many as find room
+    checkpoint: CheckpointEvery = "auto"  # no result depends on it
+    # The folder or URL where a copy of the record is kept; None keeps none. It has no secret in it.
+    artifacts: str | None = None
+    hung_after: HungAfter = "auto"  # likewise
+    # How many trials may fail in a session; None as `Repeats` has it.
+    max_failures: int | None = None
     chance: float = 0.0  # the quality of the best constant answer
     train_examples: int = 0  # those that are trained on
     holdout_examples: int = 0  # those held out beside them

@@ -25,6 +25,7 @@ from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, check_few
 from elsa_tune.specs.search import Asha, SamplerName
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import FewCount, Recipe, Seed, canonical_rate
+from elsa_tune.specs.ways import LoraSettings, MethodName, other_ways
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
@@ -73,6 +74,15 @@ def _readable_depths(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """Read one method as a list of one; how the command line has several is `a,b`."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    if value == []:
+        raise ValueError("must name at least one method, such as freeze")
+    return value
+
+
 class Space(BaseModel):
     """Every field of a search space, with its default; `--set key=value` sets any of them.
 
@@ -85,6 +95,9 @@ class Space(BaseModel):
     depths: Annotated[
         Literal["half", "all"] | list[int | str], BeforeValidator(_readable_depths)
     ] = "half"
+    # Which ways are compared: `freeze` means the depths, which a comparison may do without.
+    methods: Annotated[list[MethodName], BeforeValidator(_listed)] = [MethodName.FREEZE]
+    lora: LoraSettings = LoraSettings()  # how LoRA adapts, where `methods` names it
     learning_rate: Annotated[
         RateSpace | Literal["from_full_model"], BeforeValidator(_readable_rates)
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
@@ -132,11 +145,18 @@ class Space(BaseModel):
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
         return self
 
-    def depths_for(self, layers: int) -> tuple[Candidate, ...]:
-        """Return the depths of a model with L layers, the full model first, each once.
+    def candidates_for(self, layers: int) -> tuple[Candidate, ...]:
+        """Return what is compared on a model with L layers, the full model first, each once.
 
-        Raises SpaceError for one above L.
+        Raises SpaceError for what such a model has not.
         """
+        different: set[Candidate] = {REFERENCE}
+        if MethodName.FREEZE in self.methods:
+            different = set(self._depths_for(layers))
+        different.update(other_ways(self.methods, self.lora, layers))
+        return tuple(sorted(different))
+
+    def _depths_for(self, layers: int) -> tuple[Candidate, ...]:
         if self.depths == "half":
             return default_candidates(layers)
         if self.depths == "all":
@@ -146,7 +166,7 @@ class Space(BaseModel):
         for depth in self.depths:
             candidate = _depth(depth, layers)
             different.add(candidate.check(layers))
-        return tuple(sorted(different))
+        return tuple(different)
 
     @property
     def follows_full_model(self) -> bool:
@@ -177,6 +197,7 @@ OWN_FIELDS = frozenset(Space.model_fields) - {"training"}
 FIELDS = {
     "": OWN_FIELDS | Recipe.__dataclass_fields__.keys(),
     "asha": Asha.__dataclass_fields__.keys(),
+    "lora": LoraSettings.__dataclass_fields__.keys(),
 }
 
 

@@ -13,6 +13,7 @@ class SpaceFields(TypedDict, total=False):
     """
 
     depths: str | Sequence[int | str]
+    lora: Mapping[str, Any]
     learning_rate: _Rates
     full_model_learning_rate: _Rates
     strategy: str

@@ -261,6 +261,8 @@ class EvaluationResult:
     holdout_quality: float | None = None
     # What the reader should know, for example that micro-batches were halved.
     notes: tuple[str, ...] = ()
+    # Whether an earlier attempt made it, and this one continues from its checkpoint.
+    restored: bool = False
     # With the last evaluation alone, those of the `chosen_evaluation`, one for each evaluation
     # example as its type of task has them: class ids (int) or values (float), nested where a row's
     # is a list.

@@ -87,6 +87,7 @@ class Report(Record):
     metrics: dict[str, _Metric] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # for people, a sentence each
     tags: dict[str, str] = field(default_factory=dict)  # what became known meanwhile, as the node
+    restored: bool = False  # an earlier attempt made it, and this one continued behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ PARENT_TAG: Final = "mlflow.parentRunId"
 # The trial's quality under its selection; `quality` is each evaluation's.
 TRIAL_QUALITY: Final = "trial_quality"
 EVALUATION: Final = "evaluation"
+# Of the search's run: the hours for which its trials have held a GPU; its step is the session.
+GPU_HOURS: Final = "gpu_hours"
 
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
 # A trial's predictions: their folder, and the tag that names the file in it.
@@ -63,6 +65,8 @@ _OF_CURVE = {
 }
 # On the search's run: its answer in a few words, by the names of the columns that show it.
 ANSWER_TAGS: Final = ("k", "kept", "certified", "rate")
+# And where other ways than depths were compared, the cheapest that is good enough.
+WAY_TAG: Final = "way"
 _CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measured": "no"}
 _POINTS = {
     "recommended_fine_tuned_layers": "recommendation",
@@ -232,6 +236,20 @@ def search_run_name(search: str, answers: Any) -> str:
     if kept != "-":
         shown += f", {kept}"
     return f"{shown}: {search}"
+
+
+def comparison_tags(comparisons: Any) -> dict[str, str]:
+    """Return what the lists of runs show of a comparison of ways; {} for several.
+
+    It is the cheapest way that keeps the target of the best.
+    """
+    comparison = _only(comparisons)
+    if comparison is None:
+        return {}
+    recommended = comparison.get("recommended")
+    if not isinstance(recommended, dict):
+        return {WAY_TAG: "no answer"}
+    return {WAY_TAG: str(recommended.get("label"))}
 
 
 def _only(answers: Any) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ _VIEW_TAG: Final = f"mlflow.sharedViewState.{VIEW}"
 _NOTE_TAG: Final = "mlflow.note.content"
 _COLUMNS: Final = (
     "params.`model`",
-    *(f"tags.`{name}`" for name in names.ANSWER_TAGS),
+    *(f"tags.`{name}`" for name in (*names.ANSWER_TAGS, names.WAY_TAG)),
 )
 _MOST_LISTED = 20  # MLflow's limit is 5,000 characters (mlflow/utils/validation.py)
 _NOTE_LENGTH = 5000

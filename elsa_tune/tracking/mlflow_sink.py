@@ -20,7 +20,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_connection import refused_access
 from elsa_tune.tracking.mlflow_writer import MlflowWriter
-from elsa_tune.tracking.record_names import ANSWER, DESCRIPTION, REPORT
+from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags
 from elsa_tune.tracking.uris import reason
@@ -97,6 +97,7 @@ class MlflowSink:
         if isinstance(record, SearchStarted):
             tags = journal_tags(self._journal)
             self._writer.begin_search(record, tags)
+            self._writer.end_lost_trials(record, self.state.trials)
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
         elif isinstance(record, SearchEnded):
@@ -116,11 +117,18 @@ class MlflowSink:
 
     def _end_search(self, record: SearchEnded) -> None:
         # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+        search = self.state.search
         answer = None
         if record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             answer = self.state.decisions.get(ANSWER)
-        search = self.state.search
         reports = names.curve_reports(answer, record.time)
+        gpu_hours = self.state.gpu_hours(record.time)
+        if gpu_hours:
+            metrics = {names.GPU_HOURS: gpu_hours}
+            spent = Report(
+                trial="", evaluation=0, step=search.attempt, metrics=metrics, time=record.time
+            )
+            reports.append(spent)
         tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
         name = names.search_run_name(search.name, answer)
         self._writer.end(search, record, reports, tags, name)
@@ -130,6 +138,8 @@ class MlflowSink:
         twice = names.TWICE | {names.metric_of(trial.start.params)}
         shown = []
         for report in reports:
+            if report.restored:  # an earlier attempt's points are in the run already
+                continue
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
             once = {name: value for name, value in values.items() if name not in twice}
             shown.append(replace(report, metrics=once))
@@ -153,6 +163,10 @@ class MlflowSink:
         # Another number than the last evaluation's only where the selection chose another.
         if quality is not None and quality != last_quality:
             values[names.TRIAL_QUALITY] = quality
+        if trial.reports and trial.reports[-1].restored:
+            # The attempt has no point of its own, and its end must not be read without any.
+            last = trial.reports[-1]
+            values = {**last.metrics, names.EVALUATION: float(last.evaluation), **values}
         at_end = Report(
             trial=record.trial,
             evaluation=len(trial.reports),
@@ -182,6 +196,8 @@ class MlflowSink:
             tags = {tag: names.tag_text(record.value)}
         if record.what == ANSWER:
             tags |= names.answer_tags(record.value)
+        if record.what == COMPARISON:
+            tags |= names.comparison_tags(record.value)
         self._writer.log(search, "", [], tags)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:

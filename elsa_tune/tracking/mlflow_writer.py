@@ -10,7 +10,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.files import slug
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking import mlflow_pages
 from elsa_tune.tracking.journal_records import (
@@ -40,12 +41,13 @@ _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     """A run in the store."""
 
     run_id: str  # MLflow's
     params: dict[str, str]  # as they stand there, or in the tags that replace them
+    is_running: bool = False  # whether it read so when it was looked up
 
 
 class MlflowWriter(MlflowConnection):
@@ -73,6 +75,19 @@ class MlflowWriter(MlflowConnection):
         except MlflowException:
             # Another search wrote the same data set in this moment: now it is there.
             self.client().log_inputs(run_id, datasets=data)
+
+    def end_lost_trials(self, search: SearchStarted, known: Collection[str]) -> None:
+        """End the runs that read RUNNING of trials that the journal does not know.
+
+        A journal that comes from a copy may lack the last ones. Those that begin again, read
+        RUNNING again.
+        """
+        for trial, run in self._runs_of(search).items():
+            if trial and trial not in known and run.is_running:
+                self.log(search, trial, [], {names.STATUS_TAG: TrialStatus.INTERRUPTED.value})
+                status = names.RUN_STATUS[TrialStatus.INTERRUPTED]
+                self.client().set_terminated(run.run_id, status)
+                run.is_running = False
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
@@ -254,7 +269,8 @@ class MlflowWriter(MlflowConnection):
                 self.client().delete_run(run.info.run_id)
             changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, fullest.data.tags)
             params = {**fullest.data.params, **changed}
-            self._runs[trial] = _Run(fullest.info.run_id, params)
+            is_running = fullest.info.status == "RUNNING"
+            self._runs[trial] = _Run(fullest.info.run_id, params, is_running)
         self._search_id = search.search_id
         return self._runs
 

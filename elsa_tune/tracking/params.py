@@ -13,7 +13,7 @@ from pydantic import PlainValidator, TypeAdapter
 
 from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.specs.candidates import is_depth, recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks
@@ -25,6 +25,8 @@ _FIELDS = frozenset(TrialFacts.__dataclass_fields__) - {"others"}
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
 _FINE_TUNED = "fine_tuned_layers"
+# The label of a candidate that is no depth: MLflow's exports are tables, whose readers ask for it.
+_METHOD = "method"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"candidate": candidate}
     others: dict[str, Any] = {}
     names_of_candidate = {"candidate", _FINE_TUNED, *candidate.record()}
+    if values.get(_METHOD) == candidate.label:
+        names_of_candidate.add(_METHOD)
     for name, value in values.items():
         if name in names_of_candidate:
             continue
@@ -125,6 +129,8 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
         if name == "candidate":
             of_candidate = _flat(params)
             values.update(of_candidate)
+            if not is_depth(params.candidate):
+                values[_METHOD] = params.candidate.label
         else:
             values[name] = getattr(params, name)
     if params.given_rates is not None:

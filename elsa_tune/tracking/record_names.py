@@ -5,6 +5,8 @@ from typing import Final
 # The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
 ANSWER: Final = "answer"
 DESCRIPTION: Final = "description"
+# The decision that says how the ways compare, as JSON objects, where others than depths were tried.
+COMPARISON: Final = "comparison"
 # The decision that says which of a hunt's ladder is tested, by their keys.
 LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in a store.
@@ -13,6 +15,8 @@ REPORT: Final = "report"
 COMMAND: Final = "command"
 # The search's tag that names the machine that its driver runs on.
 MACHINE_TAG: Final = "machine"
+# The part of a GPU that each of its trials holds.
+GPUS_TAG: Final = "gpus_per_trial"
 # What is odd about its rows, as JSON.
 FINDINGS_TAG: Final = "row_findings"
 # The constants that it was planned by, as JSON.

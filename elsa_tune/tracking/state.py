@@ -1,5 +1,6 @@
 """What a journal says of a search and of its trials, replayed from the records."""
 
+import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.paths import lock_of
-from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.record_names import GPUS_TAG, REPORT
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
@@ -112,25 +113,27 @@ class SearchState:
     trials: dict[str, RecordedTrial] = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)  # the last of each name
     counted: int | None = None  # how many trials are done, where they were counted and not read
+    time: float = 0.0  # of the last record, seconds since the epoch
+    # Seconds for which trials that run no more held a GPU, times the part of it that each held; of
+    # every attempt in every session.
+    held_gpu_seconds: float = 0.0
 
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
         """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
         state = cls(is_alive=alive)
-        last_time = 0.0
         for record in records:
             state.add(record)
-            last_time = record.time
         if not alive:
-            state._cut_off(last_time)
+            state._cut_off(state.time)
         return state
 
     def add(self, record: Record) -> None:
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
+            self._cut_off(record.time)
             self.search = record
             self.end = None
-            self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
             self.decisions.pop(REPORT, None)  # an earlier session's says less
@@ -138,14 +141,19 @@ class SearchState:
         elif isinstance(record, Decision):
             self.decisions[record.what] = record.value
         elif isinstance(record, TrialStarted):
+            before = self.trials.get(record.trial)
+            if before is not None and before.runs:
+                self._count(before, record.time)
             self.trials[record.trial] = RecordedTrial(start=record)
         elif isinstance(record, Report | TrialEnded) and self.expects(record):
             trial = self.trials[record.trial]
             if isinstance(record, Report):
                 trial = replace(trial, reports=(*trial.reports, record))
             else:
+                self._count(trial, record.time)
                 trial = replace(trial, end=record)
             self.trials[record.trial] = trial
+        self.time = record.time
 
     def expects(self, record: Report | TrialEnded) -> bool:
         """Whether it is of a trial that runs; an attempt that was given up counts for nothing."""
@@ -192,10 +200,40 @@ class SearchState:
     def copy(self) -> Self:
         return replace(self, trials=dict(self.trials), decisions=dict(self.decisions))
 
+    @property
+    def gpus_per_trial(self) -> float:
+        """The part of a GPU that a trial of the last session holds; 0 where it trains on CPUs."""
+        with contextlib.suppress(ValueError):  # whatever somebody else wrote there
+            return float(self.search.tags.get(GPUS_TAG, "0"))
+        return 0.0
+
+    def gpu_hours(self, now: float) -> float:
+        """Return the hours for which trials have held a GPU, in parts as they did.
+
+        That is of every attempt in every session, those that run included. now: seconds since the
+        epoch.
+        """
+        share = self.gpus_per_trial
+        seconds = self.held_gpu_seconds
+        if share:
+            for trial in self.trials.values():
+                if trial.runs and trial.is_planned:
+                    seconds += share * max(0.0, now - trial.start.time)
+        return seconds / 3600
+
     def _cut_off(self, time: float) -> None:
+        """Note that what runs ended without a record by this time."""
         for key, trial in self.trials.items():
             if trial.runs:
+                # It held its GPU until the last sign of its driver, which may be days before.
+                self._count(trial, self.time)
                 self.trials[key] = replace(trial, cut_off=time)
+
+    def _count(self, trial: RecordedTrial, until: float) -> None:
+        """Count the time for which a trial that runs no more held its part of a GPU."""
+        if trial.is_planned:
+            seconds = max(0.0, until - trial.start.time)
+            self.held_gpu_seconds += self.gpus_per_trial * seconds
 
 
 def is_planned(phase: object) -> bool:

@@ -15,7 +15,14 @@ SERVER_SCHEMES: Final = frozenset({"http", "https", "databricks"})
 DATABASE_SCHEMES: Final = frozenset({"postgresql", "mysql", "mssql"})
 _WEB = frozenset({"http", "https"})
 # In the environment: URIs that libraries may repeat in what they complain of, and secrets.
-_URI_VARIABLES = ("MLFLOW_TRACKING_URI", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_ENDPOINT")
+_URI_VARIABLES = (
+    "MLFLOW_TRACKING_URI",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "HF_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+)
 _SECRET_VARIABLES = (
     "MLFLOW_TRACKING_PASSWORD",
     "MLFLOW_TRACKING_TOKEN",
@@ -23,6 +30,17 @@ _SECRET_VARIABLES = (
     "PGPASSWORD",
     "MYSQL_PWD",
     "HF_TOKEN",
+    # Of artifact stores.
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "FSSPEC_S3_SECRET",
+    "FSSPEC_S3_TOKEN",
+    "FSSPEC_GS_TOKEN",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_CLIENT_SECRET",
 )
 # A shorter one is found in every second word; in a URI it is hidden all the same.
 _SHORTEST_SECRET = 4

@@ -8,6 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,8 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import EvaluationResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
 from elsa_tune.training.adapt import methods
+from elsa_tune.training.checkpoints import TrialCheckpoint
+from elsa_tune.training.continuing import Continuing
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
@@ -28,6 +31,7 @@ from elsa_tune.training.model.encoder import load_classifier, own_what_trains
 from elsa_tune.training.model.parts import layer_list
 from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
+from elsa_tune.training.progress import Origin, Progress, RunningTrial
 from elsa_tune.words import rate_text
 
 # Where some operations have no deterministic form; rows of the pass that shows if a step has one.
@@ -44,7 +48,7 @@ Keep = Callable[[Mapping[str, Tensor]], None]
 OnStep = Callable[[int, int], None]
 
 
-def train(
+def train(  # noqa: PLR0913  # each is a matter of its own
     trial: TrialSpec,
     data: TaskData | None = None,
     *,
@@ -52,6 +56,7 @@ def train(
     candidates: Sequence[Candidate] = (),
     keep: Keep | None = None,
     on_step: OnStep | None = None,
+    checkpoint: TrialCheckpoint | None = None,
 ) -> Generator[EvaluationResult]:
     """Fine-tune, and yield an EvaluationResult at every planned evaluation.
 
@@ -59,6 +64,9 @@ def train(
     there is one. candidates: all of the search, whose frozen prefixes are kept in the same
     pass over the model as this trial's. keep: called after every evaluation that may give
     the trial's quality, at last with the one that does. on_step: called after every optimiser step.
+    checkpoint: written while the trial runs; where it has one already, the trial continues there,
+    and first yields what it found before, marked as restored. It has no room for what `keep` was
+    given, so only one of the two may be given.
     The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before
     in the process: weights, head, order of examples and dropout follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
@@ -67,6 +75,8 @@ def train(
     if device is None:
         has_gpu = torch.cuda.is_available()
         device = "cuda" if has_gpu else "cpu"
+    if keep is not None and checkpoint is not None:
+        raise ValueError("a trial whose model is kept has no checkpoint")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
     where = machine.torch_device(device)
@@ -75,6 +85,8 @@ def train(
         machine.reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where, candidates, keep)) as run,
     ):
+        if checkpoint is not None:
+            run.take_up(checkpoint)
         yield from run.evaluations(on_step)
 
 
@@ -128,16 +140,17 @@ class _Run:
         self.steps = self.points[-1]
         warmup = math.ceil(recipe.warmup_ratio * self.steps)
         self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.steps)
-        self.micro_batch = recipe.batch_size
-        self.eval_batch = recipe.eval_batch_size
-        self.notes: list[str] = [*data.notes, *self.runner.notes]
-        self.scores: list[float] = []
-        self.predictions = np.empty(0)
-        self.train_seconds = 0.0
+        self.continuing: Continuing | None = None  # where it has a checkpoint
+        self.progress = Progress(
+            loss_sum=torch.zeros((), device=device),
+            micro_batch=recipe.batch_size,
+            eval_batch=recipe.eval_batch_size,
+            notes=[*data.notes, *self.runner.notes],
+        )
         if device.type in _TRIED_ON:
             note = machine.try_deterministic(self._few_gradients, device)
             if note is not None:
-                self.notes.append(note)
+                self.progress.notes.append(note)
 
     def _few_gradients(self) -> None:
         rows = min(_FEW, len(self.data.train))
@@ -181,38 +194,93 @@ class _Run:
         """Drop everything that holds memory."""
         self.optimizer.zero_grad(set_to_none=True)
         self.runner.close()
-        del self.runner, self.optimizer, self.schedule, self.trained, self.named
+        del self.runner, self.optimizer, self.schedule, self.trained, self.named, self.continuing
         machine.release()
 
+    def take_up(self, checkpoint: TrialCheckpoint) -> None:
+        """Continue where a checkpoint was written, if one fits, and write further ones."""
+        self.continuing = Continuing(
+            running=self._running(),
+            origin=Origin.of(self.trial, self.data, self.runner, checkpoint.version),
+            checkpoint=checkpoint,
+            steps=self.steps,
+        )
+        self.continuing.take_up()
+
+    @property
+    def _checkpoint_is_due(self) -> bool:
+        return self.continuing is not None and self.continuing.is_due
+
+    def _save(self) -> None:
+        assert self.continuing is not None  # or nothing is due
+        self.continuing.save()
+
+    def _running(self) -> RunningTrial:
+        return RunningTrial(
+            progress=self.progress,
+            model=self.runner.model,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            device=self.device,
+            memory=self.memory,
+        )
+
     def evaluations(self, on_step: OnStep | None = None) -> Iterator[EvaluationResult]:
-        """Train from evaluation to evaluation."""
-        batches = shuffled_batches(self.trial, len(self.data.train))
-        step = 0
-        seen = 0
-        for number, point in enumerate(self.points, start=1):
-            started = time.perf_counter()
+        """Train from evaluation to evaluation, and first yield those of earlier attempts."""
+        progress = self.progress
+        for result in progress.results:
+            yield from self._given(replace(result, restored=True))
+        every_batch = shuffled_batches(self.trial, len(self.data.train))
+        batches = itertools.islice(every_batch, progress.step, None)
+        for point in self.points[len(progress.results) :]:
             self.runner.train(True)
-            loss_sum = torch.zeros((), device=self.device)
-            examples = 0
-            for batch in itertools.islice(batches, point - step):
-                loss_sum += self.step(batch)
-                examples += len(batch)
-                step += 1
-                if on_step is not None:
-                    on_step(step, self.steps)
-            # The one GPU-CPU synchronisation of this stretch.
-            train_loss = float(loss_sum) / examples
-            self.train_seconds += time.perf_counter() - started
-            seen += examples
+            train_loss = self._train_until(point, batches, on_step)
             if not math.isfinite(train_loss):
                 rate = rate_text(self.trial.learning_rate)
                 raise DivergedError(
-                    f"{self.trial.key}: the training loss became {train_loss} by step {step} of "
+                    f"{self.trial.key}: the training loss became {train_loss} by step {point} of "
                     f"{self.steps}; a learning rate below {rate} may help"
                 )
-            result = self._result(number, step, seen, train_loss)
-            with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
-                yield result
+            result = self._result(train_loss)
+            progress.results.append(result)
+            yield from self._given(result)
+            # Whoever took it has recorded it: what a checkpoint has is never news.
+            is_last = len(progress.results) == len(self.points)
+            if self._checkpoint_is_due and not is_last:
+                self._save()
+
+    def _given(self, result: EvaluationResult) -> Iterator[EvaluationResult]:
+        with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
+            yield result
+
+    def _train_until(
+        self, point: int, batches: Iterator[IndexArray], on_step: OnStep | None
+    ) -> float:
+        """Take the optimiser steps up to this one; return the loss since the last evaluation.
+
+        Checkpoints that are due meanwhile are written.
+        """
+        progress = self.progress
+        started = time.perf_counter()
+        while progress.step < point:
+            batch = next(batches)
+            progress.loss_sum += self.step(batch)
+            progress.examples += len(batch)
+            progress.step += 1
+            if on_step is not None:
+                on_step(progress.step, self.steps)
+            if self._checkpoint_is_due:
+                float(progress.loss_sum)  # waits for the GPU, whose time this still is
+                progress.train_seconds += time.perf_counter() - started
+                self._save()
+                started = time.perf_counter()
+        # The one GPU-CPU synchronisation of this stretch.
+        train_loss = float(progress.loss_sum) / progress.examples
+        progress.train_seconds += time.perf_counter() - started
+        progress.seen += progress.examples
+        progress.examples = 0
+        progress.loss_sum = torch.zeros((), device=self.device)
+        return train_loss
 
     def step(self, batch: IndexArray) -> Tensor:
         """Take an optimiser step on a batch; return its losses' sum, a scalar on the device."""
@@ -234,13 +302,13 @@ class _Run:
             total = machine.within_memory(accumulate)
             if total is not None:
                 return total
-            self.micro_batch = self._halve(self.micro_batch, "micro-batches")
+            self.progress.micro_batch = self._halve(self.progress.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
             machine.release()
 
     def _accumulate(self, batch: IndexArray) -> Tensor:
         total = torch.zeros((), device=self.device)
-        for part in self.runner.parts("train", batch, self.micro_batch):
+        for part in self.runner.parts("train", batch, self.progress.micro_batch):
             logits, rows = self.runner.logits("train", part)
             labels = self.objective.labels("train", rows)
             loss = self.objective.loss(logits, labels)
@@ -266,12 +334,16 @@ class _Run:
                 f"({recipe.max_length}), freeze more layers, or use a machine with more memory"
             )
         half = math.ceil(size / 2)
-        self.notes.append(
+        self.progress.notes.append(
             f"out of memory: {what} halved to {half}; the effective batch stays {recipe.batch_size}"
         )
         return half
 
-    def _result(self, number: int, step: int, seen: int, train_loss: float) -> EvaluationResult:
+    def _result(self, train_loss: float) -> EvaluationResult:
+        """Evaluate. train_loss: the mean since the last evaluation."""
+        progress = self.progress
+        number = len(progress.results) + 1
+        step = progress.step
         is_last = number == len(self.points)
         logits = {}
         for split in self.data.splits():
@@ -282,16 +354,16 @@ class _Run:
         holdout = metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
         score = quality if holdout is None else holdout
-        self.scores.append(score)
-        chosen = chosen_evaluation(recipe.selection, self.scores)
+        progress.scores.append(score)
+        chosen = chosen_evaluation(recipe.selection, progress.scores)
         if chosen == number - 1:
-            self.predictions = predictions
+            progress.predictions = predictions
             may_count = is_last or recipe.selection is not Selection.LAST
             if self.keep is not None and may_count:
                 self.keep(self.named)
         chosen_predictions = None
         if is_last:
-            chosen_predictions = tuple(self.predictions.tolist())
+            chosen_predictions = tuple(progress.predictions.tolist())
         return EvaluationResult(
             evaluation=number,
             evaluations=len(self.points),
@@ -305,15 +377,15 @@ class _Run:
             chance=self.data.chance,
             predictions=chosen_predictions,
             train_loss=train_loss,
-            train_seconds=self.train_seconds,
-            examples_per_second=seen / self.train_seconds,
-            peak_memory_mb=self.memory.mib(),
+            train_seconds=progress.train_seconds,
+            examples_per_second=progress.seen / progress.train_seconds,
+            peak_memory_mb=max(progress.peak_mib, self.memory.mib()),
             trainable_parameters=self.trainable_parameters,
-            micro_batch_size=self.micro_batch,
+            micro_batch_size=progress.micro_batch,
             precision=self.precision.value,
             batches=self.runner.model.how,
             prefix=self.runner.prefix,
-            notes=tuple(self.notes),
+            notes=tuple(progress.notes),
         )
 
     @torch.inference_mode()
@@ -326,11 +398,13 @@ class _Run:
         logits = torch.empty(shape, device=self.device)
         start = 0
         while start < len(rows):
-            part = by_length[start : start + self.eval_batch]
+            part = by_length[start : start + self.progress.eval_batch]
             compute = partial(self.runner.logits, split, part)
             computed = machine.within_memory(compute)
             if computed is None:
-                self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
+                self.progress.eval_batch = self._halve(
+                    self.progress.eval_batch, "evaluation batches"
+                )
                 machine.release()
                 continue
             part_logits, numbers = computed

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import gc
 import os
+import platform
 import resource
 import socket
 import warnings
@@ -42,6 +43,7 @@ _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 
 _STATUS = Path("/proc/self/status")
+_PROCESSORS = Path("/proc/cpuinfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -58,6 +60,25 @@ def identity(device: str) -> str:
     host = socket.gethostname()
     cores = usable_cores()
     return slug(f"{host}-{cores}-{torch.__version__}-{device}-{gpu}")
+
+
+def kind(device: torch.device) -> str:
+    """Return what the last bits of a sum depend on: the GPU, or the processor and the threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return f"{_processor()}, {instructions}, {torch.get_num_threads()} threads"
+
+
+@functools.cache
+def _processor() -> str:
+    """Return the processor's name, or its architecture where the kernel tells no name."""
+    with contextlib.suppress(OSError):
+        for line in _PROCESSORS.read_text().splitlines():
+            field, _, value = line.partition(":")
+            if field.strip() == "model name":
+                return value.strip()
+    return platform.machine()
 
 
 def torch_device(name: str) -> torch.device:

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import pipeline
+from transformers import PreTrainedModel, pipeline
 
-from elsa_tune.errors import DataError, ModelError, first_line
+from elsa_tune.errors import DataError, ModelError, SpaceError, first_line
+from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.tasks.types.base import Unit
 from elsa_tune.tasks.types.registry import type_of, type_of_export
-from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt import lora, methods
 from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
@@ -32,8 +34,12 @@ from elsa_tune.training.model.encoder import (
     quiet,
     without_kernels,
 )
+from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import final_linear
 from elsa_tune.training.objective import Objective
+
+# The folder of an export in which LoRA's matrices and the head lie.
+ADAPTER = "adapter"
 
 
 def check_exportable(recipe: Recipe) -> None:
@@ -55,21 +61,10 @@ def save_classifier(
     trained: by name; everything else is the base model's, bit by bit. A regression's head gives
     values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
     """
-    objective = Objective(trial, data, CPU)
-    # Its memory is its own: a method may change any of it where it merges what it has added.
-    model = load_classifier(trial.model, objective.outputs, trial.seed)
-    methods.apply(model, trial.candidate, trial.seed)
+    model = _trained_model(trial, data, trained)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in trained:
-                parameter.copy_(trained[name])
-        prefix = frozen_prefix(model, methods.merged(model, trial.candidate))
-        head = model.get_submodule(final_linear(model))
-        assert isinstance(head, nn.Linear)
-        unit = objective.unit
-        if unit != Unit():
-            head.weight.mul_(unit.std)
-            head.bias.mul_(unit.std).add_(unit.mean)
+        trainable = methods.merged(model, trial.candidate)
+    prefix = frozen_prefix(model, trainable)
     frozen = {name: tensor for name, tensor in model.named_parameters() if name in prefix}
     facts = {
         "base": trial.model.name,
@@ -95,6 +90,52 @@ def save_classifier(
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return facts
+
+
+def save_adapter(
+    folder: Path, trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
+) -> None:
+    """Write what trained of a model with LoRA into `adapter` in a folder, as peft loads it.
+
+    trained: as for `save_classifier`. Raises OSError or SafetensorError where it cannot be written,
+    SpaceError for another way than LoRA.
+    """
+    candidate = trial.candidate
+    if not isinstance(candidate, Lora):
+        raise SpaceError(f"'{candidate.label}' has no adapter, which LoRA alone has")
+    adapted = _trained_model(trial, data, trained)
+    outputs = Objective(trial, data, CPU).outputs
+    base = load_classifier(trial.model, outputs, trial.seed)
+    location = trial.model.location
+    if trial.model.source is not ModelSource.HUB:
+        location = str(model_folder(trial.model))
+    target = folder / ADAPTER
+    target.mkdir()
+    with quiet():
+        lora.save_adapter(target, adapted, base, candidate, location, trial.model.revision)
+
+
+def _trained_model(
+    trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
+) -> PreTrainedModel:
+    """Return the adapted model with what trained, by name, and a head on the scale of the labels.
+
+    Its memory is its own: a method may change any of it where it merges what it has added.
+    """
+    objective = Objective(trial, data, CPU)
+    model = load_classifier(trial.model, objective.outputs, trial.seed)
+    methods.apply(model, trial.candidate, trial.seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in trained:
+                parameter.copy_(trained[name])
+        head = model.get_submodule(final_linear(model))
+        assert isinstance(head, nn.Linear)
+        unit = objective.unit
+        if unit != Unit():
+            head.weight.mul_(unit.std)
+            head.bias.mul_(unit.std).add_(unit.mean)
+    return model
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

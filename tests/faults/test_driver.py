@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 

@@ -47,11 +47,12 @@ def store(places: StorePaths) -> MlflowStore:
 
 
 class Server:
-    """`mlflow server` on a loopback port, with a SQLite store behind it."""
+    """`mlflow server` on a loopback port, before a SQLite store, or what `backend` names."""
 
-    def __init__(self, folder: Path, database: Path) -> None:
+    def __init__(self, folder: Path, database: Path, backend: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.database = folder, database
+        self._backend = backend or f"sqlite:///{database}"
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -65,7 +66,7 @@ class Server:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-        command += ["--backend-store-uri", f"sqlite:///{self.database}", "--port", str(self.port)]
+        command += ["--backend-store-uri", self._backend, "--port", str(self.port)]
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
         environment = {
             **os.environ,

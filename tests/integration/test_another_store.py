@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from elsa_tune import testing
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.tracking.paths import SearchPaths

@@ -7,12 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +15,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.conftest import Run
-from tests.searching import Bench, make_bench, of_kind, wait_for
+from tests.integration.conftest import free_port
+from tests.ray_nodes import ray_head
+from tests.searching import Bench, make_bench, of_kind
 
 pytestmark = pytest.mark.thorough
 
@@ -99,34 +95,15 @@ def where_nothing_answers_is_refused(bench: Bench, run: Run) -> None:
 
 
 @contextlib.contextmanager
-def ray_start(home: Path) -> Iterator[str]:
+def ray_start(home: Path, cpus: int = 1) -> Iterator[str]:
     """Start a head as `ray start` makes it for the user of this home; yield its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-    command += ["--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", "1"]
-    said = home / "said"
-    # Short: Ray puts sockets into it, whose paths have a limit.
-    place = tempfile.mkdtemp(prefix="ray")
-    with said.open("w") as output:
-        head = subprocess.Popen(
-            [*command, "--include-dashboard", "false", "--temp-dir", place],
-            env={**os.environ, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            wait_for(lambda: "Ray runtime started" in said.read_text(), seconds=120)
-            yield f"127.0.0.1:{port}"
-        finally:
-            head.terminate()
-            try:
-                head.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(head.pid, signal.SIGKILL)
-                head.wait(30)
-            shutil.rmtree(place, ignore_errors=True)
+    port = free_port()
+    with ray_head(
+        *("--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", str(cpus)),
+        *("--include-dashboard", "false"),
+        environment={**os.environ, "HOME": str(home)},
+    ):
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.mark.timeout(400)
@@ -148,3 +125,23 @@ def test_a_cluster_that_asks_for_a_token_is_joined_by_whoever_has_it(
     assert f"the cluster at {address} runs a task: 1 node, 1 CPUs" in joined.stdout
     assert refused.returncode == 1
     assert "give this machine the head's token (~/.ray/auth_token)" in refused.stdout
+
+
+@pytest.mark.timeout(400)
+def test_a_cluster_that_asks_for_no_token_is_joined_by_whoever_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offered one, its workers would not answer: every trial failed before it began."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    owner, guest = tmp_path / "owner", tmp_path / "guest"
+    owner.mkdir()
+    (guest / ".ray").mkdir(parents=True)
+    (guest / ".ray" / "auth_token").write_text(64 * "0")
+    bench = make_bench(tmp_path / "work")
+    few = ("--set", "depths=[0]", "--set", "learning_rate=0.003", "--seeds", "1")
+    with ray_start(owner) as address:
+        monkeypatch.setenv("HOME", str(guest))
+        done = bench.run(*bench.search("guest", *few, "--address", address))
+    assert done.returncode in (0, 3), done.stderr
+    [ended] = of_kind(bench.records("guest"), "trial_ended")
+    assert ended["status"] == "completed"

@@ -16,9 +16,9 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError, TrackingError
+from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.shares import share
 from elsa_tune.searching.request import Request
-from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision

@@ -43,7 +43,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where reports were drawn; drawing itself takes seconds and is tested elsewhere."""
     places: list[Path] = []
 
-    def draw(answers: Any, rows: Any, place: Path, command: str, origins: Any) -> None:
+    def draw(
+        answers: Any, rows: Any, place: Path, command: str, origins: Any, comparisons: Any
+    ) -> None:
         place.mkdir(exist_ok=True)
         (place / "index.html").write_text("drawn")
         places.append(place)

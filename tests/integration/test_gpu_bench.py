@@ -19,6 +19,8 @@ import torch
 
 from tests import bare_machine
 
+pytestmark = pytest.mark.timeout(300)
+
 # Every step, in the order of the script. `tests` needs pytest, and two have a part for accelerate.
 STEPS = ("first", "tests", "facts", "grid", "speed", "determinism", "memory", "shares")
 WITH_TRAINER = ("grid", "speed")
@@ -41,7 +43,7 @@ def script(
         capture_output=True,
         text=True,
         env={**bare_machine.environment(*others), "PYTHON": sys.executable},
-        timeout=110,
+        timeout=290,
     )
 
 
@@ -67,7 +69,7 @@ def test_every_step_runs_where_only_training_is_installed(root: Path, tmp_path: 
         capture_output=True,
         text=True,
         env={**bare_machine.environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": path(root)},
-        timeout=110,
+        timeout=290,
     )
     assert ended.returncode == 0, ended.stderr
     for step in steps:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 
 import mlflow
 import pandas as pd
+import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.ways import way_curves
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.store import RefusedError
+from tests.conftest import ROOT
 
 QUALITIES = {0: 0.92, 9: 0.90, 12: 0.70}
 
@@ -100,3 +110,32 @@ def test_chance_can_be_told_beside_the_export(places: StorePaths, tmp_path: Path
     imported = import_results(file, mapping=["chance==0.509"])
     (answer,) = answer_rows(imported.rows)
     assert answer.chance == 0.509 and answer.corrected_operating_point is not None
+
+
+@pytest.mark.parametrize("recorded", ["demo", "ways/minilm_sst2"])
+def test_an_export_of_our_own_searches_gives_the_same_curve(
+    recorded: str, places: StorePaths, tmp_path: Path
+) -> None:
+    """With LoRA and BitFit beside depths, too; the run of the search itself is no trial."""
+    source = ROOT / "bench" / "results" / recorded
+    sink = MlflowStore(places.tracking_uri()).sink(tmp_path / "journal.jsonl")
+    for one in read_journal(source / "journal.jsonl"):
+        with contextlib.suppress(RefusedError):  # its predictions and report are not copied here
+            sink.send([one])
+    file = tmp_path / "runs.csv"
+    mlflow.set_tracking_uri(places.tracking_uri())
+    try:
+        frame = mlflow.search_runs(search_all_experiments=True)
+    finally:
+        mlflow.set_tracking_uri(None)
+    assert isinstance(frame, pd.DataFrame)
+    frame.to_csv(file, index=False)
+    imported = import_results(file)
+    assert "left out: 1 of whole searches" in imported.notes
+    exported = way_curves(imported.rows)
+    journalled = way_curves(rows_of(read_state(source / "journal.jsonl"), source))
+    assert [shown(curve) for curve in exported] == [shown(curve) for curve in journalled]
+
+
+def shown(curve: FreezeCurve) -> list[tuple[str, float, int]]:
+    return [(point.candidate.label, point.quality, point.seeds) for point in curve.points]

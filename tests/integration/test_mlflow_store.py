@@ -26,6 +26,7 @@ from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import mlflow_reader
 from elsa_tune.tracking.deletion import delete_search
+from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -279,10 +280,10 @@ def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
     note = experiment.tags["mlflow.note.content"].splitlines()
     assert note[0] == "k 2 of 6; kept 93.0 %; certified yes, raw; rate 1e-4 (search second)"
     assert "| first | minilm | 4 of 6 | 99.8 % | yes, raw | 1e-4 |" in note
-    # A saved view has the same columns, as MLflow's own page reads it.
+    # A saved view has the same columns and that of ways, as MLflow's own page reads it.
     view = json.loads(experiment.tags["mlflow.sharedViewState.elsa-tune"])
     columns = json.loads(view["state"])["selectedColumns"]
-    assert columns == ["params.`model`", *(f"tags.`{name}`" for name in shown)]
+    assert columns == ["params.`model`", *(f"tags.`{name}`" for name in (*shown, "way"))]
     # It says no more of a search that is deleted.
     delete_search(places.storage, "second", places.tracking_uri())
     left = client.get_experiment(experiment.experiment_id).tags["mlflow.note.content"]
@@ -351,6 +352,25 @@ def test_a_trial_never_gets_two_runs(places: StorePaths, store: MlflowStore) -> 
     other.begin_search(search, {})
     other.begin_trial(search, trial)
     assert set(runs_in(places)) == {"first", A}
+
+
+def test_a_trial_that_a_journal_lost_does_not_stay_running(
+    places: StorePaths, store: MlflowStore, tmp_path: Path
+) -> None:
+    """A journal that comes from a copy lacks what its driver recorded last."""
+    kept: list[Record] = [search_started(), *whole_trial(A, 0.8)]
+    lost = [trial_started(B), report(B, 1, 0.5), trial_started(C), report(C, 1, 0.6)]
+    for place, records in (
+        (places.storage, [*kept, *lost]),
+        (tmp_path, [*kept, search_started(attempt=2), *whole_trial(B, 0.7)]),
+    ):
+        paths = SearchPaths(place, "first")
+        with Journal(paths.journal) as journal:
+            for one in records:
+                journal.append(one)
+            assert Forwarder(paths, store.sink(paths.journal)).start().finish() == 0
+    status = {key: run.info.status for key, run in runs_in(places).items()}
+    assert status == {"first": "RUNNING", A: "FINISHED", B: "FINISHED", C: "KILLED"}
 
 
 class LostAnswers(MlflowClient):

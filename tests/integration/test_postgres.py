@@ -60,11 +60,14 @@ class Postgres:
         password.write_text(PASSWORD)
         password.chmod(0o644)
         self._call("initdb", "-U", "me", "-A", "scram-sha-256", f"--pwfile={password}", "-N")
-        where = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(folder)]
-        with (folder / "log").open("wb") as log:
+        self.start()
+
+    def start(self) -> None:
+        where = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self._folder)]
+        with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command("postgres"), "-F", *where],
-                cwd=folder,
+                cwd=self._folder,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -91,12 +94,16 @@ class Postgres:
 
     def new(self, database: str) -> str:
         """Make an empty database of this name; return its URI."""
+        self.execute(f"CREATE DATABASE {database}")
+        return self.uri(database)
+
+    def execute(self, statement: str) -> None:
+        """Carry out a statement as the server's owner."""
         import psycopg
 
         address = self.uri().replace("+psycopg", "")
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {database}")
-        return self.uri(database)
+            connection.execute(statement.encode())
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:

@@ -8,19 +8,21 @@ import shutil
 import signal
 import sqlite3
 import sys
+from pathlib import Path
 
 import pytest
 
 from elsa_tune import testing
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.planning.known import known_trial, tried
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Asha, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.conftest import Run
@@ -251,3 +253,41 @@ def test_a_trial_whose_worker_is_killed_is_given_up_and_tried_again_later(
     with sqlite3.connect(places.database, timeout=30) as store:
         statuses = store.execute("select distinct status from runs").fetchall()
     assert statuses == [("FINISHED",)]
+
+
+def test_a_search_is_gone_on_with_from_its_copy(
+    places: StorePaths, ray: Capacity, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way, of machines that are gone, is in tests/faults/test_lost_record.py."""
+    kept = tmp_path / "kept"
+    spec = testing.example_spec(
+        candidates=(FULL_MODEL,),
+        explored=(FULL_MODEL,),
+        seeds=2,
+        recipe=RECIPE,
+        resources=ray.resources(1, 0),
+        artifacts=str(kept),
+    )
+    searched(spec, places, quality)
+    own = SearchPaths(places.storage, spec.name)
+    journal = own.journal.read_bytes()
+    part = kept / spec.name / "journal" / "000000000000.jsonl"
+    specification = kept / spec.name / "search.json"
+    assert part.read_bytes() == journal
+    assert specification.read_bytes() == own.specification.read_bytes()
+    assert not (kept / spec.name / "lease.json").exists()
+
+    shutil.rmtree(own.folder)
+    monkeypatch.chdir(places.working_directory)
+    again = run("resume", spec.name, "--artifacts", str(kept))
+    assert again.status in (0, 3) and f"fetching it from {kept}" in again.err, again.err
+    assert "it is complete" in again.err
+    # The report was drawn again, which is a record more.
+    assert own.journal.read_bytes().startswith(journal)
+    assert part.read_bytes() == own.journal.read_bytes() != journal
+    assert (own.report / "index.html").exists()
+
+    assert run("searches", "--delete", spec.name).status == 0
+    assert not own.folder.exists() and list((kept / spec.name).rglob("*.*")) == []
+    gone = run("resume", spec.name, "--artifacts", str(kept))
+    assert gone.status == 2 and f"unknown search '{spec.name}'" in gone.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, terminate, wait_for
 

@@ -16,7 +16,7 @@ import pytest
 from elsa_tune.cli.app import app
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase

@@ -98,7 +98,11 @@ def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not SERVE.exists(), reason="needs Ray Serve: make .venv/.serve")
-def test_the_guides_service_answers(router: Path, root: Path) -> None:
+def test_the_guides_service_answers(
+    router: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A Ray of its own, whatever other tests have running.
+    monkeypatch.setenv("RAY_ADDRESS", "local")
     guide = (root / "docs/guides/serving.md").read_text()
     [code] = [
         block

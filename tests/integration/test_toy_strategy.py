@@ -16,6 +16,7 @@ from elsa_tune.analysis.answer import Reason, passing
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.app import main
 from elsa_tune.errors import SpaceError
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.planning.known import KnownTrial
@@ -29,7 +30,6 @@ from elsa_tune.searching.planning.strategy import (
     left_to_measure,
 )
 from elsa_tune.searching.specification import until_certain, with_seeds
-from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
@@ -56,7 +56,7 @@ class Bisect(Strategy):
     @classmethod
     def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         space = inputs.space
-        candidates = tuple(each for each in space.depths_for(inputs.layers) if each.is_tested)
+        candidates = tuple(each for each in space.candidates_for(inputs.layers) if each.is_tested)
         if REFERENCE not in candidates:
             raise SpaceError("strategy bisect compares depths with the full model (0); add 0")
         for candidate in candidates:

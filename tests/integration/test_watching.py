@@ -12,8 +12,8 @@ import pytest
 import ray as ray_library
 
 from elsa_tune import testing
-from elsa_tune.searching.tune import cluster, watching
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster import nodes, watching
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
@@ -114,11 +114,11 @@ def test_a_worker_that_does_not_begin_is_said(
 def test_a_question_that_waits_for_room_says_so(
     ray: Capacity, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "TELL_SECONDS", 0.2)
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.4)
-    [node] = [node["NodeID"] for node in cluster._nodes()]
+    monkeypatch.setattr(nodes, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 0.4)
+    [node] = [node["NodeID"] for node in nodes.nodes_that_train()]
     with taken(ray, 3.0):
-        found = cluster._ask_nodes([node], lambda: 1, num_cpus=ray.largest_cpus)
+        found = nodes.ask_nodes([node], lambda: 1, num_cpus=ray.largest_cpus)
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
     assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"

@@ -71,7 +71,8 @@ PACKAGES = {
     "torch",
     "tune",
 }
-# Classes of other packages, a user's variables, and keys of an answer's JSON.
+# Classes and settings of other software, names within a model, a user's variables, and keys of an
+# answer's JSON.
 OTHERS = {
     "AutoModelForSequenceClassification",
     "ClassLabel",
@@ -80,20 +81,26 @@ OTHERS = {
     "GPSampler",
     "GroupedMetadata",
     "InvalidAuthToken",
+    "KillWait",
     "MLmodel",
     "PartialFixedSampler",
+    "ReadWriteMany",
     "ResultGrid",
     "Trial",
     "found.answer",
     "metrics.eval_accuracy",
     "model.train",
     "operating_point.saves",
+    "output.dense",
+    "query.base_layer.weight",
+    "query.weight",
 }
 # The first folder of paths that lie with the reader, on the hub, or in another tool's table.
 FOLDERS = {
     "FacebookAI",
     "N",
     "RTE",
+    "adapter",
     "SST-2",
     "branches",
     "config",

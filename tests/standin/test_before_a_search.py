@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.searching.cluster import nodes
+from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.ray_session import ray_session
+from elsa_tune.searching.cluster.shares import share
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import read_requests
-from elsa_tune.searching.tune import cluster
-from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.shares import share
 from elsa_tune.training import throughput
 from tests.conftest import RAY_WARNINGS, Run
 from tests.searching import Bench
@@ -108,17 +109,17 @@ def test_a_process_that_was_asked_of_a_gpu_ends_with_its_answer(
 ) -> None:
     """Else Ray gives it to a later task, with CUDA bound to the GPU that it was asked of."""
     monkeypatch.setenv("ELSA_TUNE_STANDIN_NVML", "1")
-    with cluster.ray_session(None) as session:
+    with ray_session(None) as session:
         assert session.ready().gpus == 1
-        [gpu] = cluster.ask_gpus()
+        [gpu] = nodes.ask_gpus()
         assert gpu.name == "Stand-in H100" and gpu.has_bf16 and gpu.free is not None
-        [node] = cluster._nodes()
+        [node] = nodes.nodes_that_train()
 
         def process() -> int:
             import os
 
             return os.getpid()
 
-        asked = [cluster._ask_nodes([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
+        asked = [nodes.ask_nodes([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
         first, second = (next(iter(answer.values())) for answer in asked)
         assert first != second

@@ -192,12 +192,12 @@ def test_what_is_recommended_is_exported_and_a_number_asks_for_a_depth(biases: C
 def test_what_is_exported_is_asked_for_by_its_label(biases: Candidate) -> None:
     answers = [answered(curve_with(biases, 0.61))]
     assert choose(answers).point.candidate != biases
-    assert choose(answers, label="Biases").point.candidate == biases
-    assert choose(answers, label="3").point == choose(answers, 3).point
-    with pytest.raises(UsageError, match=r"`candidate` is 1, .* measured: 0, 3, 4, 5, 6, biases$"):
-        choose(answers, label="1")
+    assert choose(answers, way="Biases").point.candidate == biases
+    assert choose(answers, way="3").point == choose(answers, 3).point
+    with pytest.raises(UsageError, match=r"`way` is 1, .* measured: 0, 3, 4, 5, 6, biases$"):
+        choose(answers, way="1")
     with pytest.raises(SpaceError, match=r"'nobody'.*'biases'"):
-        choose(answers, label="nobody")
+        choose(answers, way="nobody")
     with pytest.raises(UsageError, match="exclude each other"):
         choose(answers, 3, "3")
 

@@ -27,8 +27,8 @@ from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.training.data.texts import read_texts
 
-NAMES = ["Answers", "Curves", "Search", "answer", "bundle", "curve", "export", "freeze"]
-NAMES += ["load_bundle", "load_search", "predict", "resume", "search"]
+NAMES = ["Answers", "Comparisons", "Curves", "Search", "answer", "bundle", "compare", "curve"]
+NAMES += ["export", "freeze", "load_bundle", "load_search", "predict", "resume", "search"]
 FUNCTIONS = [name for name in NAMES if name[0].islower()]
 
 
@@ -80,6 +80,7 @@ def test_every_argument_has_a_kind_and_every_field_of_the_space_is_one() -> None
 VALID: dict[str, dict[str, Any]] = {
     "answer": {"source": "published"},
     "bundle": {"models": ["a", "b"], "out": "c"},
+    "compare": {"source": "published"},
     "curve": {"source": "published"},
     "export": {"source": "moods", "out": "model"},
     "freeze": {"model": None},

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +24,7 @@ from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for
 from tests.shown_board import DEPTHS, made_up
@@ -142,13 +143,37 @@ def test_a_trial_that_ends_before_its_first_evaluation_has_no_quality_to_show() 
 
 def test_no_more_time_is_left_than_the_limit_leaves() -> None:
     spec, known = made_up(time.time())
-    text = io.StringIO()
     spec = dataclasses.replace(spec, max_time=50.0)
+    assert re.search(r"evaluations(, about \d\d? s left)?$", said_of_an_end(spec, known))
+
+
+def test_no_more_time_is_left_than_the_gpu_hours_leave() -> None:
+    """One trial at a time, on half a GPU: 0.005 GPU-hours are 36 seconds of it."""
+    spec, known = made_up(time.time())
+    half = dataclasses.replace(spec.resources, gpus=0.5)
+    without = dataclasses.replace(spec, resources=half)
+    assert re.search(r", about \d+ to \d+ min left$", said_of_an_end(without, known))
+    spec = dataclasses.replace(without, gpu_hours=2.005)
+    assert re.search(r", about (35|40) s left$", said_of_an_end(spec, known, used=2.0))
+    assert said_of_an_end(spec, known, used=2.1).endswith("evaluations")
+    # The last one at work has ended, too, and another is about to begin.
+    ended = [
+        dataclasses.replace(trial, status=TrialStatus.COMPLETED, ended=time.time())
+        if trial.status is TrialStatus.RUNNING
+        else trial
+        for trial in known
+    ]
+    assert re.search(r", about (35|40) s left$", said_of_an_end(spec, ended, used=2.0))
+
+
+def said_of_an_end(spec: SearchSpec, known: Sequence[KnownTrial], used: float = 0.0) -> str:
+    """Return what is said as the first of these trials ends. used: the search's GPU-hours."""
+    text = io.StringIO()
     board = Board(spec, lambda: None, Console(file=text))
-    board.follow(SimpleNamespace(known=known))
+    board.follow(SimpleNamespace(known=known), lambda: used)
     with board:
         board.ended(known[0])
-    assert re.search(r"evaluations(, about \d\d? s left)?$", text.getvalue())
+    return text.getvalue().strip()
 
 
 def test_a_pipe_hears_a_heartbeat_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:

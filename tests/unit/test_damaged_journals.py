@@ -40,7 +40,10 @@ def mutated(line: str, dice: random.Random) -> str:
     if dice.random() < 0.2:
         place = dice.randrange(len(line))
         return line[:place] + chr(dice.randrange(32, 300)) + line[place + 1 :]
-    values = json.loads(line)
+    try:
+        values = json.loads(line)
+    except ValueError:  # by an earlier change of a byte
+        return line[:-1]
     table = values
     while True:
         name = dice.choice(list(table))

@@ -23,12 +23,15 @@ from tests.unit.search_examples import make_spec
 STOP, CONTINUE = TrialScheduler.STOP, TrialScheduler.CONTINUE
 
 
-def trial_spec(depth: str, phase: str = "explore") -> TrialSpec:
-    return make_spec().trial(Phase(phase), FreezeDepth.of(depth), 2e-5, 0)
+def trial_spec(depth: str, phase: str = "explore", identifier: str = "") -> TrialSpec:
+    """Return a trial of a depth, another one for each identifier."""
+    seed = int.from_bytes(identifier.encode())
+    return make_spec().trial(Phase(phase), FreezeDepth.of(depth), 2e-5, seed)
 
 
 def make_trial(identifier: str, depth: str, phase: str = "explore") -> Any:
-    return SimpleNamespace(trial_id=identifier, config={"trial": trial_spec(depth, phase)})
+    spec = trial_spec(depth, phase, identifier)
+    return SimpleNamespace(trial_id=identifier, config={"trial": spec})
 
 
 def report(scheduler: PerCandidateAsha, trial: Any, evaluation: int, quality: float) -> str:
@@ -53,6 +56,21 @@ def test_a_measuring_trial_is_never_stopped() -> None:
     scheduler.on_trial_add(controller, measuring)
     assert report(scheduler, measuring, 1, 0.1) == CONTINUE
     assert report(scheduler, add(scheduler, "bad", "0"), 1, 0.1) == STOP
+
+
+def test_a_trial_that_is_repeated_counts_once() -> None:
+    """Ray Tune gives it another id; what it reports again is its first try's."""
+    scheduler = PerCandidateAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    for quality in (0.5, 0.8):
+        report(scheduler, add(scheduler, str(quality), "0"), 1, quality)
+    spec = trial_spec("0", identifier="lost")
+    for identifier in ("lost", "again"):
+        trial: Any = SimpleNamespace(trial_id=identifier, config={"trial": spec})
+        controller: Any = None
+        scheduler.on_trial_add(controller, trial)
+        assert report(scheduler, trial, 1, 0.9) == CONTINUE
+    # The median of 0.5, 0.8 and 0.9; with the repeated one twice it were 0.85.
+    assert report(scheduler, add(scheduler, "next", "0"), 1, 0.82) == CONTINUE
 
 
 def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:

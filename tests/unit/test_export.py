@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from elsa_tune.errors import (
     ModelError,
     NoAnswerError,
     RunError,
+    SpaceError,
     StorageError,
     UsageError,
 )
 from elsa_tune.exporting import model, progress
 from elsa_tune.exporting.choice import choose
 from elsa_tune.exporting.model import ExportRequest, export
+from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -73,6 +76,66 @@ def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Export
     request = ExportRequest(paths=paths, out=out, **changes)  # type: ignore[arg-type]
     quality = export(request, said.append)
     return Exported(out, quality, said)
+
+
+WAYS = {**CURVE, "lora-last1": (0.92, 0.91, 0.93), "bitfit": (0.9, 0.9, 0.91)}
+
+
+@pytest.fixture
+def ways(paths: SearchPaths, tmp_path: Path) -> SearchPaths:
+    """Return a search beside it, which compares other ways, too."""
+    model, task = str(tmp_path / "model"), str(tmp_path / "task.yaml")
+    return made_up_search(tmp_path, model, task, WAYS, name="ways")
+
+
+def test_a_way_that_no_curve_has_is_exported_by_its_label(ways: SearchPaths) -> None:
+    rows = rows_of(read_state(ways.journal))
+    [answer] = answer_rows(rows)
+    assert [point.candidate.label for point in answer.points] == ["0", "1", "2"]
+    done = exported(ways, way="lora-last1", adapter=True)
+    about = json.loads((done.folder / "elsa-tune.json").read_text())
+    assert about["exported"]["label"] == "lora-last1" and about["exported"]["seeds_measured"] == 3
+    low, high = about["exported"]["promised"]
+    assert low < 0.92 < high
+    card = (done.folder / "README.md").read_text()
+    assert "LoRA of rank 8 on the last layer (as asked for)" in card
+    assert "In the search this way kept 101.1 % of the full model's accuracy" in card
+    assert {file.name for file in (done.folder / "adapter").iterdir()} == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    assert predict(done.folder, [["a good film"]]).shape == (1,)
+    # What is recommended is a depth as before.
+    assert "1 of 2 layers" in exported(ways, "other").said[0]
+
+
+def test_what_has_no_adapter_and_what_was_not_measured_is_refused(ways: SearchPaths) -> None:
+    with pytest.raises(UsageError, match="what is exported is the biases; leave `adapter` out"):
+        exported(ways, way="bitfit", adapter=True)
+    with pytest.raises(UsageError, match="what is exported is the last layer; leave"):
+        exported(ways, adapter=True)
+    with pytest.raises(UsageError) as refused:
+        exported(ways, way="lora")
+    assert str(refused.value) == (
+        "`way` is lora, which was not measured, so that its learning rate is not known; measured: "
+        "0, 1, 2, bitfit, lora-last1"
+    )
+    assert with_options("`way` and `adapter`") == "--way and --adapter"
+
+
+def test_neither_export_nor_resume_begins_without_the_library(
+    ways: SearchPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    lacks = "'lora-last1' needs the library peft, which is not installed"
+    with pytest.raises(SpaceError, match=lacks):
+        exported(ways, way="lora-last1")
+    spec = load_specification(ways)
+    unfinished = dataclasses.replace(spec, seeds=4, planned_seeds=4)
+    replace_specification(unfinished, ways)
+    with pytest.raises(SpaceError, match=lacks):
+        resume(ways, print)
 
 
 def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: SearchPaths) -> None:

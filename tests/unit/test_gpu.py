@@ -22,6 +22,7 @@ from elsa_tune.errors import RunError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
+from elsa_tune.training.checkpoints import FolderCheckpoints, TrialCheckpoint
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.prefix_store import Reading
@@ -96,6 +97,33 @@ def test_a_seed_gives_the_same_losses_to_the_bit(model: ModelSpec, precision: Pr
     next(stopped)
     stopped.close()
     assert losses(run(trial)) == losses(first)
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.AUTO])
+def test_a_trial_that_is_cut_short_continues_to_the_last_bit(
+    precision: Precision, frozen: int, model: ModelSpec, tmp_path: Path
+) -> None:
+    """Cut in the second epoch, behind a checkpoint: dropout goes on where it was."""
+    trial = make_trial(model, frozen, precision=precision, epochs=3)
+    data = data_for("bert")
+    undisturbed = run(trial)
+    cut_at = undisturbed[0].step + 3
+    kept = FolderCheckpoints(tmp_path / "checkpoints")
+
+    def on_step(done: int, planned: int) -> None:
+        if done == cut_at:
+            raise InterruptedError
+
+    checkpoint = TrialCheckpoint(kept, trial.key, every=0.0)
+    with pytest.raises(InterruptedError):
+        list(train(trial, data, device=DEVICE, on_step=on_step, checkpoint=checkpoint))
+    torch.rand(5, device=DEVICE)  # whatever this process drew meanwhile
+    after = list(train(trial, data, device=DEVICE, checkpoint=checkpoint))
+    assert [result.restored for result in after] == [True, False, False]
+    assert f"continued from a checkpoint at step {cut_at - 1} of" in after[-1].notes[-1]
+    assert losses(after) == losses(undisturbed)
+    assert after[-1].predictions == undisturbed[-1].predictions
 
 
 def out_of_memory() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.training.machine import has_bf16_units, usable_cores
 
 

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.tracking.mlflow_names import answer_tags, curve_reports, search_run_name
+from elsa_tune.tracking.mlflow_names import (
+    answer_tags,
+    comparison_tags,
+    curve_reports,
+    search_run_name,
+)
 from elsa_tune.tracking.mlflow_pages import page_of
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, seeds
@@ -53,6 +58,14 @@ def test_without_an_answer_the_name_says_so() -> None:
     found = recorded(seeds(3, [0.8, 0.81]))
     assert answer_tags(found) == {"k": "no answer", "kept": "-", "certified": "-", "rate": "-"}
     assert search_run_name("demo", found) == "no answer: demo"
+
+
+def test_a_comparison_names_its_way() -> None:
+    recommended = {"label": "lora-last3", "quality": 0.8}
+    assert comparison_tags([{"recommended": recommended}]) == {"way": "lora-last3"}
+    assert comparison_tags([{"recommended": None}]) == {"way": "no answer"}
+    for nothing in (None, [], [{}, {}], "none"):
+        assert comparison_tags(nothing) == {}
 
 
 def test_the_recommended_number_is_a_metric_beside_the_operating_point() -> None:

@@ -29,6 +29,7 @@ from elsa_tune.analysis.answer_json import (
 )
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.analysis.ways import WayBasis
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
 from elsa_tune.results.columns import COLUMNS
@@ -37,6 +38,7 @@ from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs import candidates
 from elsa_tune.specs.border import Border
+from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.policy import SeedTerms
@@ -52,6 +54,7 @@ from elsa_tune.specs.trial import (
     TrialStatus,
 )
 from elsa_tune.tracking import mlflow_names, record_names
+from elsa_tune.tracking.artifacts import contents
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -69,6 +72,7 @@ from elsa_tune.tracking.params import param_texts, params_record, read_params, s
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.training import bundled
+from elsa_tune.training import saved as saved_model
 from elsa_tune.training.forward import prefix_store
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import falling_curve, row
@@ -84,7 +88,7 @@ RECORDS: dict[str, tuple[Record, str]] = {
     "trial_started": (TrialStarted(trial="t"), "kind time trial attempt params tags"),
     "report": (
         Report(trial="t", evaluation=1, step=1),
-        "kind time trial attempt evaluation step metrics notes tags",
+        "kind time trial attempt evaluation step metrics notes tags restored",
     ),
     "trial_ended": (
         TrialEnded(trial="t", status=TrialStatus.COMPLETED),
@@ -130,7 +134,8 @@ recipe.pooling recipe.standardize_targets recipe.eval_batch_size space depths de
 depths.embeddings_frozen explored explored.frozen_layers explored.embeddings_frozen rates tries
 sampler asha asha.grace asha.reduction_factor asha.margin seeds seed resources resources.cpus
 resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough
-ladder_error extend extend.low extend.high extend.tries exploring_limit max_time chance
+ladder_error extend extend.low extend.high extend.tries exploring_limit max_time checkpoint
+artifacts hung_after max_failures chance
 train_examples holdout_examples evaluation_examples evaluation_units
 fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of
@@ -262,7 +267,10 @@ VALUES: dict[type[enum.StrEnum], str] = {
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
-        not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units""",
+        not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units
+        one_way no_way_learnt seeds_by_results""",
+    Cost: "time memory parameters latency bundle",
+    WayBasis: "certified score_certified measured",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained
         labels_alike label_looks_missing rows_lost duplicate_rows empty_texts
         leaked_groups few_units""",
@@ -361,8 +369,45 @@ def test_strategies_keep_their_names() -> None:
 
 
 def test_methods_of_adaptation_keep_their_names() -> None:
-    assert set(candidates._METHODS) == {"freeze"}
-    assert {method.method for method in candidates._METHODS.values()} == {"freeze"}
+    names = {"freeze", "lora", "bitfit"}
+    assert set(candidates._METHODS) == names
+    assert {method.method for method in candidates._METHODS.values()} == names
+
+
+@pytest.mark.parametrize(
+    ("label", "key", "record"),
+    [
+        ("6", "N6", {"frozen_layers": 6, "embeddings_frozen": True}),
+        ("bitfit", "bitfit", {"bitfit": True}),
+        (
+            "lora",
+            "lora",
+            {"lora_r": 8, "lora_alpha": 16, "lora_target_modules": "all-linear"},
+        ),
+        (
+            "lora-last3-r16-a32-query+value",
+            "lora-last3-r16-a32-query-value",
+            {
+                "lora_r": 16,
+                "lora_alpha": 32,
+                "lora_target_modules": "query+value",
+                "lora_last": 3,
+            },
+        ),
+    ],
+)
+def test_ways_keep_their_labels_keys_and_records(
+    label: str, key: str, record: dict[str, Any]
+) -> None:
+    candidate = candidates.read_candidate(label)
+    assert (candidate.label, candidate.key, candidate.record()) == (label, key, record)
+    assert candidates.recorded_candidate(record) == candidate
+    trial = make_spec().trial(Phase.MEASURE, candidate, 3e-4, 1)
+    assert trial.key == f"measure-{key}-lr3e-04-s1"
+
+
+def test_an_adapter_keeps_its_folder() -> None:
+    assert saved_model.ADAPTER == "adapter"
 
 
 def test_schemes_of_stores_keep_their_names() -> None:
@@ -386,6 +431,8 @@ def test_an_answer_in_mlflow_keeps_the_names_of_its_metrics_and_tags() -> None:
     persisted = "quality kept corrected seeds recommended_fine_tuned_layers fine_tuned_layers"
     assert not lost(persisted, metrics)
     assert not lost("k kept certified rate", mlflow_names.answer_tags(recorded))
+    compared = [{"recommended": {"label": "lora"}}]
+    assert not lost("way", mlflow_names.comparison_tags(compared))
 
 
 def test_runs_keep_their_names() -> None:
@@ -507,6 +554,23 @@ def test_files_keep_their_names(tmp_path: Path) -> None:
         "mlruns/searches/mine/ray",
     ]
     assert lock_of(paths.journal) == paths.lock
+
+
+def test_files_of_a_copy_keep_their_names(tmp_path: Path) -> None:
+    paths = SearchPaths(tmp_path, "mine")
+    for folder in (paths.predictions, paths.checkpoints):
+        folder.mkdir(parents=True)
+    (paths.predictions / "a.npz").touch()
+    (paths.checkpoints / "a.safetensors").touch()
+    paths.specification.touch()
+    assert set(contents.local_files(paths)) == {
+        "search.json",
+        "predictions/a.npz",
+        "checkpoints/a.safetensors",
+    }
+    assert contents.part_name(262_144) == "journal/000000262144.jsonl"
+    # Where a part ends decides what a later version takes for copied.
+    assert (contents.PART_BYTES, contents.LEASE) == (262_144, "lease.json")
 
 
 def test_records_that_wait_on_another_disk_keep_their_files_name(

@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.launch import plan, time_limit
+from elsa_tune.searching.launch import check_gpu_hours, plan
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import (
@@ -36,7 +36,6 @@ from elsa_tune.searching.planning.plan import (
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request
-from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
@@ -278,6 +277,7 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
         {"cpus_per_trial": float("nan")},
         {"gpus_per_trial": -1.0},
         {"gpu_hours": 0.0},
+        {"gpu_hours": float("inf")},
     ],
 )
 def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
@@ -286,21 +286,11 @@ def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str
         plan(request_for(**share), 100, 50)
 
 
-def test_gpu_hours_pass_on_every_gpu_that_trials_take() -> None:
-    def limit(gpus_per_trial: float, gpus: float, **asked: object) -> float | None:
-        there = Capacity(
-            cpus=64, gpus=gpus, nodes=1, largest_cpus=64, largest_gpus=1 if gpus else 0
-        )
-        share = Resources(cpus=1, gpus=gpus_per_trial)
-        return time_limit(request_for(**asked), share, there)
-
-    assert limit(1, 4, gpu_hours=2) == 1800
-    assert limit(0.5, 1, gpu_hours=2) == 7200
-    assert limit(1, 4, gpu_hours=2, max_time="600") == 600
-    assert limit(1, 4, max_time="600") == 600
-    assert limit(1, 4) is None
+def test_gpu_hours_need_gpus() -> None:
+    check_gpu_hours(2.0, Resources(cpus=1, gpus=0.5))
+    check_gpu_hours(None, Resources(cpus=1, gpus=0))
     with pytest.raises(UsageError, match="trials train on CPUs here; give `max_time`"):
-        limit(0, 0, gpu_hours=2)
+        check_gpu_hours(2.0, Resources(cpus=1, gpus=0))
 
 
 def test_a_holdout_is_not_trained_on() -> None:

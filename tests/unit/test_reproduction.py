@@ -26,13 +26,13 @@ from elsa_tune.errors import (
 )
 from elsa_tune.results.published import Study
 from elsa_tune.searching import several
+from elsa_tune.searching.cluster import ray_session
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.probe_time import training_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.several import carry_out, plan_of_recorded
 from elsa_tune.searching.specification import save_specification, with_seeds
-from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
@@ -285,7 +285,9 @@ def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor a Ray."""
     monkeypatch.setattr(several, "_check_inputs", lambda searches: None)
     monkeypatch.setattr(
-        cluster, "ray_session", lambda address: contextlib.nullcontext(cluster.RaySession(int))
+        ray_session,
+        "ray_session",
+        lambda address: contextlib.nullcontext(ray_session.RaySession(int)),
     )
 
 

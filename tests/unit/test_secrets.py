@@ -214,7 +214,8 @@ def test_a_refusal_is_said_with_its_reason(
             while not forwarder.trouble:
                 time.sleep(0.05)
             assert forwarder.close(0.2) == 1
-    ended = Finished(make_spec(), paths, SearchStatus.COMPLETED, "", (), 1, forwarder.trouble)
+    ended = Finished(make_spec(), paths, SearchStatus.COMPLETED, "", ())
+    ended = dataclasses.replace(ended, unsent=1, why_unsent=forwarder.trouble)
     assert "1 record did not reach MLflow at" in ended.unsent_words
     assert f", which refuses access ({status}: " in ended.unsent_words
     assert SECRET not in found.err + ended.unsent_words

@@ -20,9 +20,9 @@ from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import NoAnswerError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
+from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.launch import _with_versions, versions_here
 from elsa_tune.searching.specification import load_specification, save_specification
-from elsa_tune.searching.tune.shares import settled_recipe
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
@@ -59,7 +59,7 @@ def test_a_drawing_that_fails_is_said_and_survived(
     monkeypatch.setattr(page, "write_report", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
-    assert not answering.has_drawn(SearchState.replay([]), paths, [], said.append)
+    assert not answering.has_drawn(SearchState.replay([]), paths, [], [], said.append)
     assert said == ["no report was drawn: ValueError: operands could not be broadcast"]
 
 
@@ -133,7 +133,7 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
 
 def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
     def so_far(*rows: ResultRow) -> str | None:
-        return session._provisional(lambda: list(rows), 0.9)
+        return answering.provisional(lambda: list(rows), 0.9)
 
     explored = row(FULL_MODEL, 0.8, phase=Phase.EXPLORE)
     frozen = [row(FreezeDepth(3, True), 0.88, seed=seed) for seed in (1, 2, 3)]

@@ -14,13 +14,13 @@ from elsa_tune.errors import NoAnswerError, StorageError, UsageError
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import SearchOptions, search_command
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.searching.several import curves_of
+from elsa_tune.searching.several import curves_of, rows_of_all
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,
     save_specification,
-    until_certain,
 )
+from elsa_tune.searching.specification.changing import Change
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 
@@ -108,25 +108,26 @@ def test_a_recorded_search_that_was_asked_otherwise_is_refused(tmp_path: Path) -
     _, other = requests(tmp_path, "rte", "mrpc", seeds=9)
     with pytest.raises(StorageError, match="seeds 9"):
         check_same(other.spec, other.paths)
-    assert curves_of([first, second]) == []
+    assert curves_of(rows_of_all([first, second])) == []
 
 
 def test_a_recorded_hunt_is_asked_to_go_on_until_it_is_certified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    asked: list[bool] = []
 
-    def resume(paths: SearchPaths, say: object, *, more: object, **how: object) -> SimpleNamespace:
-        asked.append(more)
-        return SimpleNamespace(unsent=0, unwritten="", status=SearchStatus.COMPLETED)
+    def resume(paths: SearchPaths, say: object, *, more: Change, **how: object) -> SimpleNamespace:
+        before = load_specification(paths)
+        asked.append(more(before).until_certified)
+        return SimpleNamespace(unsent=0, uncopied="", unwritten="", status=SearchStatus.COMPLETED)
 
     monkeypatch.setattr(several, "resume", resume)
+    first, _ = requests(tmp_path, "rte", "mrpc", space="hunt")
+    recorded(first)
     for until in ("certified", None):
-        first, _ = requests(tmp_path, "rte", "mrpc", space="hunt", until=until)
-        if until:
-            recorded(first)
-        several._go_on(first, print)
-    assert asked == [until_certain, None]
+        again, _ = requests(tmp_path, "rte", "mrpc", space="hunt", until=until)
+        several._go_on(again, print)
+    assert asked == [True, False]
 
 
 def test_export_all_looks_for_the_searches_of_the_name(

@@ -233,7 +233,7 @@ def test_a_worker_sends_predictions_of_any_shape(made: Any, monkeypatch: Any) ->
     def yields(*given: Any, **more: Any) -> Iterator[Any]:
         yield Result(made)
 
-    work: Any = SimpleNamespace(spec=spec, data=None, train=yields)
+    work: Any = SimpleNamespace(spec=spec, data=None, train=yields, checkpoints=None)
     trainable.run_trial({trainable.TRIAL: SimpleNamespace(phase=Phase.MEASURE)}, work)
     assert np.array_equal(sent[0], np.asarray(made))
 

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.tune import cluster
-from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.shares import (
+from elsa_tune.searching.cluster import nodes
+from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.recorded_peaks import recorded_peak
+from elsa_tune.searching.cluster.shares import (
     GIB,
+    ROOM,
     check_memory,
-    default_gpu_share,
     least_bytes,
     needed_bytes,
     notes,
+    share,
+    smallest_share,
 )
+from elsa_tune.searching.inputs import read_gpu_share
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.search import Resources
-from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.training.machine import Gpu
+from elsa_tune.specs.trial import Precision, Recipe, TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
 from elsa_tune.training.model.encoder import facts
+from tests.recorded_search import report, search_started, trial_ended, trial_started
 from tests.unit.search_examples import make_spec
+
+
+def default_gpu_share(model: Any, recipe: Recipe, *more: Any) -> float:
+    """Return the share where nothing is recorded, measured or asked for."""
+    return smallest_share(ROOM * needed_bytes(model, recipe), *more)
+
 
 BASE, LARGE = (facts(KNOWN_MODELS[name]) for name in ("bert_base", "bert_large"))
 
@@ -120,11 +137,11 @@ def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(
     fault: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = {"NodeID": "0123456789", "Resources": {"CPU": 4.0, "GPU": 1.0}}
-    monkeypatch.setattr(cluster, "_nodes", lambda: [node])
+    monkeypatch.setattr(nodes, "nodes_that_train", lambda: [node])
     broken = Gpu(torch="2.13.0+cpu", fault=fault)
-    monkeypatch.setattr(cluster, "_ask_nodes", lambda nodes, found, **share: {nodes[0]: broken})
+    monkeypatch.setattr(nodes, "ask_nodes", lambda asked, found, **share: {asked[0]: broken})
     with pytest.raises(UsageError) as error:
-        cluster.ask_gpus()
+        nodes.ask_gpus()
     assert str(error.value) == (
         "Ray found a GPU on node 01234567, but torch 2.13.0+cpu there cannot use it "
         f"({fault}); {remedy}, or give `gpus_per_trial` 0"
@@ -141,5 +158,84 @@ def test_trials_get_cores_as_they_get_gpus() -> None:
 
 
 def test_a_gpu_on_a_node_that_cannot_train_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_nodes", lambda: [{"NodeID": "01", "Resources": {"CPU": 4.0}}])
-    assert cluster.ask_gpus() == ()
+    monkeypatch.setattr(
+        nodes, "nodes_that_train", lambda: [{"NodeID": "01", "Resources": {"CPU": 4.0}}]
+    )
+    assert nodes.ask_gpus() == ()
+
+
+def searched_on_gpu(storage: Path, name: str, peaks: Sequence[float], **changes: Any) -> None:
+    """Record a search on GPUs whose full model's trials took these peaks, in MiB."""
+    micro_batch = changes.pop("micro_batch", Recipe().batch_size)
+    fields: dict[str, Any] = {"resources": Resources(cpus=1, gpus=0.5), **changes}
+    spec = make_spec(name=name, **fields)
+    paths = SearchPaths(storage, name)
+    paths.folder.mkdir(parents=True)
+    save_specification(spec, paths)
+    with Journal(paths.journal) as journal:
+        journal.append(search_started(name))
+        for seed, peak in enumerate(peaks):
+            key = f"measure-N0-s{seed}"
+            journal.append(trial_started(key, search=name))
+            tags = {"micro_batch_size": str(micro_batch)}
+            last = report(key, 1, 0.8, peak_memory_mb=peak)
+            journal.append(dataclasses.replace(last, tags=tags))
+            ended = trial_ended(key, TrialStatus.COMPLETED, 0.8)
+            metrics = {**ended.metrics, "peak_memory_mb": peak}
+            journal.append(dataclasses.replace(ended, metrics=metrics))
+
+
+def asked(storage: Path, **changes: Any) -> Request:
+    return Request(spec=make_spec(**changes), storage=storage, tracking_uri="sqlite://")
+
+
+def test_what_trials_took_in_earlier_searches_tells_what_the_next_ones_need(
+    tmp_path: Path,
+) -> None:
+    assert recorded_peak(asked(tmp_path)) is None
+    searched_on_gpu(tmp_path, "small", [900.0, 1000.0])
+    searched_on_gpu(tmp_path, "large", [4000.0])
+    peak = recorded_peak(asked(tmp_path))
+    assert peak is not None and peak.search == "large"
+    assert peak.needed == (1.25 * 4000 + CONTEXT_MIB) * MIB
+    said: list[str] = []
+    machine = Capacity(
+        cpus=16, gpus=1, nodes=1, largest_cpus=16, largest_gpus=1, gpu_kinds=(gpu(24),)
+    )
+    request = asked(tmp_path, address="auto")
+    assert share(request, machine, said.append).gpus == 1 / 4
+    assert said == ["  0.25 GPU per trial: by search 'large' one takes 5.5 GiB"]
+    # What was asked for counts all the same.
+    request = dataclasses.replace(request, gpus_per_trial=1.0)
+    assert share(request, machine).gpus == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": Recipe(max_length=64)},
+        {"recipe": Recipe(batch_size=8), "micro_batch": 8},
+        {"model": KNOWN_MODELS["bert_large"]},
+        {"resources": Resources(cpus=1, gpus=0)},
+        {"micro_batch": 8},
+    ],
+)
+def test_trials_of_another_kind_tell_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
+    searched_on_gpu(tmp_path, "other", [4000.0], **changes)
+    assert recorded_peak(asked(tmp_path)) is None
+
+
+def test_a_search_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+    searched_on_gpu(tmp_path, "damaged", [4000.0])
+    SearchPaths(tmp_path, "damaged").specification.write_text("{")
+    assert recorded_peak(asked(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("text", "part"), [("auto", None), (" AUTO ", None), ("0.5", 0.5)])
+def test_a_share_is_a_number_or_auto(text: str, part: float | None) -> None:
+    assert read_gpu_share(text) == part
+
+
+def test_a_share_that_is_no_number_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match="`gpus_per_trial` half: write auto, 1, a share such as"):
+        read_gpu_share("half")

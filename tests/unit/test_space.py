@@ -22,21 +22,29 @@ def test_a_shipped_space_parses_by_name_and_by_path(name: str) -> None:
 
 def test_the_default_is_the_joint_search_of_the_design() -> None:
     space = load_space("joint")
-    assert [depth.label for depth in space.depths_for(12)] == ["0", *map(str, range(6, 13))]
+    assert [depth.label for depth in space.candidates_for(12)] == ["0", *map(str, range(6, 13))]
     assert space.rates == RateRange(low=1e-5, high=5e-5, step=1e-5)
     assert space.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
     assert space.seeds == 3 and space.recipe(3).epochs == 3
 
 
 def test_half_of_an_odd_number_of_layers_is_rounded_down() -> None:
-    assert [d.label for d in load_space("joint").depths_for(5)] == ["0", "2", "3", "4", "5"]
+    assert [d.label for d in load_space("joint").candidates_for(5)] == ["0", "2", "3", "4", "5"]
 
 
 def test_the_low_resource_depths_scale_with_the_model() -> None:
     space = load_space("low_resource")
-    labels = [depth.label for depth in space.depths_for(12)]
+    labels = [depth.label for depth in space.candidates_for(12)]
     assert labels == ["0", "embeddings", "2", "4", "8", "10", "12"]
-    assert [d.label for d in space.depths_for(6)] == ["0", "embeddings", "1", "2", "4", "5", "6"]
+    assert [d.label for d in space.candidates_for(6)] == [
+        "0",
+        "embeddings",
+        "1",
+        "2",
+        "4",
+        "5",
+        "6",
+    ]
     recipe = space.recipe(default_epochs=3)
     assert (recipe.epochs, recipe.evaluations) == (10, 20)
     assert recipe.selection is Selection.BEST_EPOCH
@@ -132,7 +140,7 @@ def test_a_table_of_mistakes_is_counted() -> None:
 
 def test_a_depth_above_the_model_is_refused() -> None:
     with pytest.raises(SpaceError, match="frozen_layers is 11, but the model has 6 layers"):
-        load_space("joint", ["depths=[0, 11]"]).depths_for(6)
+        load_space("joint", ["depths=[0, 11]"]).candidates_for(6)
 
 
 def test_an_unknown_space_names_the_nearest() -> None:

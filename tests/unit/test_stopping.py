@@ -12,9 +12,9 @@ import pytest
 import ray
 
 from elsa_tune.errors import DataError, RunError
+from elsa_tune.searching.cluster.ray_session import ray_session
 from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.signals import handling_signals
-from elsa_tune.searching.tune.cluster import ray_session
 from tests.conftest import Run
 
 
@@ -67,9 +67,8 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 def test_before_a_search_begins_it_is_one_sentence(
     number: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "elsa_tune.cli.commands.search.find_search", lambda *given: os.kill(os.getpid(), number)
-    )
+    reading = "elsa_tune.cli.commands.search.found_or_fetched"
+    monkeypatch.setattr(reading, lambda *given: os.kill(os.getpid(), number))
     before = signal.getsignal(number)
     ended = run("resume", "mine")
     assert ended == (130, "", "resume: reading search 'mine'\nelsa-tune: interrupted\n")

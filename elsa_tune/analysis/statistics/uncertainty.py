@@ -101,6 +101,17 @@ class _SeedTerm:
     allowance: float  # how much such collapses would lower the contrast's value, at least 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ContrastParts:
+    """What the interval of a contrast is made of."""
+
+    value: float  # the estimate
+    moved: Floats | None  # [R], by the examples; None where nothing is known of them
+    spreads: tuple[Spread, ...]  # of its seeds: one, or one a depth
+    allowance: float  # for collapses that the seeds did not show
+    fewest_seeds: int  # of the two depths
+
+
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
@@ -195,10 +206,12 @@ class Uncertainty:
             own_variance = _variance_of_runs(runs.qualities)
         prior_freedom = 0.0
         prior_variance = 0.0
-        of_others = self._spread_of_others(runs)
-        stands_alone = any(runs.failed)
-        if of_others is not None and not stands_alone:
-            most = self.policy.prior_freedom
+        most = self.policy.prior_freedom
+        stands_alone = most == 0 or any(runs.failed)
+        of_others = None
+        if not stands_alone:
+            of_others = self._spread_of_others(runs)
+        if of_others is not None:
             together = most + of_others.freedom
             prior_freedom = most * of_others.freedom / together
             prior_variance = of_others.variance
@@ -238,61 +251,117 @@ class Uncertainty:
         candidate: Candidate,
         target: float,
         *,
+        against: Candidate = REFERENCE,
         corrected: bool = False,
         as_if_seeds: tuple[int, int] | None = None,
         ends: Ends | None = None,
     ) -> Interval | None:
         """Return D = (q_N - b) - target (q_0 - b); None with too few seeds.
 
-        b: 0, or chance where corrected (then None without chance). The lower ends allow for
-        collapses that the few seeds of this depth did not show but those of other depths did.
+        q_0: of `against`, by default the full model. b: 0, or chance where corrected (then None
+        without chance). The lower ends allow for collapses that the few seeds of this depth did not
+        show but those of other depths did.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/measured.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
+        parts = self._contrast_parts(
+            candidate,
+            target,
+            against=against,
+            corrected=corrected,
+            as_if_seeds=as_if_seeds,
+        )
+        if parts is None:
+            return None
+        if ends is None:
+            ends = self.policy.ends_of_test(parts.fewest_seeds)
+        interval = _interval(
+            parts.value,
+            parts.moved,
+            seeds=parts.spreads,
+            ends=ends,
+        )
+        return dataclasses.replace(
+            interval,
+            low=interval.low - parts.allowance,
+            lower=interval.lower - parts.allowance,
+            allowance=parts.allowance,
+        )
+
+    def p_value(
+        self,
+        candidate: Candidate,
+        target: float,
+        *,
+        against: Candidate,
+        corrected: bool = False,
+    ) -> float | None:
+        """Return the one-sided p value of D <= 0, with D as in `contrast`; None where that is.
+
+        It comes from the draws of the interval: below a level, its lower bound at that level is
+        above 0. What the policy's test pays for its approximation is in it.
+        """
+        parts = self._contrast_parts(
+            candidate,
+            target,
+            against=against,
+            corrected=corrected,
+        )
+        if parts is None:
+            return None
+        least = self.policy.rounding + parts.allowance
+        share = _share_below(
+            least,
+            parts.value,
+            parts.moved,
+            seeds=parts.spreads,
+        )
+        paid = self.policy.error / self.policy.test_error(parts.fewest_seeds)
+        return min(1.0, share * paid)
+
+    def _contrast_parts(
+        self,
+        candidate: Candidate,
+        target: float,
+        *,
+        against: Candidate,
+        corrected: bool,
+        as_if_seeds: tuple[int, int] | None = None,
+    ) -> _ContrastParts | None:
+        """Return what the interval of a contrast is made of; None with too few seeds."""
         tuned = self.runs.get(candidate)
-        full = self.runs.get(REFERENCE)
-        if tuned is None or full is None or not self._has_enough_seeds(tuned, full):
+        other = self.runs.get(against)
+        if tuned is None or other is None or not self._has_enough_seeds(tuned, other):
             return None
         base = self.chance if corrected else 0.0
         if base is None:
             return None
         tuned_gain = tuned.mean - base
-        full_gain = full.mean - base
-        value = tuned_gain - target * full_gain
+        other_gain = other.mean - base
         tuned_seeds = tuned.count
-        full_seeds = full.count
+        other_seeds = other.count
         if as_if_seeds is not None:
-            tuned_seeds, full_seeds = as_if_seeds
+            tuned_seeds, other_seeds = as_if_seeds
         tuned_term = self._seed_term(tuned, 1.0, tuned_seeds)
-        full_term = self._seed_term(full, -target, full_seeds)
-        spreads = [tuned_term.spread, full_term.spread]
+        other_term = self._seed_term(other, -target, other_seeds)
+        spreads = [tuned_term.spread, other_term.spread]
         if self.policy.seed_terms is SeedTerms.WELCH:
             spreads = [_welch(*spreads)]
-        if ends is None:
-            fewest_seeds = min(tuned_seeds, full_seeds)
-            ends = self.policy.ends_of_test(fewest_seeds)
-        moved = self._moved_contrast(candidate, target, corrected=corrected)
-        interval = _interval(
-            value,
-            moved,
-            seeds=spreads,
-            ends=ends,
-        )
-        allowance = tuned_term.allowance + full_term.allowance
-        return dataclasses.replace(
-            interval,
-            low=interval.low - allowance,
-            lower=interval.lower - allowance,
-            allowance=allowance,
+        return _ContrastParts(
+            value=tuned_gain - target * other_gain,
+            moved=self._moved_contrast(candidate, target, against=against, corrected=corrected),
+            spreads=tuple(spreads),
+            allowance=tuned_term.allowance + other_term.allowance,
+            fewest_seeds=min(tuned_seeds, other_seeds),
         )
 
-    def _has_enough_seeds(self, tuned: CandidateRuns, full: CandidateRuns) -> bool:
+    def _has_enough_seeds(self, tuned: CandidateRuns, other: CandidateRuns) -> bool:
         """Whether there are enough seeds, of both depths and in all, to tell their spread."""
-        if min(tuned.count, full.count) < self.policy.fewest_seeds:
+        if min(tuned.count, other.count) < self.policy.fewest_seeds:
             return False
         freedom = 0
-        for runs in {tuned, full, *self._learning}:
+        for runs in {tuned, other, *self._learning}:
             freedom += runs.count - 1
         return freedom >= self.policy.fewest_freedom
 
@@ -312,18 +381,23 @@ class Uncertainty:
         )
 
     def _moved_contrast(
-        self, candidate: Candidate, target: float, *, corrected: bool
+        self,
+        candidate: Candidate,
+        target: float,
+        *,
+        against: Candidate,
+        corrected: bool,
     ) -> Floats | None:
         """Return [R], how the examples move a contrast; None where nothing is known of them."""
         if self.examples is None:
             return None
         moves_of_depth = self.examples.candidates[candidate]
-        moves_of_full = self.examples.candidates[REFERENCE]
-        moved = moves_of_depth - target * moves_of_full
+        moves_of_other = self.examples.candidates[against]
+        moved = moves_of_depth - target * moves_of_other
         if corrected:
             weight_of_chance = 1 - target
             moved = moved - weight_of_chance * self.examples.chance
-        weights = {candidate: 1.0, REFERENCE: target}
+        weights = {candidate: 1.0, against: target}
         return self._without_flips(moved, weights)
 
     def failures(self) -> tuple[int, int]:
@@ -500,6 +574,12 @@ def excluded_failure_rate(seeds: int) -> float:
     return float(1 - succeeding)
 
 
+def student_quantile(freedom: float, share: float) -> float:
+    """Return the value of Student's t below which this share of it lies."""
+    quantile = _quantiles(freedom, share)
+    return float(quantile)
+
+
 def _welch(tuned: Spread, full: Spread) -> Spread:
     """Return the spread of a sum of two independent means (Welch 1947, Satterthwaite 1946)."""
     variance = tuned.variance + full.variance
@@ -546,13 +626,7 @@ def _interval(
         students = _quantiles(spread.freedom, shares)
         three_ends = value + standard_error * students
     else:
-        draws = np.full(RESAMPLES, value)
-        if moved is not None:
-            draws = draws + moved
-        for stream, spread in enumerate(seeds):
-            standard_error = math.sqrt(spread.variance)
-            students = _student(spread.freedom, stream)
-            draws = draws + standard_error * students
+        draws = _draws(value, moved, seeds)
         three_ends = np.quantile(draws, ends)
     low, high, lower = map(float, three_ends)
     return Interval(
@@ -561,6 +635,43 @@ def _interval(
         high=high,
         lower=lower,
     )
+
+
+def _share_below(
+    least: float,
+    value: float,
+    moved: Floats | None,
+    *,
+    seeds: Sequence[Spread],
+) -> float:
+    """Return the share of what may be that is at most `least`; arguments as of `_interval`.
+
+    Of draws half of one is added, as an interval's end lies between two of them: no share is 0.
+    """
+    if moved is None and len(seeds) == 1:
+        [spread] = seeds
+        standard_error = math.sqrt(spread.variance)
+        if standard_error == 0:
+            return float(value <= least)
+        from scipy.special import stdtr  # scipy.stats takes half a second to import
+
+        distance = (least - value) / standard_error
+        return float(stdtr(spread.freedom, distance))
+    draws = _draws(value, moved, seeds)
+    below = int(np.count_nonzero(draws <= least))
+    return (below + 0.5) / len(draws)
+
+
+def _draws(value: float, moved: Floats | None, seeds: Sequence[Spread]) -> Floats:
+    """Return [R] draws of what may be, by examples and seeds; arguments as of `_interval`."""
+    draws = np.full(RESAMPLES, value)
+    if moved is not None:
+        draws = draws + moved
+    for stream, spread in enumerate(seeds):
+        standard_error = math.sqrt(spread.variance)
+        students = _student(spread.freedom, stream)
+        draws = draws + standard_error * students
+    return draws
 
 
 @functools.lru_cache(STUDENTS_KEPT)

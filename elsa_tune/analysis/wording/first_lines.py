@@ -14,7 +14,7 @@ from elsa_tune.analysis.answer import (
     Reason,
     reaches,
 )
-from elsa_tune.analysis.curve import CurvePoint, LinearProbe
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import (
@@ -163,7 +163,7 @@ def _how_sure(answer: Answer, point: CurvePoint) -> str:
     if basis is Basis.CORRECTED_CERTIFIED:
         target = _target_of(answer)
         about = _about(answer, answer.chance or 0.0)
-        return f"{_certified(answer)} {target}{about}. {_conditions(answer)}"
+        return f"{_certified(answer)} {target}{about}. {conditions(answer)}"
     raw = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
     target = f"{target_text(answer.target)} of the full model's {raw}"
     certificate = f"{_certified(answer)} {target}{_about(answer, 0.0)}"
@@ -171,7 +171,7 @@ def _how_sure(answer: Answer, point: CurvePoint) -> str:
     if answer.chance or has_other_gain:
         kept = percent(point.corrected_retention)
         certificate += f"; measured, not certified: {kept} of its gain over guessing"
-    return f"{certificate}. {_conditions(answer)}"
+    return f"{certificate}. {conditions(answer)}"
 
 
 def _raw_certificate(answer: Answer) -> str:
@@ -202,25 +202,25 @@ def _about(answer: Answer, base: float) -> str:
     return f" (about {points(score)})"
 
 
-def _conditions(answer: Answer) -> str:
+def conditions(curve: FreezeCurve) -> str:
     """Return what a certificate takes for granted."""
-    if answer.task == ALL_TASKS:
+    if curve.task == ALL_TASKS:
         return "The certificate holds on the conditions of each task."
-    failed, count = answer.uncertainty.failures()
-    searches = len(answer.earlier.names) + 1
+    failed, count = curve.uncertainty.failures()
+    searches = len(curve.earlier.names) + 1
     asked_before = ""
     if searches > 1:
         asked_before = (
             f" It is the {ordinal(searches)} search of this question here, each with its own "
-            f"{100 * answer.policy.error:g} %."
+            f"{100 * curve.policy.error:g} %."
         )
-    if not answer.earlier.seeds_are_fresh:
+    if not curve.earlier.seeds_are_fresh:
         asked_before += " Its seeds are not fresh."
     how_often = ""
     if count:
         how_often = f": {failed} of the {count} runs that could learn"
     ways = "diverge, or end at guessing"
-    if answer.policy.failed_loss is not None:
+    if curve.policy.failed_loss is not None:
         ways = "diverge, end at guessing, or fall far below others of their depth"
     return (
         f"The certificate assumes these learning rates, and that fresh seeds fail ({ways}) "

@@ -70,8 +70,8 @@ def _curve_markdown(answer: Answer) -> str:
         return ""
     chosen = answer.recommendation.point
     lines = [
-        _markdown_line(["fine-tuned", *_COLUMNS[1:]]),
-        _markdown_line(["---:"] * len(_COLUMNS)),
+        markdown_line(["fine-tuned", *_COLUMNS[1:]]),
+        markdown_line(["---:"] * len(_COLUMNS)),
     ]
     for point in answer.points:
         cells = answer_cells(answer, point)
@@ -79,9 +79,9 @@ def _curve_markdown(answer: Answer) -> str:
             cells["frozen"] = point.candidate.label
         is_chosen = chosen is not None and point.candidate == chosen.candidate
         bold = "**" if is_chosen else ""
-        lines.append(_markdown_line([f"{bold}{cells[name]}{bold}" for name in _COLUMNS]))
+        lines.append(markdown_line([f"{bold}{cells[name]}{bold}" for name in _COLUMNS]))
     return "\n".join(lines)
 
 
-def _markdown_line(cells: Sequence[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -187,22 +187,33 @@ def report(
     asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
+    from elsa_tune.analysis.comparison import compare_ways
     from elsa_tune.report.page import check_folder, write_report
 
     check_folder(out)
-    source, question = _read_question(options)
-    rows = source.ask(question, _note)
+    source, question = read_question(options)
+    rows = source.ask(question, note)
     share = source.target(question, rows, target)
-    answers = answer_curves(source.curves(question, rows, share), share, exclude_task or ())
+    comparisons = []
+    if not all(row.candidate.is_ranked for row in rows):
+        comparisons = [compare_ways(curve) for curve in source.ways(question, rows)]
+    try:
+        curves = source.curves(question, rows, share)
+    except NoAnswerError:
+        if not comparisons:
+            raise
+        curves = []
+    answers = answer_curves(curves, share, exclude_task or ())
     origins = source.origins(question)
     command = shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])
-    page, *others = write_report(answers, rows, out, command, origins)
+    page, *others = write_report(answers, rows, out, command, origins, comparisons)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
-    _require_an_answer(answers, is_table=False)
+    if not any(comparison.is_answered for comparison in comparisons):
+        _require_an_answer(answers, is_table=False)
 
 
-def _read_question(options: Options) -> tuple[Source, Question]:
+def read_question(options: Options) -> tuple[Source, Question]:
     """Return what is asked and where.
 
     The options are checked against one another before anything is read.
@@ -226,7 +237,7 @@ def _read_question(options: Options) -> tuple[Source, Question]:
         return sources.Table(options.from_, options.map_ or (), percent=percent), question
     if options.storage_path:
         return sources.Journals(places.storage_at(options.storage_path)), question
-    return sources.recorded(question, places, options.tracking_uri, _note), question
+    return sources.recorded(question, places, options.tracking_uri, note), question
 
 
 def _is_table(file: Path) -> bool:
@@ -314,16 +325,16 @@ def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
     return tuple(dict.fromkeys(sizes))
 
 
-def _note(line: str) -> None:
+def note(line: str) -> None:
     """Print what a source says beside its results."""
     say(f"elsa-tune: {line}")
 
 
 def _curves(options: Options, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
     """Return the curves, and the share to keep."""
-    source, question = _read_question(options)
+    source, question = read_question(options)
     try:
-        rows = source.ask(question, _note)
+        rows = source.ask(question, note)
         share = source.target(question, rows, target)
         return source.curves(question, rows, share), share
     except NoAnswerError:

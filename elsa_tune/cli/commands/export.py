@@ -34,9 +34,14 @@ def export(
             help="Fine-tuned layers. Default: the recommended number.",
         ),
     ] = None,
-    candidate: Annotated[
+    way: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help="What to export, as depths calls it, such as 8."),
+        typer.Option(
+            "--way",
+            "--candidate",
+            metavar="LABEL",
+            help="What to export, as the search calls it: lora-last3, bitfit, or a depth, 8.",
+        ),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score the model on your own labelled rows.")
@@ -47,6 +52,10 @@ def export(
     ] = None,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write an ONNX file, if onnxscript is installed.")
+    ] = False,
+    adapter: Annotated[
+        bool,
+        typer.Option("--adapter", help="Of LoRA: also write the adapter alone, which peft loads."),
     ] = False,
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder to the hub.")
@@ -79,10 +88,11 @@ def export(
             paths=paths,
             out=folder,
             layers=layers,
-            candidate=candidate,
+            way=way,
             check=check,
             full=train_size is not None,
             onnx=onnx,
+            adapter=adapter,
             push=push,
             overwrite=overwrite,
         )

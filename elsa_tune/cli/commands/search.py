@@ -27,7 +27,12 @@ from elsa_tune.cli.options import (
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
-from elsa_tune.searching.inputs import SearchOptions, read_duration
+from elsa_tune.searching.fetched import fetch_lacking, found_or_fetched
+from elsa_tune.searching.inputs import (
+    SearchOptions,
+    read_duration,
+    session_settings,
+)
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.candidates import is_depth
@@ -35,9 +40,10 @@ from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import is_table
-from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.artifacts.places import artifacts_url
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.words import duration, metric_text, points
+from elsa_tune.words import duration, kind_text, metric_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
@@ -66,6 +72,8 @@ def search(
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
     requests = read_requests(wanted)
+    if not dry_run and fetch_lacking(requests, say):
+        requests = read_requests(wanted)
     if any(is_table(task) for task in wanted.task):
         for request in requests:
             columns = _read_as(request.spec.task)
@@ -106,6 +114,41 @@ def resume(
     max_time: Annotated[
         str | None, typer.Option(help="Time limit of this session. Default: as at the start.")
     ] = None,
+    gpu_hours: Annotated[
+        float | None,
+        typer.Option(help="GPU-hours of the search, earlier sessions' included."),
+    ] = None,
+    max_workers: Annotated[
+        int | None, typer.Option(help="Most trials at once. Default: as at the start.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How often a running trial's state is saved. Default: as at the start.",
+        ),
+    ] = None,
+    artifacts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The store of the record's copy, from which the search is fetched where this "
+            "machine lacks it; `none` copies it no more. Default: as at the start.",
+        ),
+    ] = None,
+    hung_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When a trial without news is begun again. Default: as at the start.",
+        ),
+    ] = None,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="How many trials may fail in this session. Default: as at the start."
+        ),
+    ] = None,
     storage_path: StoragePath = None,
     tracking_uri: TrackingUri = None,
     address: Annotated[
@@ -122,12 +165,21 @@ def resume(
     say(f"resume: reading search '{chosen}'")
     seconds = None if max_time is None else read_duration(max_time)
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
-    paths = find_search(storage, chosen)
+    url = None if artifacts is None else artifacts_url(artifacts, Path.cwd())
+    settings = session_settings(
+        checkpoint=checkpoint,
+        hung_after=hung_after,
+        gpu_hours=gpu_hours,
+        max_workers=max_workers,
+        max_failures=max_failures,
+        artifacts=url,
+    )
 
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
 
-    more = more_of(seeds, until is not None)
+    more = more_of(seeds, until is not None, settings)
+    paths = found_or_fetched(storage, chosen, url, say)
     finished = go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address)
     _conclude(finished)
 
@@ -136,7 +188,8 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     """Carry out searches of several tasks; print each task's answer and the joint one."""
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.answer_tables import print_curves
-    from elsa_tune.searching.several import carry_out, curves_of
+    from elsa_tune.cli.comparison_tables import print_comparisons
+    from elsa_tune.searching.several import carry_out, comparisons_of, curves_of, rows_of_all
     from elsa_tune.searching.specification import check_same
 
     first = requests[0]
@@ -145,9 +198,12 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     try:
         failed = carry_out(requests, say)
     except InterruptedSearchError:
-        print_curves(answer_curves(curves_of(requests), first.spec.target))
+        print_curves(answer_curves(curves_of(rows_of_all(requests)), first.spec.target))
         raise
-    answers = answer_curves(curves_of(requests), first.spec.target)
+    rows = rows_of_all(requests)
+    comparisons = comparisons_of(rows)
+    print_comparisons(comparisons)
+    answers = answer_curves(curves_of(rows), first.spec.target)
     print_curves(answers)
     if failed:
         raise RunError(
@@ -155,6 +211,8 @@ def _conclude_several(requests: Sequence[Request]) -> None:
             "same command tries the rest again"
         )
     if not any(answer.operating_point for answer in answers):
+        if any(comparison.is_answered for comparison in comparisons):
+            return  # each comparison says what to export
         raise typer.Exit(NoAnswerError.exit_status)
     name = first.name.removesuffix(f"-{slug(first.spec.task.name)}")
     which = SearchPaths(first.storage, name).arguments
@@ -163,10 +221,13 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
+    from elsa_tune.analysis.wording.ways_power import ways_power_text
+    from elsa_tune.searching.checkpoint_size import checkpoint_text
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
+        planned_ways_power,
         power_text,
         steps_per_trial,
     )
@@ -190,18 +251,22 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
         "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "depths": candidates,
+        f"{kind_text(spec.candidates)}s": candidates,
         "exploring": f"{_up_to(exploring, most_exploring)} trials",
         "measuring": f"{_up_to(measuring, most_measuring)} trials",
         **_asked_before(request, spec),
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
         "steps": f"at most {_up_to(steps, most_steps)} ({trial_steps:,} per trial)",
         "time": _time(request, spec, probe=probe),
+        "checkpoints": checkpoint_text(spec),
         "would be at": str(request.paths.folder),
     }
     power = planned_power(spec)
     if power is not None:
         lines["certifies"] = power_text(power, evaluation)
+    ways = planned_ways_power(spec, evaluation)
+    if ways is not None:
+        lines["compares"] = ways_power_text(ways)
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
         lines["holdout"] = f"{share} choose learning rate and evaluation"
@@ -257,24 +322,44 @@ def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     return f"{about}, at the pace of search '{like.name}'"
 
 
+def _say_where_it_is(finished: "Finished") -> None:
+    """Print what of the record is where, what it lacks there, and the GPU-hours that it took."""
+    from elsa_tune.tracking.stores import store_at
+
+    spec = finished.spec
+    if finished.unsent:
+        resume_it = finished.paths.resume
+        say(f"{finished.unsent_words}; the journal has all, and `{resume_it}` sends the rest")
+    if finished.gpu_hours:
+        say(f"GPUs:    {finished.gpu_hours:.2f} GPU-hours used, in all sessions")
+    if finished.uncopied:
+        say(finished.uncopied)
+    say(f"journal: {finished.paths.journal}")
+    store = store_at(spec.tracking_uri)
+    shown = " (`elsa-tune ui` shows it)" if store.has_pages else ""
+    say(f"{store.name + ':':<8} {spec.tracking_uri}{shown}")
+    if spec.artifacts is not None:
+        say(f"copy:    {spec.artifacts}/{spec.name}")
+
+
 def _conclude(finished: "Finished") -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
     from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus
-    from elsa_tune.tracking.stores import store_at
 
     name = finished.spec.name
-    uri = finished.spec.tracking_uri
     resume_it = finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
-    print_curves(finished.answers)
-    if finished.unsent:
-        say(f"{finished.unsent_words}; the journal has all, and `{resume_it}` sends the rest")
-    say(f"journal: {finished.paths.journal}")
-    store = store_at(uri)
-    shown = " (`elsa-tune ui` shows it)" if store.has_pages else ""
-    say(f"{store.name + ':':<8} {uri}{shown}")
+    if finished.comparisons:
+        from elsa_tune.cli.comparison_tables import print_comparisons
+
+        print_comparisons(finished.comparisons)
+        if finished.compares_depths:
+            typer.echo()
+    if finished.compares_depths:
+        print_curves(finished.answers)
+    _say_where_it_is(finished)
     if finished.unwritten:
         raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:
@@ -283,7 +368,7 @@ def _conclude(finished: "Finished") -> None:
         raise RunError(f"search '{name}' is not complete; `{resume_it}` tries the rest again")
     if not finished.answers:
         raise NoAnswerError(f"no trial has a result; `{resume_it}` goes on")
-    if not any(answer.operating_point for answer in finished.answers):  # why is printed
+    if not finished.is_answered:  # why is printed
         raise typer.Exit(NoAnswerError.exit_status)
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, StoragePath
+from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.words import trials_text
 
 if TYPE_CHECKING:
     from elsa_tune.sources import Searches
@@ -33,6 +34,7 @@ def searches(
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
+    address: JobAddress = None,
     format: FormatOption = "table",
 ) -> None:
     """List the recorded searches: state, answer, what to type."""
@@ -48,24 +50,38 @@ def searches(
     recorded = _recorded(places, storage_path, uri, warnings)
     for warning in dict.fromkeys(warnings):
         say(with_options(f"elsa-tune: {warning}"))
-    if not recorded and not warnings:
+    submitted = [] if address is None else _submitted(address, recorded)
+    if not recorded and not warnings and not submitted:
         if name is not None:
             find_search(storage, name)  # which says what there is instead
         if format == "table":
             say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
             return
-    rows = [_as_json(folder, state) for folder, state in recorded]
+    rows = submitted + [_as_json(folder, state) for folder, state in recorded]
     if name is not None:
         rows = _only(rows, name)
     if format != "table":
         show(rows, format, LISTED)
         return
+    under_way = {}
+    for folder, state in recorded:
+        if folder is not None and state.end is None and state.is_alive:
+            under_way[str(folder)] = _under_way(state)
     readable = []
     for row in rows:
-        answer = _answer_text(row["answer"])
-        readable.append({**row, "answer": answer})
+        answer = _found_text(row["answer"], row.get("comparison"))
+        status = under_way.get(row["folder"], row["status"])
+        readable.append({**row, "answer": answer, "status": status})
     show(readable, format, LISTED)
     _say_next(rows)
+
+
+def _under_way(state: "SearchState") -> str:
+    """Return what a search that runs has, or that it waits."""
+    running = sum(trial.runs for trial in state.planned_trials)
+    if running:
+        return f"running ({trials_text(running)})"
+    return "running (no trial)"
 
 
 def _delete(name: str, storage: Path, uri: str) -> None:
@@ -97,6 +113,35 @@ def _recorded(
         # Those of other folders: MLflow takes seconds to ask.
         recorded = list_searches(storage, places.tracking_uri(), warnings.append)
     return recorded
+
+
+def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
+    """Return the searches of a cluster's jobs whose record is not at hand, the latest first."""
+    from elsa_tune.searching.jobs.server import JobServer
+
+    listed = {state.search.name for _, state in recorded}
+    server = JobServer(address)
+    rows = []
+    for job in server.jobs():
+        if job.name in listed:
+            continue
+        listed.add(job.name)
+        about = job.metadata or {}
+        verb = "logs" if job.is_over else "watch"
+        row = {
+            "name": job.name,
+            "model": about.get("model"),
+            "task": about.get("task"),
+            "status": job.state,
+            "trials_done": None,
+            "trials_planned": None,
+            "started": local_time(job.started),
+            "answer": None,
+            "folder": None,
+            "next": f"elsa-tune {verb} {job.name} --address {server.url}",
+        }
+        rows.append(row)
+    return rows
 
 
 def _only(rows: Sequence[_Listed], name: str) -> list[_Listed]:
@@ -132,19 +177,21 @@ def _say_next(rows: Sequence[_Listed]) -> None:
 def _next(folder: Path | None, state: "SearchState") -> str | None:
     """Return the command for a search; None while it runs."""
     from elsa_tune.tracking.journal_records import SearchStatus
+    from elsa_tune.tracking.record_names import COMPARISON
 
+    asks = "compare" if COMPARISON in state.decisions else "answer"
     if folder is None:
-        return f"elsa-tune answer {state.search.name}"
+        return f"elsa-tune {asks} {state.search.name}"
     if state.status is SearchStatus.RUNNING:
         return None
-    verb = "answer" if state.is_complete else "resume"
+    verb = asks if state.is_complete else "resume"
     arguments = SearchPaths(folder.parent, folder.name).arguments
     return f"elsa-tune {verb} {arguments}"
 
 
 def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
     from elsa_tune.searching.planning.plan import trials_in_all
-    from elsa_tune.tracking.record_names import ANSWER
+    from elsa_tune.tracking.record_names import ANSWER, COMPARISON
 
     return {
         "name": state.search.name if folder is None else folder.name,
@@ -155,9 +202,20 @@ def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
         "trials_planned": trials_in_all(folder, state),
         "started": local_time(state.started),
         "answer": state.decisions.get(ANSWER),
+        "comparison": state.decisions.get(COMPARISON),
         "folder": None if folder is None else str(folder),
         "next": _next(folder, state),
     }
+
+
+def _found_text(answer: Any, comparison: Any) -> str:
+    """Return what a search found in a few words: of its ways, where these were compared."""
+    text = _answer_text(answer)
+    for compared in comparison if isinstance(comparison, list) else ():
+        recommended = compared.get("recommended") if isinstance(compared, dict) else None
+        if isinstance(recommended, dict) and recommended.get("label") is not None:
+            text = f"{recommended['label']} is the cheapest good way; depths: {text}"
+    return text
 
 
 def _answer_text(answer: Any) -> str:

@@ -13,6 +13,7 @@ from elsa_tune.searching.planning.strategy import (
 )
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.policy import Policy
+from elsa_tune.words import kind_text
 
 
 class Even(Strategy):
@@ -24,7 +25,7 @@ class Even(Strategy):
     @classmethod
     def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
         space = inputs.space
-        candidates = space.depths_for(inputs.layers)
+        candidates = space.candidates_for(inputs.layers)
         return Outline(
             candidates=candidates,
             explored=explored_of(space, candidates),
@@ -48,4 +49,5 @@ class Even(Strategy):
         seeds = f"{self.spec.seeds} seeds"
         if self.spec.seeds == 1:
             seeds = "1 seed"
-        return f"measuring: {self.measuring_trials} trials, {seeds} of each depth"
+        kind = kind_text(self.spec.candidates)
+        return f"measuring: {self.measuring_trials} trials, {seeds} of each {kind}"

@@ -62,7 +62,7 @@ class Hunt(Strategy):
 
     @classmethod
     def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
-        candidates = inputs.space.depths_for(inputs.layers)
+        candidates = inputs.space.candidates_for(inputs.layers)
         _check(inputs.space, seeds, candidates)
         ladder, deep = ladder_and_deep(candidates, inputs.layers, policy)
         shortens = bool(ladder) and not joined

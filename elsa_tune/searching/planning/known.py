@@ -31,6 +31,7 @@ class KnownTrial:
     holdout_qualities: tuple[float, ...] = ()  # likewise; () without a holdout
     started: float = 0.0  # when its last attempt began
     reported: tuple[float, ...] = ()  # when it reported each evaluation
+    restored: int = 0  # how many of these an earlier attempt made, before its checkpoint
     ended: float | None = None  # None while it runs
 
     @property
@@ -119,6 +120,7 @@ def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
         holdout_qualities=recorded.reported(HOLDOUT_QUALITY),
         started=recorded.start.time,
         reported=tuple(report.time for report in recorded.reports),
+        restored=sum(report.restored for report in recorded.reports),
         ended=recorded.ended,
     )
 

@@ -12,6 +12,8 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
+from elsa_tune.analysis.ways import FEWEST_SEEDS
+from elsa_tune.analysis.ways_power import WaysPower, ways_power
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -252,7 +254,10 @@ def planned_power(spec: SearchSpec) -> Power | None:
     None where nothing is tested, and for a metric that is no share of the examples.
     """
     strategy = strategy_of(spec)
-    tested = [candidate for candidate in strategy.tested({}) if candidate.is_tested]
+    tested = []
+    for candidate in strategy.tested({}):
+        if candidate.is_tested and candidate.is_ranked:
+            tested.append(candidate)
     if len(tested) < 2 or not spec.task.metric.is_share:
         return None
     looks = strategy.looks(tested[-1], {})
@@ -265,15 +270,39 @@ def planned_power(spec: SearchSpec) -> Power | None:
     tests: list[PlannedTest] = []
     for (seeds, full_seeds), level in zip(looks.counts, by_look, strict=True):
         tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
-    guessing = spec.task.known_chance
-    if guessing is None:
-        guessing = 1 / spec.task.outputs
     return Power(
-        guessing=guessing,
+        guessing=_guessing(spec),
         target=spec.target,
         tests=tuple(tests),
         seed_spread=policy.seed_spread,
     )
+
+
+def planned_ways_power(spec: SearchSpec, rows: int) -> WaysPower | None:
+    """Return what can be estimated of a comparison of ways on so many evaluation rows.
+
+    None where only depths are compared, and where nothing can be said of depths either.
+    """
+    is_share = spec.task.metric.is_share
+    if all(candidate.is_ranked for candidate in spec.candidates) or not is_share:
+        return None
+    if spec.seeds < FEWEST_SEEDS:
+        return None
+    return ways_power(
+        seeds=spec.seeds,
+        rows=rows,
+        ways=sum(candidate.is_tested for candidate in spec.candidates),
+        guessing=_guessing(spec),
+        policy=spec.policy,
+    )
+
+
+def _guessing(spec: SearchSpec) -> float:
+    """Return the quality of a constant answer; an even guess's where it is not known yet."""
+    guessing = spec.task.known_chance
+    if guessing is None:
+        guessing = 1 / spec.task.outputs
+    return guessing
 
 
 def power_text(power: Power, rows: int) -> str:

@@ -304,7 +304,10 @@ class Strategy(ABC):
         if not self.plans_tests:
             return NO_LOOKS
         spec = self.spec
-        order = [other for other in self.tested(decisions) if other.is_tested]
+        order = []
+        for other in self.tested(decisions):
+            if other.is_tested and other.is_ranked:
+                order.append(other)
         if spec.planned_seeds is None or candidate not in order:
             return None
         if not order[0].is_reference:

@@ -5,6 +5,7 @@ import dataclasses
 from elsa_tune.errors import shortlist
 from elsa_tune.searching.specification.keeping import load_specification, taken
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Precision
@@ -33,11 +34,24 @@ def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
         # `auto` is settled when a search starts.
         is_settled_later = name == "precision" and value is Precision.AUTO
         before = recorded_settings.get(name)
-        if value != before and not is_settled_later:
+        if value == before or is_settled_later:
+            continue
+        if name != "model" or not _is_moved(asked, recorded):
             differing.append(f"{name} {_shown(value)} (recorded: {_shown(before)})")
     if asked.seeds > recorded.seeds:
         differing.append(f"seeds {asked.seeds} (recorded: {recorded.seeds})")
     return differing
+
+
+def _is_moved(asked: SearchSpec, recorded: SearchSpec) -> bool:
+    """Return whether a model's folder of the same name has the recorded weights elsewhere."""
+    from elsa_tune.training.model.model_files import weights_fingerprint
+
+    if {asked.model.source, recorded.model.source} != {ModelSource.DIRECTORY}:
+        return False
+    if asked.model.name != recorded.model.name:
+        return False
+    return weights_fingerprint(asked.model) == recorded.fingerprints.get("weights")
 
 
 def _decided(spec: SearchSpec) -> dict[str, object]:

@@ -4,7 +4,14 @@ import math
 import uuid
 
 from elsa_tune.errors import SpaceError, UsageError
-from elsa_tune.searching.inputs import Inputs, SearchOptions, read_duration, read_until
+from elsa_tune.searching.inputs import (
+    Inputs,
+    SearchOptions,
+    read_checkpoint,
+    read_duration,
+    read_hung_after,
+    read_until,
+)
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
 from elsa_tune.searching.planning.strategy import Outline
 from elsa_tune.specs.policy import Policy
@@ -12,6 +19,7 @@ from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import MOST
 from elsa_tune.tracking.uris import shown_uri
+from elsa_tune.words import kind_text
 
 
 def specify(
@@ -24,7 +32,7 @@ def specify(
 ) -> SearchSpec:
     """Return the whole plan of a search, under a new id.
 
-    options: with the search's name and the store's URI. policy: of the search that is recorded
+    options: with the search's name and the stores' places. policy: of the search that is recorded
     under this name, None for this version's. joined: one of several tasks', which are to measure
     the same depths. What data, weights and machine are is a placeholder. Raises SpaceError where
     its parts contradict each other, UsageError for resources that no machine has.
@@ -66,6 +74,12 @@ def specify(
         extend=policy.extension if space.extend and explores else None,
         exploring_limit=options.trials if space.extend and explores else None,
         max_time=None if options.max_time is None else read_duration(options.max_time),
+        gpu_hours=options.gpu_hours,
+        max_workers=options.max_workers,
+        checkpoint=read_checkpoint(options.checkpoint),
+        artifacts=options.artifacts,
+        hung_after=read_hung_after(options.hung_after),
+        max_failures=options.max_failures,
         linear_probe=space.linear_probe,
         command=command,
         policy=policy,
@@ -77,7 +91,11 @@ def specify(
 
 def _check_numbers(options: SearchOptions) -> None:
     """Raise for numbers that no search or machine could give, before one is looked at."""
-    counts = {"trials": options.trials, "seeds": options.seeds}
+    counts = {
+        "trials": options.trials,
+        "seeds": options.seeds,
+        "max_workers": options.max_workers,
+    }
     for name, count in counts.items():
         if count is not None and count < 1:
             raise SpaceError(f"`{name}` is {count}; it must be 1 or more")
@@ -109,8 +127,9 @@ def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> in
         return min(space_tries, most)
     if trials < candidates:
         raise SpaceError(
-            f"`trials` is {trials}, but {candidates} depths are explored with equally many "
-            f"tries each; give at least {candidates}, or fewer depths by `set` depths=[0,...]"
+            f"`trials` is {trials}, but {kind_text(outline.explored, candidates)} are explored "
+            f"with equally many tries each; give at least {candidates}, or compare fewer by `set` "
+            "depths=[0,...]"
         )
     tries = trials // candidates
     if space.extend:

@@ -50,12 +50,16 @@ class PerCandidateAsha(FIFOScheduler):
         actors = getattr(self._controller, "_actor_manager", None)
         return bool(getattr(actors, "num_live_actors", 0))
 
+    def release_idle(self) -> None:
+        """Let go of the workers that wait for a trial; Ray Tune keeps one of them otherwise."""
+        # Ray has no call for it; without this one the search keeps that worker.
+        release = getattr(self._controller, "_cleanup_cached_actors", None)
+        if release is not None:
+            release(force_all=True)
+
     def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
         """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
-        trial: Any = SimpleNamespace(
-            trial_id=earlier.key,
-            config={TRIAL: earlier},
-        )
+        trial: Any = _in_rungs(earlier)
         controller: Any = None
         self.on_trial_add(controller, trial)
         for evaluation, score in enumerate(scores, start=1):
@@ -73,7 +77,7 @@ class PerCandidateAsha(FIFOScheduler):
             idle.increase_max(trial.placement_group_factory)
         rungs = self._rungs(trial)
         if rungs is not None:
-            rungs.on_trial_add(tune_controller, trial)
+            rungs.on_trial_add(tune_controller, _in_rungs(trial.config[TRIAL]))
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         rungs = self._rungs(trial)
@@ -82,7 +86,8 @@ class PerCandidateAsha(FIFOScheduler):
         evaluation = result[EVALUATION]
         if evaluation >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
-        action = str(rungs.on_trial_result(tune_controller, trial, result))
+        in_rungs = _in_rungs(trial.config[TRIAL])
+        action = str(rungs.on_trial_result(tune_controller, in_rungs, result))
         candidate = trial.config[TRIAL].candidate
         rung = (candidate, evaluation)
         score = result[self._compared_by]
@@ -117,3 +122,14 @@ class PerCandidateAsha(FIFOScheduler):
                 reduction_factor=self._asha.reduction_factor,
             )
         return self._by_candidate[candidate]
+
+
+def _in_rungs(spec: TrialSpec) -> Any:
+    """Return a trial as rungs know it: by the plan's key, so that one that is repeated counts once.
+
+    Ray Tune's own ids are new with each try.
+    """
+    return SimpleNamespace(
+        trial_id=spec.key,
+        config={TRIAL: spec},
+    )

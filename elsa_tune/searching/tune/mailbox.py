@@ -3,9 +3,12 @@
 It imports nothing that trains, so that its process is there at once and stays small.
 """
 
+from pathlib import Path
 from typing import Any
 
 import ray
+
+from elsa_tune.training.checkpoints import FolderCheckpoints
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -13,11 +16,13 @@ class Mailbox:
     """Keeps finished trials' predictions, and what the linear probe found, for the driver.
 
     It runs beside the driver, which fetches them. They do not travel through `tune.report`: Ray
-    keeps every report in its own state files.
+    keeps every report in its own state files. Checkpoints of trials on other nodes it puts into a
+    folder of the driver's machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoints: Path) -> None:
         self._held: dict[str, Any] = {}
+        self._checkpoints = FolderCheckpoints(checkpoints)
 
     def put(self, key: str, what: Any) -> None:
         """Keep what a trial leaves: its predictions [E, ...], or what the probe found."""
@@ -26,3 +31,15 @@ class Mailbox:
     def take(self, key: str) -> Any:
         """Return what a trial left and forget it; None where it left nothing."""
         return self._held.pop(key, None)
+
+    def save_checkpoint(self, key: str, content: bytes) -> None:
+        """Keep a running trial's checkpoint. Raises OSError."""
+        self._checkpoints.save(key, lambda file: file.write(content))
+
+    def load_checkpoint(self, key: str) -> bytes | None:
+        """Return a trial's checkpoint; None where it has none. Raises OSError."""
+        return self._checkpoints.load(key)
+
+    def delete_checkpoint(self, key: str) -> None:
+        """Delete a trial's checkpoint, if it has one. Raises OSError."""
+        self._checkpoints.delete(key)

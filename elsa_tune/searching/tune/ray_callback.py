@@ -13,6 +13,7 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.searching.board import Board
+from elsa_tune.searching.cluster.repeats import Repeats, TrialEnd
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune.asha import EVALUATION, PerCandidateAsha
@@ -45,18 +46,39 @@ class Recorder(NeverRestored, Callback):
         work: Work,
         board: Board,
         probing: Probing,
+        repeats: Repeats,
     ) -> None:
+        """Prepare to record. repeats: judges trials that end without a result."""
         super().__init__()
         self._record = record
         self._scheduler = scheduler
         self._work = work
         self._board = board
         self._probing = probing
+        self._repeats = repeats
+        self._ray_trials: dict[str, Trial] = {}  # by key, as Ray Tune has them now
+        self._hung: dict[str, str] = {}  # trials that were ended because they hung, and why
+
+    @_never_raises
+    def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
+        """End the trials that hang, at the one moment when no other trial can have their worker."""
+        self._repeats.hangs.step()
+        for key, why in self._repeats.hangs.take().items():
+            trial = self._ray_trials.get(key)
+            worker = None
+            if trial is not None and self._runs(key):
+                worker = trial.temporary_state.ray_actor
+            if worker is not None:
+                self._hung[key] = why
+                # Ray asks the process to end, and kills it where it does not answer.
+                ray.kill(worker)
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         spec = trial.config[TRIAL]
         if spec.phase is not Phase.PROBE:  # that is recorded with its result
+            self._ray_trials[spec.key] = trial
+            self._hung.pop(spec.key, None)
             self._record.begin(spec)
 
     @_never_raises
@@ -108,7 +130,22 @@ class Recorder(NeverRestored, Callback):
         lines = str(error).strip().splitlines()
         last_line = lines[-1].strip() if lines else "no message"
         message = f"{type(error).__name__}: {hidden(last_line)[:500]}"
-        self._end(spec.key, TrialStatus.FAILED, message)
+        end = self._judged(spec.key, error, message)
+        self._end(spec.key, end.status, end.message)
+        if end.status is TrialStatus.INTERRUPTED:
+            self._board.say(f"{spec.key}: {end.message}; it is begun again")
+
+    def _judged(self, key: str, error: BaseException, message: str) -> TrialEnd:
+        """Return how a trial ends that met an error, in a line, and count it."""
+        why = self._hung.pop(key, None)
+        if why is None:
+            end = self._repeats.end_of(key, error, self._evaluations(key), message)
+        else:
+            end = self._repeats.hung(key, why)
+        trials = self._record.state().planned_trials
+        has_completed = any(trial.status is TrialStatus.COMPLETED for trial in trials)
+        self._repeats.count(end, has_completed=has_completed)
+        return end
 
     def end_the_rest(self) -> None:
         """Record as interrupted the trials that Ray let go without a word."""
@@ -134,6 +171,8 @@ class Recorder(NeverRestored, Callback):
         ended = self._record.end(key, status, message, artifact)
         trial = known_trial(self._record.spec, ended)
         self._board.ended(trial)
+        if status.is_final:
+            self._record.drop_checkpoint(key)
 
     def _predictions(self, key: str) -> str | None:
         try:

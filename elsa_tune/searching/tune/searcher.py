@@ -6,6 +6,8 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
+from elsa_tune.searching.cluster.fair_part import FairPart
+from elsa_tune.searching.cluster.repeats import ATTEMPTS, Repeats
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategy import Strategy
@@ -13,10 +15,6 @@ from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-
-# A trial that failed (a lost node, a full disk) is given one more try before the search goes on
-# without it.
-ATTEMPTS = 2
 
 
 class PlanSearcher(NeverRestored, Searcher):
@@ -31,6 +29,8 @@ class PlanSearcher(NeverRestored, Searcher):
 
     # What a worker does beside the plan, once trials are under way: the linear probe.
     probe: TrialSpec | None = None
+    # Whether there is room for another trial; None where Ray alone decides that.
+    room: FairPart | None = None
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class PlanSearcher(NeverRestored, Searcher):
         self._rates = dict(rates)
         self._decide = decide
         self._limit = limit or TimeLimit()
+        self.repeats = Repeats()  # knows which tries do not count
         self._measuring = measuring
         self._probe_runs_as: str | None = None  # Ray's name of it, while it runs
         self._probed = 0
@@ -56,6 +57,20 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
+        if self.room is None:
+            return self._suggest_next(trial_id)
+        under_way = len(self._under_way)
+        if self._probe_runs_as is not None:
+            under_way += 1
+        suggested = None
+        if self.room.allows(under_way):
+            suggested = self._suggest_next(trial_id)
+        if suggested is None:
+            self.room.leave()
+        return suggested
+
+    def _suggest_next(self, trial_id: str) -> Any:
+        """Return what `suggest` does where there is room for a trial."""
         trials = self._so_far()
         ended = [trial.key for trial in trials if trial.is_final]
         # The workers' first work is a trial; what earlier sessions finished says nothing of them.
@@ -167,7 +182,7 @@ class PlanSearcher(NeverRestored, Searcher):
             most = 1
         again: TrialSpec | None = None
         for spec in suggested:
-            attempts = self._attempts[spec.key]
+            attempts = self.repeats.counted(spec.key, self._attempts[spec.key])
             if attempts == 0:
                 return spec
             if again is None and attempts < most:

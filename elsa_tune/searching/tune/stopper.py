@@ -1,20 +1,27 @@
-"""Why a Ray Tune run ends before its plan does: time is up, or somebody said so."""
+"""Why a Ray Tune run ends before its plan does: time, failures, or somebody said so."""
 
 from typing import Any
 
 from ray.tune import Stopper
 
+from elsa_tune.searching.cluster.repeats import Repeats
+from elsa_tune.searching.cluster.watching import LostNodes, Watch
 from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import NeverRestored
-from elsa_tune.searching.tune.watching import LostNodes, Watch
 
 
 class SearchStopper(NeverRestored, Stopper):
-    """Ends a Ray Tune run once time is up or somebody asked for it; single trials go on."""
+    """Ends a Ray Tune run once time is up, too many trials failed, or somebody asked for it.
 
-    def __init__(self, limit: TimeLimit, interruption: Interruption, watch: Watch) -> None:
+    Single trials go on.
+    """
+
+    def __init__(
+        self, limit: TimeLimit, repeats: Repeats, interruption: Interruption, watch: Watch
+    ) -> None:
         self._limit = limit
+        self._repeats = repeats
         self._interruption = interruption
         self._watch = watch
 
@@ -28,4 +35,6 @@ class SearchStopper(NeverRestored, Stopper):
         """
         if self._watch.lost is not None:
             raise LostNodes
+        if self._repeats.too_many is not None:
+            return True
         return self._limit.has_passed() or self._interruption.requested

@@ -19,12 +19,16 @@ import numpy as np
 import ray
 from ray import tune
 
-from elsa_tune.errors import DivergedError
+from elsa_tune.errors import DivergedError, LeavingError
+from elsa_tune.searching.cluster.notice import notice_of_this_node
+from elsa_tune.searching.tune.checkpoints import DriversFolder, checkpoint_of
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec
+from elsa_tune.training.checkpoints import LEAVING
 
 if TYPE_CHECKING:
+    from elsa_tune.training.checkpoints import TrialCheckpoint
     from elsa_tune.training.data.tokens import TaskData
 
 # In Ray's config of a trial: its TrialSpec.
@@ -38,11 +42,18 @@ class Train(Protocol):
     """What trains a trial in a worker: `train_here`, or what a test puts in its place."""
 
     def __call__(
-        self, trial: TrialSpec, data: TaskData, *, share: Resources, candidates: Sequence[Candidate]
+        self,
+        trial: TrialSpec,
+        data: TaskData,
+        *,
+        share: Resources,
+        candidates: Sequence[Candidate],
+        checkpoint: TrialCheckpoint | None,
     ) -> Iterator[EvaluationResult]:
         """Yield a result for each evaluation; DivergedError if the trial diverges.
 
-        share: of this node, for this trial. candidates: all that the search compares.
+        share: of this node, for this trial. candidates: all that the search compares. checkpoint:
+        the trial's, None where it writes none.
         """
         ...
 
@@ -55,6 +66,7 @@ class Work:
     data: TaskData  # its rows, tokenised
     mailbox: Any  # handle of the driver's `Mailbox` actor
     train: Train  # what a trial does
+    checkpoints: DriversFolder | None = None  # where trials keep theirs; None: nowhere
 
 
 class NeverRestored:
@@ -68,16 +80,25 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
     """Report every evaluation of a trial to Ray, and if it diverges, that it did.
 
     A diverged trial does not raise: Ray would end this process with it, and the next trial would
-    wait for another to import its libraries. NaN reaches neither Ray nor Optuna.
+    wait for another to import its libraries. NaN reaches neither Ray nor Optuna. Raises
+    LeavingError on a node that is being taken away: the trial goes on in a worker elsewhere.
     """
     trial: TrialSpec = config[TRIAL]
+    notice = notice_of_this_node()
+    if notice.is_given():
+        # An earlier trial's worker, which Ray uses again.
+        raise LeavingError(LEAVING)
     if trial.phase is Phase.PROBE:
         _probe(trial, work)
         return
     spec = work.spec
     try:
         for result in work.train(
-            trial, work.data, share=spec.resources, candidates=spec.candidates
+            trial,
+            work.data,
+            share=spec.resources,
+            candidates=spec.candidates,
+            checkpoint=checkpoint_of(trial, spec, work.checkpoints, notice.is_given),
         ):
             if result.predictions is not None:
                 predictions = np.asarray(result.predictions)  # [E, ...]
@@ -91,13 +112,19 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
 
 
 def train_here(
-    trial: TrialSpec, data: TaskData, *, share: Resources, candidates: Sequence[Candidate]
+    trial: TrialSpec,
+    data: TaskData,
+    *,
+    share: Resources,
+    candidates: Sequence[Candidate],
+    checkpoint: TrialCheckpoint | None,
 ) -> Iterator[EvaluationResult]:
     """Train a trial on its share of this node."""
     from elsa_tune.training.loop import train
 
     _freeze_gc_once()
-    yield from train(trial, data, device=device_of(share), candidates=candidates)
+    device = device_of(share)
+    yield from train(trial, data, device=device, candidates=candidates, checkpoint=checkpoint)
 
 
 def _probe(trial: TrialSpec, work: Work) -> None:

@@ -14,8 +14,10 @@ SomeCandidate = TypeVar("SomeCandidate", bound=Candidate)
 class Method(ABC, Generic[SomeCandidate]):
     """Applies the candidates of one method to models.
 
-    A method that adds parameters keeps the names of those that there are: it puts a subclass of a
-    module in its place, and wraps none. It also writes `merged` and `trained_of`.
+    A method that adds parameters may put a module around one of the model's, in its place: what
+    that holds is then called otherwise, but stays in its layer (`model/parts.py: divide`), and the
+    place has the attributes that others read there (a linear layer's `out_features`). It also
+    writes `merged`, which gives all their names back, and `trained_of`.
     """
 
     @abstractmethod

@@ -44,6 +44,14 @@ def glue_tables(task: TaskSpec, source: GlueSource) -> Iterator[_Tables]:
         yield name, tables
 
 
+def local_files(task: TaskSpec, source: GlueSource) -> list[Path]:
+    """Return the files of a task in its local folder. Raises DataError where one is missing."""
+    assert source.data_dir is not None
+    folder = _task_folder(Path(source.data_dir), source.folder)
+    splits = LAYOUTS[source.config].splits
+    return [_local_file(task, folder, glue_split) for _, glue_split in splits]
+
+
 def _task_folder(data_dir: Path, name: str) -> Path:
     if not data_dir.is_dir():
         raise DataError(f"the data folder {data_dir} does not exist on this machine")
@@ -64,6 +72,13 @@ def _local_table(
     folder: Path,
     split: str,
 ) -> Table:
+    path = _local_file(task, folder, split)
+    wanted = [*layout.text_columns, layout.label_column]
+    return read_table(path, "tsv", wanted, layout.header)
+
+
+def _local_file(task: TaskSpec, folder: Path, split: str) -> Path:
+    """Return the file of a split. Raises DataError where it is missing."""
     file_name = split.replace("validation", "dev")
     path = folder / f"{file_name}.tsv"
     if not path.is_file():
@@ -72,8 +87,7 @@ def _local_table(
             f"task '{task.name}' needs {path.name} in {folder}, which holds {content} (no test "
             "file can stand in for it: GLUE's server keeps the labels)"
         )
-    wanted = [*layout.text_columns, layout.label_column]
-    return read_table(path, "tsv", wanted, layout.header)
+    return path
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:

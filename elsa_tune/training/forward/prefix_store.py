@@ -34,6 +34,8 @@ KEPT_FREE = 2**30
 _FACTS = 4096
 _LONGEST_NAME = 500
 _BLOCK = 2**24
+# What an entry without facts is called.
+_DAMAGED = "damaged"
 # What reading the facts of an unfinished or damaged entry may raise.
 _NO_FACTS = (OSError, ValueError, KeyError, TypeError)
 
@@ -84,6 +86,11 @@ class EntrySummary:
     bytes: int  # on disk
     last_used: float  # seconds since the epoch
     in_use: bool  # whether some process reads or writes it
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it cannot be read: unfinished, or not what was written."""
+        return self.what == _DAMAGED
 
 
 @dataclass(slots=True)
@@ -212,7 +219,7 @@ class PrefixStore:
 
 def _summary(entry: Path) -> EntrySummary:
     """Describe an entry. Raises OSError where there is none any more."""
-    what = "damaged"
+    what = _DAMAGED
     with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
         facts = _read_facts(file)
         what = str(facts["what"])

@@ -286,7 +286,8 @@ class Prefix:
         store = self._store
         shape = self._shape
         precision = self._setting.recipe.prefix_cache
-        present_keys = {entry.key for entry in store.entries()}
+        # What a killed process left unfinished is no entry: it is written anew.
+        present_keys = {entry.key for entry in store.entries() if not entry.is_damaged}
         missing = {frozen_layers}
         for n in others:
             if self._key(n) not in present_keys:

@@ -133,6 +133,22 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     )
 
 
+def folder_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of a model's folder that training reads, sorted; nothing else it may hold.
+
+    Raises ModelError as `weight_files` does.
+    """
+    weights = weight_files(folder, name)
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    small_names = _matching(names, CONFIG, *TOKENIZER_PATTERNS)
+    # What `weight_files` chose by: an index that names its shards, or the one file itself.
+    small_names.append(next(candidate for candidate in WEIGHTS if candidate in names))
+    if (folder / POOLING).is_file():
+        small_names.append(POOLING)
+    small = [folder / small_name for small_name in small_names]
+    return sorted({*small, *weights})
+
+
 def check_tokenizer(folder: Path, name: str) -> None:
     """Raise ModelError unless the folder holds a vocabulary in any form."""
     names = (path.name for path in folder.iterdir())

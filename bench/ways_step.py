@@ -1,0 +1,175 @@
+"""Seconds per training step of every way, with and without the kept trunk, and as others train it.
+
+    python bench/ways_step.py --data-dir ../shared/glue
+
+On rows of SST-2 and MRPC, with one thread, in seconds of that thread, which other work on the
+machine does not lengthen. `seconds` is elsa-tune's step; `without_trunk` the same where the frozen
+layers' output is not kept, but computed; `plain` the same model by transformers and peft as their
+guides write it: batches padded to their longest row, dropout on everywhere, torch's AdamW, and
+nothing around it, so that the Trainer's own work is left out. All take turns, step by step;
+medians. Writes bench/results/ways_step.json, to which the costs in specs/lora.py and
+specs/bitfit.py are fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from importlib import metadata
+from typing import Any
+
+import machine
+import peft
+import torch
+
+from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
+from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.training import loop
+from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.lora import adapter_config
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.data.tokens import IndexArray, TaskData, pad_batch
+from elsa_tune.training.model.encoder import facts, load_classifier
+
+STEPS = 9
+NOT_COUNTED = 2
+
+
+def main() -> None:
+    """Measure every way on every case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--models", nargs="+", default=["minilm", "mpnet"])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    version = metadata.version("peft")
+    note = (
+        "CPU seconds per step (batch 16, one thread, fp32), medians; share: of the full model's; "
+        f"peft {version}"
+    )
+    results: dict[str, Any] = {}
+    for task in ("sst2", "mrpc"):
+        for model in options.models:
+            found = measured_on(model, task, options.data_dir)
+            results[f"{model} {task}"] = found
+            print(model, task, json.dumps(found), flush=True)
+            print(machine.write("ways_step", results, note))
+
+
+def measured_on(model_name: str, task_name: str, data_dir: str) -> dict[str, Any]:
+    """Return what every way takes on one task's rows."""
+    model = resolve_model(model_name)
+    layers = facts(model).layers
+    half = layers // 2
+    quarter = layers // 4
+    names = "q+v" if model_name == "mpnet" else "query+value"
+    ways = ("0", str(half), "lora", "lora-r64", f"lora-{names}")
+    ways += (f"lora-last{half}", f"lora-last{quarter}", "bitfit")
+    task = resolve_task(task_name, data_dir=data_dir)
+    recipe = Recipe(train_size=300, precision=Precision.FP32, prefix_cache=PrefixCache.FP32)
+    data = prepare(model, task, recipe)
+    variants: dict[str, dict[str, Any]] = {}
+    for way in ways:
+        kept = trial_of(model, task, recipe, way)
+        runs = {"seconds": Ours(kept, data), "plain": Plain(kept, data)}
+        if runs["seconds"].prefix == "cached":
+            not_kept = dataclasses.replace(recipe, prefix_cache=PrefixCache.NONE)
+            runs["without_trunk"] = Ours(trial_of(model, task, not_kept, way), data)
+        variants[way] = runs
+    return measured(variants, data)
+
+
+def trial_of(model: ModelSpec, task: TaskSpec, recipe: Recipe, way: str) -> TrialSpec:
+    """Return a trial of this way."""
+    return TrialSpec(
+        model=model,
+        task=task,
+        recipe=recipe,
+        candidate=read_candidate(way),
+        learning_rate=5e-5,
+        seed=1,
+    )
+
+
+class Ours:
+    """A trial as a search trains it."""
+
+    def __init__(self, trial: TrialSpec, data: TaskData) -> None:
+        self.run = loop._Run(trial, data, torch.device("cpu"), ())
+        self.prefix = self.run.runner.prefix
+        self.trained = self.run.trainable_parameters
+
+    def step(self, batch: IndexArray) -> None:
+        """Take an optimiser step."""
+        self.run.runner.train(True)
+        self.run.step(batch)
+
+
+class Plain:
+    """The same model by transformers and peft alone, on padded batches."""
+
+    def __init__(self, trial: TrialSpec, data: TaskData) -> None:
+        self.data = data
+        self.most_norm = trial.recipe.max_grad_norm
+        self.model: Any = load_classifier(trial.model, trial.task.outputs, trial.seed)
+        candidate = trial.candidate
+        if isinstance(candidate, Lora):
+            config = adapter_config(self.model, candidate, task_type="SEQ_CLS")
+            self.model = peft.get_peft_model(self.model, config)
+        else:
+            methods.apply(self.model, candidate)
+        trained = [each for each in self.model.parameters() if each.requires_grad]
+        weight_decay = trial.recipe.weight_decay
+        self.optimizer = torch.optim.AdamW(trained, lr=5e-5, weight_decay=weight_decay)
+        self.trained = trained
+
+    def step(self, batch: IndexArray) -> None:
+        """Take an optimiser step."""
+        self.model.train()
+        padded = pad_batch(self.data.train, batch, self.data)
+        labels = torch.from_numpy(self.data.train.labels)[padded.rows]
+        output = self.model(**padded.inputs, labels=labels)
+        output.loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.trained, self.most_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def measured(variants: dict[str, dict[str, Any]], data: TaskData) -> dict[str, Any]:
+    """Return each way's median seconds, and elsa-tune's as a share of the first way's."""
+    full = next(iter(variants.values()))["seconds"]
+    batches = loop.shuffled_batches(full.run.trial, len(data.train))
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for number in range(STEPS + NOT_COUNTED):
+        batch = next(batches)
+        for way, runs in variants.items():
+            for name, run in runs.items():
+                started = time.process_time()
+                run.step(batch)
+                spent = time.process_time() - started
+                if number >= NOT_COUNTED:
+                    seconds.setdefault((way, name), []).append(spent)
+    medians = {key: statistics.median(spent) for key, spent in seconds.items()}
+    found: dict[str, Any] = {}
+    first = next(iter(variants))
+    for way, runs in variants.items():
+        found[way] = {name: round(medians[way, name], 4) for name in runs}
+        found[way]["share"] = round(medians[way, "seconds"] / medians[first, "seconds"], 3)
+        found[way]["trainable_parameters"] = runs["seconds"].trained
+        found[way]["prefix"] = runs["seconds"].prefix
+    for runs in variants.values():
+        for run in runs.values():
+            if isinstance(run, Ours):
+                run.run.close()
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+"""The decision which way to adapt a model is the cheapest that keeps the target of the best.
+
+The best is not known, so that way m is tested against every other way j, with D_mj = (q_m - b) -
+t (q_j - b): the hypothesis that some D_mj is below 0 is rejected if each one is, and its p value is
+the largest of theirs (intersection-union, Berger 1982, Technometrics 24, 295-300). Holm's procedure
+over the ways keeps the family-wise error (Holm 1979, Scand. J. Statist. 6, 65-70).
+
+What is weaker than the claim (the score itself, a lower target) is then tested of the ways that are
+left, at the error divided by their number. The claim implies what is weaker, so that of each way
+whose claim is false one event covers all false rejections, with a probability of at most the error
+divided by the number of such ways: together they err in 5 %.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
+from elsa_tune.analysis.certainty import verdict_on_point
+from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.rate_ratio import rate_ratios
+from elsa_tune.analysis.statistics.uncertainty import Learnt
+from elsa_tune.analysis.ways import (
+    COMPARED_TARGET,
+    FEWEST_SEEDS,
+    Equivalence,
+    Way,
+    WayBasis,
+    WayComparison,
+    cost_of,
+    recorded_looks,
+)
+from elsa_tune.analysis.wording.comparison import comparison_lines
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Certificates:
+    """What is certified of the ways."""
+
+    p_values: Mapping[Candidate, float]  # of what is claimed
+    score_p_values: Mapping[Candidate, float]  # of the score itself
+    claimed: frozenset[Candidate]  # to keep the target of what is claimed
+    of_score: frozenset[Candidate]  # of the score itself
+
+
+def compare_ways(
+    curve: FreezeCurve,
+    target: float = COMPARED_TARGET,
+    unit: Cost = Cost.TIME,
+    *,
+    latencies: Mapping[Candidate, float] | None = None,
+    planned_target: float = COMPARED_TARGET,
+) -> WayComparison:
+    """Compare the ways of one curve, as `ways.way_curves` gives them.
+
+    latencies: the seconds of each way's exported model, for the units that results do not record.
+    planned_target: the one that the claim was named for before the first trial; nothing is
+    certified above it. Raises UsageError for a target outside (0, 1].
+    """
+    check_target(target)
+    ways = _measured_ways(curve, unit, latencies)
+    comparison = WayComparison(
+        curve=curve,
+        target=target,
+        unit=unit,
+        ways=ways,
+        claim=quality_claimed(curve),
+        best=_best(ways),
+        warnings=curve.warnings,
+    )
+    comparison = _beside_the_best(comparison)
+    reason = _why_no_answer(comparison)
+    if reason is None:
+        reason = _why_no_claim(comparison, planned_target)
+        if reason is None:
+            comparison = _with_certificates(comparison, planned_target)
+        comparison = _with_recommendation(comparison)
+        comparison = replace(comparison, rate_ratios=rate_ratios(comparison))
+    comparison = replace(comparison, reason=reason)
+    return replace(comparison, first_lines=comparison_lines(comparison))
+
+
+def _measured_ways(
+    curve: FreezeCurve, unit: Cost, latencies: Mapping[Candidate, float] | None
+) -> tuple[Way, ...]:
+    """Return the ways that were measured, the cheapest first, of equal cost by their labels."""
+    ways: list[Way] = []
+    for point in curve.measured:
+        cost = cost_of(point, unit, latencies)
+        ways.append(Way(point=point, cost=cost))
+    return tuple(sorted(ways, key=_cheapest_first))
+
+
+def _cheapest_first(way: Way) -> tuple[float, str]:
+    cost = math.inf if way.cost is None else way.cost
+    return cost, way.candidate.label
+
+
+def _best(ways: tuple[Way, ...]) -> Way | None:
+    """Return the way with the highest quality, of equal ones the cheapest."""
+    best: Way | None = None
+    for way in ways:
+        if best is None or _quality(way) > _quality(best):
+            best = way
+    return best
+
+
+def _quality(way: Way) -> float:
+    assert way.point.quality is not None  # a measured way has one
+    return way.point.quality
+
+
+def _beside_the_best(comparison: WayComparison) -> WayComparison:
+    """Return the comparison with what each way keeps of the best one."""
+    best = comparison.best
+    if best is None:
+        return comparison
+    curve = comparison.curve
+    chance = curve.chance
+    best_quality = _quality(best)
+    ways: list[Way] = []
+    for way in comparison.ways:
+        quality = _quality(way)
+        kept = None
+        if best_quality > SAME_QUALITY:
+            kept = quality / best_quality
+        gain_kept = None
+        if chance is not None and best_quality - chance > curve.policy.at_chance:
+            gain_kept = (quality - chance) / (best_quality - chance)
+        base = chance or 0.0
+        reaches_target = reaches(
+            quality, best_quality, comparison.target, base, policy=curve.policy
+        )
+        beside = replace(way, kept=kept, gain_kept=gain_kept, reaches_target=reaches_target)
+        ways.append(beside)
+    return replace(comparison, ways=tuple(ways), best=_best(tuple(ways)))
+
+
+def _why_no_answer(comparison: WayComparison) -> Reason | None:
+    """Return why nothing can be recommended; None where something can."""
+    best = comparison.best
+    if best is None:
+        return Reason.NO_MEASUREMENTS
+    if len(comparison.ways) == 1:
+        return Reason.ONE_WAY
+    if verdict_on_point(comparison.curve, best.point) is Learnt.NO:
+        return Reason.NO_WAY_LEARNT
+    return None
+
+
+def _why_no_claim(comparison: WayComparison, planned_target: float) -> Reason | None:
+    """Return why nothing can be certified; None where something can."""
+    curve = comparison.curve
+    full = curve.full
+    if comparison.has_single_runs:
+        return Reason.TOO_FEW_SEEDS
+    if curve.chance is None:
+        return Reason.CHANCE_UNKNOWN
+    if full is not None and verdict_on_point(curve, full) is Learnt.NO:
+        return Reason.FULL_MODEL_DID_NOT_LEARN
+    not_planned = _why_seeds_are_not_planned(comparison)
+    if not_planned is not None:
+        return not_planned
+    if curve.has_too_few_units:
+        return Reason.TOO_FEW_UNITS
+    if any(way.point.rates > 1 for way in comparison.ways):
+        return Reason.RATES_NOT_FRESH
+    if _has_too_few_seeds(comparison):
+        return Reason.TOO_FEW_SEEDS
+    if not curve.uncertainty.has_examples and not curve.policy.by_seeds_alone:
+        return Reason.EXAMPLES_UNKNOWN
+    if comparison.target > planned_target:
+        return Reason.TARGET_NOT_PLANNED
+    return None
+
+
+def _why_seeds_are_not_planned(comparison: WayComparison) -> Reason | None:
+    """Return why the number of seeds may depend on their results; None where it does not."""
+    rows: list[ResultRow] = []
+    for way in comparison.ways:
+        for run in way.point.runs:
+            rows.append(run.row)
+    looks = recorded_looks(rows)
+    if LOST_LOOKS in looks:
+        return Reason.LOOKS_NOT_RECORDED
+    if any(len(planned.counts) > 1 for planned in looks):
+        return Reason.SEEDS_BY_RESULTS
+    if NO_LOOKS in looks:
+        return Reason.NOT_PLANNED_TO_CERTIFY
+    searches = {row.search for row in rows}
+    if looks and len(searches) > 1:
+        return Reason.LOOKS_NOT_PLANNED
+    return None
+
+
+def _has_too_few_seeds(comparison: WayComparison) -> bool:
+    """Whether some way has too few planned seeds, each a row of its own, to be compared."""
+    runs = comparison.curve.uncertainty.runs
+    for way in comparison.ways:
+        of_way = runs.get(way.candidate)
+        if of_way is None or of_way.count < FEWEST_SEEDS:
+            return True
+    return False
+
+
+def _with_certificates(comparison: WayComparison, planned_target: float) -> WayComparison:
+    """Return the comparison with what is certified of each way."""
+    certificates = _certificates(comparison, planned_target)
+    ways: list[Way] = []
+    for way in comparison.ways:
+        candidate = way.candidate
+        judged = replace(
+            way,
+            p_value=certificates.p_values[candidate],
+            certified=candidate in certificates.claimed,
+            score_p_value=certificates.score_p_values[candidate],
+            score_certified=candidate in certificates.of_score,
+        )
+        ways.append(judged)
+    return replace(comparison, ways=tuple(ways), best=_best(tuple(ways)))
+
+
+def _certificates(comparison: WayComparison, planned_target: float) -> _Certificates:
+    """Return what is certified at the asked target, which is the planned one or lower."""
+    error = comparison.curve.policy.error
+    corrected = comparison.claims_corrected
+    p_values = _p_values(comparison, planned_target, corrected=corrected)
+    score_p_values = p_values
+    if corrected:
+        score_p_values = _p_values(comparison, planned_target, corrected=False)
+    claimed = holm(p_values, error)
+    left = len(p_values) - len(claimed)
+    if comparison.target < planned_target:
+        p_values = _p_values(comparison, comparison.target, corrected=corrected)
+        # The score at the planned target is tested before what is gained at a lower one.
+        both = {candidate: max(p, score_p_values[candidate]) for candidate, p in p_values.items()}
+        claimed |= below(both, error / max(left, 1))
+        score_p_values = _p_values(comparison, comparison.target, corrected=False)
+    return _Certificates(
+        p_values=p_values,
+        score_p_values=score_p_values,
+        claimed=claimed,
+        of_score=claimed | below(score_p_values, error / max(left, 1)),
+    )
+
+
+def _p_values(
+    comparison: WayComparison, target: float, *, corrected: bool
+) -> dict[Candidate, float]:
+    """Return for each way the largest of its p values against the others.
+
+    1 for a way that was not found above chance: of nothing, nothing is kept.
+    """
+    curve = comparison.curve
+    p_values: dict[Candidate, float] = {}
+    for way in comparison.ways:
+        if verdict_on_point(curve, way.point) is not Learnt.YES:
+            p_values[way.candidate] = 1.0
+            continue
+        largest = 0.0
+        for other in comparison.ways:
+            if other.candidate == way.candidate:
+                continue
+            p = curve.uncertainty.p_value(
+                way.candidate, target, against=other.candidate, corrected=corrected
+            )
+            largest = max(largest, 1.0 if p is None else p)
+        p_values[way.candidate] = largest
+    return p_values
+
+
+def holm(p_values: Mapping[Candidate, float], error: float) -> frozenset[Candidate]:
+    """Return whose hypotheses Holm's procedure rejects, with this family-wise error."""
+    rejected: set[Candidate] = set()
+    rising = sorted(p_values, key=lambda candidate: p_values[candidate])
+    for place, candidate in enumerate(rising):
+        left = len(rising) - place
+        if p_values[candidate] * left >= error:
+            break
+        rejected.add(candidate)
+    return frozenset(rejected)
+
+
+def below(p_values: Mapping[Candidate, float], level: float) -> frozenset[Candidate]:
+    """Return whose p values lie below a level."""
+    return frozenset(candidate for candidate, p in p_values.items() if p < level)
+
+
+def _with_recommendation(comparison: WayComparison) -> WayComparison:
+    """Return the comparison with the cheapest way on the best basis that there is.
+
+    None is recommended where several are as good and no cost of theirs is known.
+    """
+    for basis in WayBasis:
+        comparison = replace(comparison, basis=basis)
+        if comparison.good:
+            break
+    good = comparison.good
+    priced = [way for way in good if way.cost is not None]
+    if len(good) == 1:
+        priced = list(good)
+    if not priced:
+        return comparison
+    recommended = priced[0]
+    return replace(
+        comparison,
+        recommended=recommended,
+        equivalence=_equivalence(comparison, recommended),
+    )
+
+
+def _equivalence(comparison: WayComparison, way: Way) -> Equivalence | None:
+    """Return by how much any other way may be better; None where nothing is certified.
+
+    The largest of one-sided bounds, each of which has the complete error, is one for the best of
+    the others, whichever it is. The error is divided by the number of ways because the results say
+    which of them is asked about.
+    """
+    uncertainty = comparison.curve.uncertainty
+    policy = comparison.curve.policy
+    if way.p_value is None:
+        return None
+    most = 0.0
+    for other in comparison.ways:
+        if other.candidate == way.candidate:
+            continue
+        runs = uncertainty.runs
+        fewest_seeds = min(runs[way.candidate].count, runs[other.candidate].count)
+        level = policy.test_error(fewest_seeds) / len(comparison.ways)
+        ends = (level / 2, 1 - level / 2, level)
+        contrast = uncertainty.contrast(way.candidate, 1.0, against=other.candidate, ends=ends)
+        if contrast is None:
+            return None
+        most = max(most, -contrast.lower)
+    return Equivalence(way=way, most=most)

@@ -1,0 +1,95 @@
+"""Whether a comparison was fair, in words: effort, seeds, borders, and the factor between rates."""
+
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.ways import RateRatio, WayComparison
+from elsa_tune.analysis.wording.ways import name_of, names_of, range_text
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.border import Border
+from elsa_tune.words import BORDER_WORDS, capitalized, listed, rate_text
+
+
+def fairness_text(comparison: WayComparison) -> str:
+    """Say whether all ways explored and ran equally often, and whose best rate is at a border."""
+    if not comparison.is_answered:
+        return ""
+    texts = [_effort(comparison)]
+    seeds = [way.point.seeds for way in comparison.ways]
+    if min(seeds) != max(seeds):
+        texts.append(f"They have {range_text(seeds)} seeds.")
+    for border in (Border.HIGH, Border.LOW):
+        at_border: list[Candidate] = []
+        for way in comparison.ways:
+            if way.point.tried.at_border is border:
+                at_border.append(way.candidate)
+        if at_border:
+            names = names_of(comparison.curve, at_border)
+            texts.append(
+                f"The best rate of {names} is the {_end(border)} that was tried: "
+                f"{BORDER_WORDS[border]}."
+            )
+    return " ".join(texts)
+
+
+def _effort(comparison: WayComparison) -> str:
+    """Say how often the ways explored their learning rates."""
+    tries = [way.point.explored for way in comparison.ways]
+    if not any(tries):
+        text = "how the learning rates were chosen is not recorded."
+        of_one_rate = [way.candidate for way in comparison.ways if way.point.rates == 1]
+        if of_one_rate:
+            names = names_of(comparison.curve, of_one_rate)
+            text += f" At one rate alone ran {names}: another may be better or worse by any amount."
+        return text
+    if min(tries) == max(tries):
+        return f"each of the {len(tries)} ways explored its own rate in {tries[0]} trials."
+    idle = [way.candidate for way in comparison.ways if way.point.explored == 0]
+    if not idle:
+        return f"the ways explored their own rates in {range_text(tries)} trials each."
+    names = names_of(comparison.curve, idle)
+    return f"{names} explored no learning rate of their own, so that the others have an advantage."
+
+
+def _end(border: Border) -> str:
+    return "highest" if border is Border.HIGH else "lowest"
+
+
+def rates_text(comparison: WayComparison) -> str:
+    """Say how the best learning rate of each method compares with the full model's."""
+    texts: list[str] = []
+    for ratio in comparison.rate_ratios:
+        texts.append(_ratio_text(comparison, ratio))
+    return " ".join(texts)
+
+
+def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
+    full = comparison.curve.full
+    assert full is not None
+    name = name_of(comparison.curve, ratio.way.candidate)
+    verb = "run" if ratio.way.candidate.is_plural(comparison.curve.layers) else "runs"
+    rate = rate_text(ratio.way.point.learning_rate)
+    full_rate = rate_text(full.learning_rate)
+    times = "" if _times(ratio.factor) == "1" else f"{_times(ratio.factor)} times "
+    text = (
+        f"{capitalized(name)} {verb} best at {times}the full model's rate ({rate} and {full_rate}"
+    )
+    if ratio.low is None or ratio.high is None:
+        neighbours = _neighbours(ratio.way.point)
+        beside = f"; tried beside it: {neighbours}" if neighbours else ""
+        return f"{text}{beside})."
+    text += f"; of the tried rates, at 95 %, {_times(ratio.low)} to {_times(ratio.high)} times"
+    if ratio.is_open:
+        text += ", or beyond, for a best rate lies at a border"
+    return f"{text})."
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}" if factor < 100 else f"{factor:.0f}"
+
+
+def _neighbours(point: CurvePoint) -> str:
+    """Return the tried rates next to the one that a way was measured at; "" for none."""
+    rate = point.learning_rate or 0.0
+    rates = [tried for tried, _ in point.tried.explored]
+    lower = [tried for tried in rates if tried < rate]
+    higher = [tried for tried in rates if tried > rate]
+    return listed(rate_text(tried) for tried in [*lower[-1:], *higher[:1]])

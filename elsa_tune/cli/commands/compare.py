@@ -1,0 +1,89 @@
+"""`compare`: ask a record or a results table for the cheapest way to adapt the model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from elsa_tune.cli.commands.answer import Details, Format, Options, note, read_question
+from elsa_tune.cli.options import ANSWER, grouped
+from elsa_tune.errors import NoAnswerError, first_few
+
+if TYPE_CHECKING:
+    from elsa_tune.analysis.ways import WayComparison
+
+Target = Annotated[
+    float,
+    typer.Option(
+        rich_help_panel=ANSWER, help="Share of the best way's quality that is to be kept."
+    ),
+]
+CostUnit = Annotated[
+    Literal["time", "memory", "parameters", "latency", "bundle"],
+    typer.Option(
+        rich_help_panel=ANSWER,
+        help="What is cheap: the time of a training run, its peak memory, how many parameters it "
+        "trains; or what the exported model takes for one text, alone (latency) or per task of a "
+        "bundle of eight. The last two are measured now, on this machine.",
+    ),
+]
+
+
+@grouped
+def compare(
+    options: Options,
+    target: Target = 0.95,
+    cost: CostUnit = "time",
+    details: Details = False,
+    format: Format = "table",
+) -> None:
+    """Name the cheapest way to adapt the model.
+
+    It keeps the target of the best way that was measured: freeze depths, other methods, the head.
+
+    Exit status: 0 at least one comparison; 2 bad input; 3 nothing that was asked can be compared.
+    """
+    from elsa_tune.analysis.answer_json import as_json
+    from elsa_tune.analysis.comparison import compare_ways
+    from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
+    from elsa_tune.exporting.latencies import latencies_of
+    from elsa_tune.specs.cost import Cost
+
+    source, question = read_question(options)
+    try:
+        rows = source.ask(question, note)
+        curves = source.ways(question, rows)
+    except NoAnswerError:
+        if format == "json":
+            # A reader of stdout gets valid JSON here too.
+            typer.echo("[]")
+        raise
+    unit = Cost(cost)
+    comparisons = []
+    for curve in curves:
+        seconds = latencies_of(curve, unit, source.folder_of(question, curve))
+        comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
+    if format == "json":
+        typer.echo(as_json([comparison_object(comparison) for comparison in comparisons]))
+    elif format == "csv":
+        typer.echo(comparisons_csv(comparisons), nl=False)
+    else:
+        from elsa_tune.cli.comparison_tables import print_comparisons
+
+        print_comparisons(comparisons, details=details)
+    _require_an_answer(comparisons, is_table=format == "table")
+
+
+def _require_an_answer(comparisons: Sequence["WayComparison"], *, is_table: bool) -> None:
+    """Raise NoAnswerError, with each reason, unless something could be compared."""
+    if any(comparison.is_answered for comparison in comparisons):
+        return
+    if is_table and len(comparisons) == 1:
+        # The table says why, as its first sentence.
+        raise typer.Exit(NoAnswerError.exit_status)
+    reasons = []
+    for comparison in comparisons:
+        what = f"{comparison.curve.model} on {comparison.curve.task}"
+        reasons.append(f"{what}: {comparison.first_lines.headline}")
+    listed = "; ".join(first_few(reasons))
+    raise NoAnswerError(f"nothing that was asked can be compared: {listed}")

@@ -1,0 +1,258 @@
+"""`elsa-tune submit`: a search sent to a cluster; `watch`, `logs` and `stop`, from any shell."""
+
+import functools
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from elsa_tune.cli.options import (
+    MACHINES,
+    RECORD,
+    AskedUri,
+    JobAddress,
+    SearchName,
+    StoragePath,
+    grouped,
+    wanted_search,
+)
+from elsa_tune.errors import RunError, UsageError
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.output import say
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.record_names import COMPARISON
+from elsa_tune.visible import visible
+
+if TYPE_CHECKING:
+    from elsa_tune.searching.jobs.server import Job, JobServer
+    from elsa_tune.searching.jobs.submitting import Submitted
+    from elsa_tune.tracking.state import SearchState
+
+
+# Of a search's options, those that mean a place on the cluster.
+_PLACES = {
+    "address": typer.Option(
+        rich_help_panel=MACHINES,
+        metavar="URL",
+        help="The cluster's dashboard, http://HOST:8265.",
+    ),
+    "storage_path": typer.Option(
+        rich_help_panel=RECORD,
+        metavar="PATH",
+        help="Where the cluster keeps journals, absolute; best a folder that all nodes share. "
+        "Default: elsa-tune/mlruns/searches in the home of whoever runs Ray on the driver's node.",
+    ),
+    "tracking_uri": typer.Option(
+        rich_help_panel=RECORD,
+        metavar="URI",
+        help="MLflow store, as the driver's node reaches it, without a password. Default: that "
+        "node's MLFLOW_TRACKING_URI, else the server in this machine's, else mlflow.db beside the "
+        "journals' folder.",
+    ),
+}
+
+
+@functools.partial(grouped, instead=_PLACES)
+def submit(
+    wanted: SearchOptions,
+    environment: Annotated[
+        Literal["there", "pip"],
+        typer.Option(
+            rich_help_panel=MACHINES,
+            help="`there`: the nodes have elsa-tune. `pip`: it goes along, and Ray installs what "
+            "it needs, at this machine's versions.",
+        ),
+    ] = "there",
+    uploads: Annotated[
+        bool,
+        typer.Option(
+            "--upload/--no-upload",
+            rich_help_panel=MACHINES,
+            help="Send the files that the search reads. Without it all nodes see this folder, at "
+            "the same path, and the record lies here.",
+        ),
+    ] = True,
+) -> None:
+    """Send a search to a Ray cluster, and return at once.
+
+    It takes the options of `search`. The files that it reads go along; what it records lies where
+    its driver runs.
+    """
+    say(f"submit: reading {wanted.model}, {', '.join(wanted.task)} and the space {wanted.space}")
+    from elsa_tune.searching.jobs.submitting import submit as send
+
+    submitted = send(wanted, say, environment=environment, uploads=uploads)
+    _say_submitted(submitted)
+
+
+def _say_submitted(submitted: "Submitted") -> None:
+    """Print the job's id (stdout), where its record lies and what to type next (stderr)."""
+    job = submitted.job
+    earlier = submitted.earlier
+    if earlier is not None:
+        say(
+            f"search '{job.name}' was submitted before (job {earlier.id}, {earlier.state}): this "
+            "one goes on from its record"
+        )
+    typer.echo(job.id)
+    say(
+        f"record: {submitted.record} on the driver's node, usually the cluster's head; elsewhere "
+        "`watch` and `resume` find it if that folder is shared"
+    )
+    address = f"--address {submitted.url}"
+    say(f"follow: elsa-tune watch {job.name} {address}")
+    say(f"end:    elsa-tune stop {job.name} {address}")
+
+
+def watch(
+    name: SearchName = None,
+    storage_path: StoragePath = None,
+    tracking_uri: AskedUri = None,
+    address: JobAddress = None,
+) -> None:
+    """Follow a running search; Ctrl-C leaves it running.
+
+    Reads its journal (in this folder, or in --storage-path), an MLflow store (--tracking-uri), or
+    the log of its job (--address), and writes nothing.
+    """
+    try:
+        if address is None:
+            _watch_record(name, storage_path, tracking_uri)
+        else:
+            _watch_job(name, address)
+    except KeyboardInterrupt:
+        say("left; the search goes on")
+
+
+def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str | None) -> None:
+    """Show a search from its journal, or from a store where only that has it."""
+    places = StorePaths(Path.cwd())
+    storage = places.storage_at(storage_path)
+    uri = places.named_uri(tracking_uri)
+    is_asked_of_store = tracking_uri is not None
+    if name is not None and not SearchPaths(storage, name).exists and uri is not None:
+        is_asked_of_store = True
+    say(f"watch: reading {'the store' if is_asked_of_store else storage}")
+
+    from elsa_tune.searching.watched import watch_journal, watch_store
+
+    if not is_asked_of_store:
+        chosen = wanted_search(name, None, storage)
+        paths = find_search(storage, chosen)
+        _say_end(watch_journal(paths), paths)
+        return
+    if name is None:
+        raise UsageError("a store has many searches; name the one to watch")
+    assert uri is not None
+    _say_end(*watch_store(uri, name))
+
+
+def _say_end(state: "SearchState", paths: SearchPaths | None) -> None:
+    """Print how a search that was watched has ended, and what to type next."""
+    name = state.search.name if paths is None else paths.name
+    arguments = name if paths is None else paths.arguments
+    verb = "compare" if COMPARISON in state.decisions else "answer"
+    if not state.is_complete and paths is not None:
+        verb = "resume"
+    message = ""
+    if state.end is not None and state.end.message:
+        message = f" ({state.end.message})"
+    say(f"search '{name}': {state.status_text}{message}")
+    say(f"Next: elsa-tune {verb} {arguments}")
+
+
+def _watch_job(name: str | None, address: str) -> None:
+    """Print what a job says from here on, and how it ends."""
+    from elsa_tune.searching.jobs.server import JobServer
+    from elsa_tune.searching.watched import new_lines, print_log
+
+    server = JobServer(address)
+    job = server.named(name)
+    say(f"search '{job.name}', job {job.id} on {server.url}: {job.state}")
+    lines = new_lines(lambda: server.log(job), lambda: server.again(job).is_over)
+    print_log(lines, say)
+    _say_job_end(server.again(job))
+
+
+def _say_job_end(job: "Job") -> None:
+    """Print how a job has ended; of one that never began, why."""
+    why = f" ({job.why})" if job.why else ""
+    say(f"job {job.id}: {job.state}{why}")
+
+
+def logs(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The search. Default: the one submitted last."),
+    ] = None,
+    address: JobAddress = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print what comes, until the job has ended.")
+    ] = False,
+) -> None:
+    """Print what a submitted search has said: the log of its job."""
+    if address is None:
+        raise UsageError(
+            "only a search that was submitted has a log; give `address`, the dashboard it was "
+            "submitted to, or see its record with `elsa-tune watch`"
+        )
+    from elsa_tune.searching.jobs.server import JobServer
+    from elsa_tune.searching.watched import new_lines
+
+    server = JobServer(address)
+    job = server.named(name)
+    if not follow:
+        typer.echo(visible(server.log(job)), nl=False)
+        return
+    try:
+        for line in new_lines(lambda: server.log(job), lambda: server.again(job).is_over):
+            typer.echo(visible(line))
+    except KeyboardInterrupt:
+        say("left; the search goes on")
+
+
+def stop(
+    name: SearchName = None,
+    storage_path: StoragePath = None,
+    address: JobAddress = None,
+) -> None:
+    """End a running search as Ctrl-C would; it can go on later.
+
+    A search of this machine is found by its journal, a submitted one by --address. Everything so
+    far is kept.
+    """
+    if address is not None:
+        from elsa_tune.searching.jobs.server import JobServer
+
+        _stop_job(JobServer(address), name)
+        return
+    storage = StorePaths(Path.cwd()).storage_at(storage_path)
+    paths = find_search(storage, wanted_search(name, None, storage))
+
+    from elsa_tune.searching.stopping import stop_here
+
+    status = stop_here(paths, say)
+    say(f"search '{paths.name}': {status}; `{paths.resume}` goes on")
+
+
+def _stop_job(server: "JobServer", name: str | None) -> None:
+    """Ask a job to end, and wait until it has."""
+    from elsa_tune.searching.jobs.submitting import STOP_SECONDS
+
+    job = server.named(name)
+    if job.is_over:
+        raise UsageError(f"search '{job.name}' is not running: job {job.id} is {job.state}")
+    server.stop(job)
+    say(f"stop: job {job.id} ends its trials")
+    # Ray kills what has not ended by then.
+    deadline = time.monotonic() + STOP_SECONDS + 10
+    while not server.again(job).is_over:
+        if time.monotonic() >= deadline:
+            raise RunError(f"job {job.id} still runs; see the dashboard at {server.url}")
+        time.sleep(0.5)
+    say(
+        f"search '{job.name}': interrupted, everything so far is kept; the same `elsa-tune submit` "
+        "goes on"
+    )

@@ -1,0 +1,121 @@
+"""Comparisons of ways as a person reads them: what to do first, then one line per way."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from elsa_tune.analysis.warning import DETAILS
+from elsa_tune.analysis.ways import Way, WayComparison
+from elsa_tune.analysis.wording.comparison_tables import way_cells
+from elsa_tune.cli.answer_tables import (
+    CERTIFIED_MARK,
+    CHOSEN,
+    CHOSEN_MARK,
+    print_first_lines,
+    print_heading,
+    stdout_console,
+)
+from elsa_tune.fitted_table import fitted_table
+from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, target_text
+
+# Beside a way of which only the score is certain.
+SCORE_MARK = "○"
+
+# Columns in the order in which a narrow window does without them; JSON has them all.
+SPARED = ("p of score", "p", "tries", "memory", "parameters", "95 %", "rate")
+# Columns that are for the details.
+DETAILED = ("p", "p of score", "tries", "memory", "parameters")
+
+
+def print_comparisons(
+    comparisons: Sequence[WayComparison],
+    console: Console | None = None,
+    *,
+    details: bool = False,
+) -> None:
+    """Print each to stdout. details: also every column and every warning."""
+    console = console or stdout_console()
+    for number, comparison in enumerate(comparisons):
+        if number:
+            console.print()
+        print_heading(console, comparison.curve)
+        print_first_lines(console, comparison.first_lines, is_answered=comparison.is_answered)
+        if comparison.ways:
+            console.print()
+            _ways(console, comparison, details=details)
+        hidden = 0
+        for warning in comparison.warnings:
+            if details or warning.code not in DETAILS:
+                console.print(f"! {warning.text}")
+            else:
+                hidden += 1
+        if comparison.ways and not details:
+            notes = f", and {hidden} more notes" if hidden else ""
+            console.print(f"--details prints every column{notes}.", style="dim")
+
+
+def _ways(console: Console, comparison: WayComparison, *, details: bool) -> None:
+    """Print one line per way, without empty columns and what a narrow window can best spare."""
+    columns: dict[str, list[str]] = {}
+    marks: list[str] = []
+    for way in comparison.ways:
+        mark = _mark(comparison, way)
+        marks.append(mark)
+        cells = {"": mark, **way_cells(comparison, way)}
+        for name, cell in cells.items():
+            is_hidden = name in DETAILED and name != comparison.unit.value
+            if is_hidden and not details:
+                continue
+            column = columns.setdefault(name, [])
+            column.append(cell)
+    table = fitted_table(
+        columns,
+        console.width,
+        spared=SPARED,
+        bold=[CHOSEN_MARK in mark for mark in marks],
+    )
+    console.print(table)
+    shown = {str(column.header) for column in table.columns}
+    legend = "  ".join(_legend(comparison, "".join(marks), shown))
+    console.print(legend, style="dim")
+
+
+def _mark(comparison: WayComparison, way: Way) -> str:
+    """Return the marks beside a way: recommended, certified."""
+    mark = ""
+    recommended = comparison.recommended
+    if recommended is not None and recommended.candidate == way.candidate:
+        mark = CHOSEN_MARK
+    if way.certified:
+        mark += CERTIFIED_MARK
+    elif way.score_certified:
+        mark += SCORE_MARK
+    return mark
+
+
+def _legend(comparison: WayComparison, marks: str, shown: set[str]) -> list[str]:
+    """Return what the marks and columns that are shown mean."""
+    legend: list[str] = []
+    if CHOSEN_MARK in marks:
+        legend.append(f"{CHOSEN_MARK} {CHOSEN}")
+    share = target_text(comparison.target)
+    if CERTIFIED_MARK in marks:
+        of_what = "gain over guessing" if comparison.claims_corrected else "score"
+        legend.append(f"{CERTIFIED_MARK} certified to keep {share} of the best {of_what}")
+    if SCORE_MARK in marks:
+        legend.append(f"{SCORE_MARK} certified to keep {share} of the best score alone")
+    if "rate" in shown:
+        borders = {way.point.tried.at_border for way in comparison.ways}
+        for border, meaning in BORDER_WORDS.items():
+            if border in borders:
+                legend.append(f"{BORDER_ARROWS[border]} {meaning}")
+    legend.append("±: spread of seeds")
+    if "95 %" in shown:
+        legend.append("95 %: interval of the mean")
+    if "kept" in shown:
+        legend.append("kept: of the best way's score")
+    if "gain kept" in shown:
+        legend.append("gain kept: of its gain over guessing (the best constant answer)")
+    if "p" in shown:
+        legend.append("p: that the way does not keep the target, each way by itself")
+    return legend

@@ -1,0 +1,46 @@
+"""What the ways of a recorded search would take in service, measured on this machine."""
+
+from pathlib import Path
+
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.errors import UsageError
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.cost import Cost
+from elsa_tune.tracking.paths import SearchPaths
+
+# How many tasks of a way answer in a unit of cost: the model alone, or a bundle.
+TASKS = {Cost.LATENCY: 1, Cost.BUNDLE: 8}
+
+
+def latencies_of(
+    curve: FreezeCurve, unit: Cost, folder: Path | None
+) -> dict[Candidate, float] | None:
+    """Return the seconds of each way for one text of the evaluation rows, and one task.
+
+    None where the unit is recorded with each trial. folder: of the search that the curve is of,
+    whose model and data are read; nothing is trained. Raises UsageErrors where they are not there.
+    """
+    if unit not in TASKS:
+        return None
+    if folder is None:
+        raise UsageError(
+            f"`cost` {unit} is measured with the model and data of a recorded search, and these "
+            "results name none that is on this machine; ask for time, memory or parameters"
+        )
+    # Only now: most comparisons ask for what is recorded, and need no torch.
+    from elsa_tune.searching.specification import load_specification
+    from elsa_tune.training.data.preparation import read_splits
+    from elsa_tune.training.latency import latencies
+
+    spec = load_specification(SearchPaths(folder.parent, folder.name))
+    evaluation = read_splits(spec.task, spec.recipe)["evaluation"]
+    texts: list[str | tuple[str, str]] = []
+    for cells in zip(*evaluation.texts, strict=True):
+        texts.append(cells[0] if len(cells) == 1 else (cells[0], cells[1]))
+    return latencies(
+        spec.model,
+        [point.candidate for point in curve.measured],
+        texts,
+        max_length=spec.recipe.max_length,
+        tasks=TASKS[unit],
+    )

@@ -1,0 +1,292 @@
+"""Results of peft's benchmark `method_comparison` as rows: its JSON files, one a run."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from elsa_tune.errors import ResultsError
+from elsa_tune.results.columns import metric_names
+from elsa_tune.results.results_csv import Imported
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.checked import problems
+from elsa_tune.specs.named_way import NamedWay
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
+
+SUFFIX = ".json"
+# The one suite that trains on text. Its configuration names no data set: it trains on MetaMathQA
+# and is tested on GSM8K's test split, which has so many questions.
+TEXT_SUITE = "MetaMathQA"
+TEXT_SUITE_EXAMPLES = 1319
+OTHER_SUITE = "method_comparison"
+
+_SOURCE = "peft's method_comparison"
+# What a result has and other JSON files, such as an adapter's configuration, lack.
+_PARTS = frozenset({"run_info", "train_info"})
+_STATUSES = {
+    "success": TrialStatus.COMPLETED,
+    "failed": TrialStatus.FAILED,
+    "canceled": TrialStatus.INTERRUPTED,
+}
+# What a configuration of peft has beside what is trained.
+_NO_SETTINGS = frozenset(
+    {"peft_version", "task_type", "auto_mapping", "inference_mode", "revision"}
+)
+_TEST = "test "
+_DEFAULT = "default"  # as an experiment's name calls a configuration without settings of its own
+_RATE = re.compile(r"(?:^|[-_])lr[-_]?[0-9][0-9.]*(?:e-?[0-9]+)?(?=$|[-_])", re.IGNORECASE)
+_MIB = 2**20
+_SMALL = 1e-6
+
+
+class _Part(BaseModel):
+    """An object of a result's file: the fields that are read; it has more."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+
+class _TrainConfig(_Part):
+    model_id: str
+    seed: int | None = Field(default=None, ge=0)
+    optimizer_kwargs: dict[str, Any] = {}
+    # The suites' own fields, by which they are told apart.
+    query_template: str | None = None
+    dataset_id: str | None = None
+    test_size: int | None = Field(default=None, ge=1)
+
+
+class _RunInfo(_Part):
+    experiment_name: str  # METHOD/CONFIGURATION
+    train_config: _TrainConfig
+    peft_config: dict[str, Any] | None = None  # None for full fine-tuning
+
+
+class _TrainInfo(_Part):
+    status: str
+    metrics: list[dict[str, Any]] = []  # the last one has the test's
+    train_time: float | None = Field(default=None, ge=0)  # seconds
+    accelerator_memory_max: float | None = Field(default=None, ge=0)  # bytes
+    num_trainable_params: int | None = Field(default=None, ge=0)
+
+
+class _Result(_Part):
+    run_info: _RunInfo
+    train_info: _TrainInfo
+
+
+def is_benchmark(path: Path) -> bool:
+    """Return whether a path can only be read here: a folder, or a JSON file."""
+    return path.suffix.lower() == SUFFIX or path.is_dir()
+
+
+def read_benchmark(path: Path) -> Imported:
+    """Read a JSON result, or all that a folder and the folders in it hold.
+
+    A row is one run, its way the method and what its experiment's name says of the configuration,
+    without model and learning rate; full fine-tuning is the full model. In a folder, JSON files of
+    other kinds are left out, and counted in `notes`. Raises ResultsError for a file that is no
+    such result, a folder without any, and whatever is missing or out of its range.
+    """
+    results: list[tuple[Path, _Result]] = []
+    left_out = 0
+    for file in _files(path):
+        values = _json(file)
+        if isinstance(values, dict) and values.keys() >= _PARTS:
+            results.append((file, _result(file, values)))
+        else:
+            left_out += 1
+    if not results:
+        raise _no_result(path)
+    labels = _labels([result for _, result in results])
+    rows: list[ResultRow] = []
+    for (file, result), label in zip(results, labels, strict=True):
+        rows.append(_row(file, result, label))
+    return Imported(rows, tuple(_notes(path, rows, left_out)))
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the JSON files of a folder by their names, or the one file."""
+    if path.is_dir():
+        return sorted(path.rglob(f"*{SUFFIX}"))
+    if not path.is_file():
+        raise ResultsError(f"results file {path} does not exist")
+    return [path]
+
+
+def _json(file: Path) -> object:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{file} cannot be read as JSON: {error}") from error
+
+
+def _result(file: Path, values: Mapping[str, Any]) -> _Result:
+    try:
+        return _Result.model_validate(values)
+    except ValueError as error:
+        raise ResultsError(f"{file}: {problems(error)}") from error
+
+
+def _no_result(path: Path) -> ResultsError:
+    """Return the error for a file of another kind, or a folder that holds no result."""
+    what = "is no result"
+    if path.is_dir():
+        what = "holds no JSON result"
+    return ResultsError(
+        f"{path} {what} of {_SOURCE} (an object with run_info and train_info), the only JSON "
+        "that is read here; give a CSV for other results, and a search's journal.jsonl for a "
+        "search"
+    )
+
+
+def _labels(results: Sequence[_Result]) -> list[str]:
+    """Return what each result's way is called.
+
+    Configurations that differ in more than the learning rate under one name keep their
+    experiments' complete names.
+    """
+    labels: list[str] = []
+    configurations: dict[tuple[str, str], set[str]] = {}
+    for result in results:
+        label = _label(result)
+        labels.append(label)
+        key = (result.run_info.train_config.model_id, label)
+        configurations.setdefault(key, set()).add(_configuration(result))
+    for place, result in enumerate(results):
+        key = (result.run_info.train_config.model_id, labels[place])
+        if len(configurations[key]) > 1:
+            labels[place] = result.run_info.experiment_name
+    return labels
+
+
+def _label(result: _Result) -> str:
+    """Return what a way is called: of lora/llama-3.2-3B-rank32, lora rank32."""
+    method, _, configuration = result.run_info.experiment_name.partition("/")
+    _, _, model_name = result.run_info.train_config.model_id.rpartition("/")
+    model = _letters(model_name)
+    words = configuration.split("-")
+    # The model's name comes first, word by word, as far as the experiment repeats it.
+    while words and model.startswith(_letters(words[0])):
+        model = model.removeprefix(_letters(words.pop(0)))
+    settings = _RATE.sub("", "-".join(words)).strip("-_")
+    return f"{method} {settings or _DEFAULT}"
+
+
+def _letters(text: str) -> str:
+    """Return a text's letters and digits alone, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _configuration(result: _Result) -> str:
+    """Return what peft was told to train, as a text."""
+    settings = {}
+    for name, value in (result.run_info.peft_config or {}).items():
+        if name in _NO_SETTINGS:
+            continue
+        # Peft keeps names of modules as a set, in no order.
+        settings[name] = sorted(value, key=str) if isinstance(value, list) else value
+    return json.dumps(settings, sort_keys=True)
+
+
+def _row(file: Path, result: _Result, label: str) -> ResultRow:
+    """Return a result's row. Raises ResultsError for what it lacks or has out of range."""
+    config = result.run_info.train_config
+    train = result.train_info
+    status = _STATUSES.get(train.status)
+    if status is None:
+        known = ", ".join(_STATUSES)
+        raise ResultsError(f"{file}: train_info.status is '{train.status}'; it must be {known}")
+    metric: str | None = None
+    quality: float | None = None
+    if status is TrialStatus.COMPLETED:
+        metric, quality = _tested(file, train)
+    candidate: Candidate = NamedWay(label)
+    if result.run_info.peft_config is None:
+        candidate = REFERENCE
+    peak_memory_mb = None
+    if train.accelerator_memory_max is not None:
+        peak_memory_mb = train.accelerator_memory_max / _MIB
+    return ResultRow(
+        model=config.model_id,
+        task=_task(config),
+        layers=None,
+        candidate=candidate,
+        quality=quality,
+        status=status,
+        phase=Phase.MEASURE,
+        metric=metric,
+        learning_rate=_rate(file, config),
+        seed=config.seed,
+        train_seconds=train.train_time,
+        peak_memory_mb=peak_memory_mb,
+        trainable_parameters=train.num_trainable_params,
+        examples=_examples(config, quality),
+    )
+
+
+def _task(config: _TrainConfig) -> str:
+    """Return which suite a run is of."""
+    if config.dataset_id is not None:
+        return config.dataset_id
+    if config.query_template is not None:
+        return TEXT_SUITE
+    return OTHER_SUITE
+
+
+def _tested(file: Path, train: _TrainInfo) -> tuple[str, float]:
+    """Return the test's metric, by our name of it, and its value as a fraction."""
+    last = train.metrics[-1] if train.metrics else {}
+    for name, value in last.items():
+        if not name.startswith(_TEST):
+            continue
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not is_number or abs(value) > 1:
+            raise ResultsError(f"{file}: '{name}' is {value}; it must be a fraction, at most 1")
+        metric = name.removeprefix(_TEST)
+        return metric_names().get(metric, metric), float(value)
+    raise ResultsError(
+        f"{file}: train_info.metrics ends without a test metric, such as 'test accuracy', though "
+        "the run succeeded"
+    )
+
+
+def _rate(file: Path, config: _TrainConfig) -> float | None:
+    rate = config.optimizer_kwargs.get("lr")
+    if rate is None:
+        return None
+    if not isinstance(rate, int | float) or not 0 < rate <= 1:
+        raise ResultsError(f"{file}: optimizer_kwargs.lr is {rate}; it must be above 0, at most 1")
+    return canonical_rate(rate)
+
+
+def _examples(config: _TrainConfig, quality: float | None) -> int | None:
+    """Return how many test rows the quality is a mean of, None where that is not known."""
+    if config.test_size is not None:
+        return config.test_size
+    if _task(config) != TEXT_SUITE or quality is None:
+        return None
+    right = quality * TEXT_SUITE_EXAMPLES
+    is_whole = abs(right - round(right)) < _SMALL * TEXT_SUITE_EXAMPLES
+    return TEXT_SUITE_EXAMPLES if is_whole else None
+
+
+def _notes(path: Path, rows: Sequence[ResultRow], left_out: int) -> list[str]:
+    """Return what was understood, one line each."""
+    notes = [f"{path}: results of {_SOURCE}, each a row, one run"]
+    tasks = Counter((row.model, row.task) for row in rows)
+    for (model, task), runs in tasks.items():
+        ways = {row.candidate for row in rows if (row.model, row.task) == (model, task)}
+        run_count = "1 run" if runs == 1 else f"{runs} runs"
+        way_count = "1 way" if len(ways) == 1 else f"{len(ways)} ways"
+        notes.append(f"{model} on {task}: {run_count} of {way_count}")
+    if left_out:
+        files = "1 JSON file of another kind" if left_out == 1 else f"{left_out} other JSON files"
+        notes.append(f"left out: {files}")
+    return notes

@@ -1,0 +1,47 @@
+"""The address by which a search joins a running Ray cluster: read, told from others, knocked at."""
+
+import socket
+import urllib.parse
+
+from elsa_tune.errors import UsageError
+from elsa_tune.tracking.uris import shown_uri
+
+DEFAULT_PORT = 6379
+AUTO = "auto"
+_CONNECT_SECONDS = 5.0
+_WANTED = "give HOST:PORT, as `ray start --head` prints it, or auto"
+
+
+def join_place(address: str) -> tuple[str, int]:
+    """Return host and port of an address. Raises UsageError for what is none."""
+    shown = shown_uri(address)
+    scheme, has_scheme, _ = address.partition("://")
+    if has_scheme and scheme in ("http", "https"):
+        raise UsageError(
+            f"`address` {shown} is a dashboard's, which takes what `submit` sends, and a search "
+            f"joins a cluster where its nodes do; {_WANTED}"
+        )
+    if has_scheme and scheme == "ray":
+        raise UsageError(
+            f"`address` {shown} is that of Ray's client, and a search joins a cluster where its "
+            f"nodes do; {_WANTED}"
+        )
+    try:
+        parts = urllib.parse.urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"`address` {shown} cannot be read: {error}; {_WANTED}") from error
+    if not host or has_scheme or parts.path:
+        raise UsageError(f"`address` {shown or '(empty)'} is none of a cluster; {_WANTED}")
+    return host, port or DEFAULT_PORT
+
+
+def check_join_address(address: str | None) -> None:
+    """Raise UsageError for what is no address of a cluster. None: this machine."""
+    if address not in (None, AUTO):
+        join_place(address)
+
+
+def knock(address: str) -> None:
+    """Raise OSError unless something listens there: Ray itself would wait for minutes."""
+    socket.create_connection(join_place(address), timeout=_CONNECT_SECONDS).close()

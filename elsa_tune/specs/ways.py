@@ -1,0 +1,83 @@
+"""The ways to adapt a model that a space's `methods` compare beside freeze depths."""
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+
+from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.bitfit import BitFit
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.lora import ALL_LINEAR, ALPHA, RANK, Lora
+from elsa_tune.specs.trial import FewCount
+
+
+class MethodName(enum.StrEnum):
+    """What a space's `methods` may name."""
+
+    FREEZE = "freeze"  # the depths of the space's `depths`
+    HEAD = "head"  # the head alone: every layer is frozen
+    LORA = "lora"  # LoRA on all layers
+    LORA_LAST = "lora_last"  # LoRA on the last layers; those below stay a frozen trunk
+    BITFIT = "bitfit"  # every bias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """How the methods `lora` and `lora_last` adapt, by peft's names."""
+
+    r: FewCount = RANK  # LoRA's rank
+    lora_alpha: FewCount = ALPHA  # what its matrices add is multiplied by lora_alpha / r
+    target_modules: str | list[str] = ALL_LINEAR  # names of linear layers, or every one
+    # How many of the last layers `lora_last` adapts, or which share of them.
+    last: int | str = "1/2"
+
+    def everywhere(self) -> Lora:
+        """Return LoRA on all layers."""
+        return self._lora(None)
+
+    def on_last(self, layers: int) -> Lora:
+        """Return LoRA on the last of so many layers. Raises SpaceError for a `last` that is none.
+
+        A share of the layers is rounded up, as a depth's share of frozen ones is rounded down.
+        """
+        problem = SpaceError(
+            f"lora.last is {quoted(self.last)}; it must be a number of layers, or a share of them "
+            "such as 1/2"
+        )
+        try:
+            asked = Fraction(self.last)
+        except (ValueError, ZeroDivisionError):
+            raise problem from None
+        if asked <= 0:
+            raise problem
+        if asked.denominator == 1:
+            return self._lora(int(asked))
+        share_below = 1 - asked
+        last = layers - int(share_below * layers)
+        return self._lora(last)
+
+    def _lora(self, last: int | None) -> Lora:
+        names = self.target_modules
+        targets = names if isinstance(names, str) else tuple(names)
+        return Lora(r=self.r, lora_alpha=self.lora_alpha, target_modules=targets, last=last)
+
+
+def other_ways(methods: Collection[MethodName], lora: LoraSettings, layers: int) -> list[Candidate]:
+    """Return the ways that methods name beside freeze depths, for a model with L layers.
+
+    Raises SpaceError for one that the model has not.
+    """
+    ways: list[Candidate] = []
+    if MethodName.HEAD in methods:
+        ways.append(FreezeDepth(layers, True))
+    if MethodName.LORA in methods:
+        ways.append(lora.everywhere())
+    if MethodName.LORA_LAST in methods:
+        ways.append(lora.on_last(layers))
+    if MethodName.BITFIT in methods:
+        ways.append(BitFit())
+    for way in ways:
+        way.check(layers)
+    return ways

@@ -1,0 +1,136 @@
+"""A note in a store that says which driver runs a search, so that no second one takes it up.
+
+Stores have no locks. A driver writes the note anew while it lives; whoever finds another's watches
+whether it changes. Two who begin within the same second may both find none: the one whose note is
+overwritten then stops copying.
+"""
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from elsa_tune.errors import StorageError
+from elsa_tune.tracking.artifacts.contents import LEASE
+from elsa_tune.tracking.artifacts.store import ArtifactStore, read
+from elsa_tune.words import duration
+
+# How often a living driver writes its note, and how long one that does not change may be alive.
+RENEW_S = 30.0
+WATCHED_S = 120.0
+# One that is so much older than our clock is dead; so far clocks may differ.
+OLD_S = 900.0
+_LOOK_S = 2.0
+# A driver is a process, whatever number it has on whichever machine.
+_DRIVER = uuid.uuid4().hex
+
+
+class TakenError(StorageError):
+    """Another driver has the search."""
+
+
+class Lease:
+    """The note of one search in a store, as this process may write it."""
+
+    def __init__(self, store: ArtifactStore, search: str) -> None:
+        self._store = store
+        self._search = search
+        self._name = f"{search}/{LEASE}"
+        self._written: float | None = None  # when we wrote it, by the monotonic clock
+
+    def claim(self, say: Callable[[str], None]) -> None:
+        """Take the search. Waits while another's note may be alive; raises TakenError if it is."""
+        first = self._others()
+        if first is not None:
+            self._watch(first, say)
+        self._write()
+
+    def hold(self) -> bool:
+        """Renew the note; whether it was still there. Raises TakenError where it is another's."""
+        found = self._read()
+        if found is not None and _is_others(found):
+            raise TakenError(f"{_holder(found)} runs search '{self._search}' too")
+        is_due = self._written is None or time.monotonic() > self._written + RENEW_S
+        if found is None or is_due:
+            self._write()
+        return found is not None
+
+    def release(self) -> None:
+        """Remove the note, if it is ours."""
+        found = self._read()
+        if found is not None and not _is_others(found):
+            self._store.remove(self._name)
+
+    def _watch(self, first: dict[str, Any], say: Callable[[str], None]) -> None:
+        """Return once the driver that wrote this note seems dead. Raises TakenError if it lives."""
+        if abs(time.time() - first["time"]) > OLD_S:
+            return
+        say(
+            f"search '{self._search}' was run by {_holder(first)} when it was last copied to "
+            f"{self._store.url}: waiting up to {duration(WATCHED_S)} to see whether that still runs"
+        )
+        end = time.monotonic() + WATCHED_S
+        while time.monotonic() < end:
+            time.sleep(_LOOK_S)
+            found = self._others()
+            if found is None:
+                return
+            if found != first:
+                raise TakenError(
+                    f"search '{self._search}' is running: {_holder(found)} copies it to "
+                    f"{self._store.url}; wait for it or end it"
+                )
+
+    def _others(self) -> dict[str, Any] | None:
+        """Return the note of another driver that may be alive; None without any."""
+        found = self._read()
+        if found is None or not _is_others(found):
+            return None
+        return found
+
+    def _read(self) -> dict[str, Any] | None:
+        content = read(self._store, self._name)
+        if content is None:
+            return None
+        try:
+            note = json.loads(content)
+            return {
+                "driver": str(note["driver"]),
+                "host": str(note["host"]),
+                "process": int(note["process"]),
+                "time": float(note["time"]),
+            }
+        except (ValueError, KeyError, TypeError):
+            return None  # nobody's
+
+    def _write(self) -> None:
+        note = {
+            "driver": _DRIVER,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "time": round(time.time(), 3),
+        }
+        self._store.write(self._name, json.dumps(note).encode())
+        self._written = time.monotonic()
+
+
+def _is_others(note: dict[str, Any]) -> bool:
+    """Whether a driver other than this process wrote a note, and may be alive."""
+    if note["driver"] == _DRIVER:
+        return False
+    if note["host"] != socket.gethostname():
+        return True
+    try:
+        os.kill(note["process"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's process
+        return True
+    return True
+
+
+def _holder(note: dict[str, Any]) -> str:
+    return f"process {note['process']} on {note['host']}"

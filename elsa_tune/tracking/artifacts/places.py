@@ -1,0 +1,146 @@
+"""Artifact stores as they are named, found and tried."""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.tracking.artifacts.folder import FolderArtifacts
+from elsa_tune.tracking.artifacts.remote import RemoteArtifacts
+from elsa_tune.tracking.artifacts.store import ArtifactStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.uris import reason, shown_uri
+
+# What is given for "no store", where a search has one already.
+NONE: Final = "none"
+# How long a store has to answer before a search starts.
+PATIENCE_S = 30.0
+_LOCAL = ("file://", "local://")
+
+
+def artifacts_url(text: str, working_directory: Path) -> str:
+    """Return the store that is named: a folder as its absolute path, else a URL; NONE for none.
+
+    Raises UsageError for what names no place, or has a secret in it.
+    """
+    given = text.strip()
+    if given == NONE:
+        return NONE
+    for beginning in _LOCAL:
+        if given.lower().startswith(beginning):
+            given = given[len(beginning) :]
+    scheme, mark, place = given.partition("://")
+    if not given or (mark and not place.strip("/")):
+        raise UsageError(
+            f"`artifacts` '{shown_uri(text)}' names no place; give a folder, or a URL such as "
+            "s3://BUCKET/PREFIX"
+        )
+    if not mark:
+        folder = working_directory / Path(given).expanduser()
+        return str(folder.absolute())
+    if "::" in given:
+        raise UsageError(f"`artifacts` {shown_uri(given)} is a chain of URLs; give a single one")
+    if shown_uri(given) != given:
+        raise UsageError(
+            f"`artifacts` {shown_uri(given)} has a part that may be a secret (ahead of an @, or "
+            "behind a ?), and it would be written down; leave it out, and set credentials in the "
+            "environment"
+        )
+    return f"{scheme.lower()}://{place.rstrip('/')}"
+
+
+def asked_artifacts(text: str | None, working_directory: Path) -> str | None:
+    """Return the store that a search is asked to have; None for none. Raises as `artifacts_url`."""
+    if text is None:
+        return None
+    url = artifacts_url(text, working_directory)
+    return None if url == NONE else url
+
+
+def recorded_artifacts(paths: SearchPaths) -> str | None:
+    """Return the store that a recorded search has; None for none, or where that cannot be read."""
+    try:
+        artifacts = json.loads(paths.specification.read_bytes())["artifacts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return artifacts if isinstance(artifacts, str) else None
+
+
+def artifacts_at(url: str) -> ArtifactStore:
+    """Return the store that `artifacts_url` names. It is not asked whether it answers.
+
+    Raises UsageError where its scheme is unknown or its package is missing.
+    """
+    if "://" not in url:
+        return FolderArtifacts(url)
+    return RemoteArtifacts(url)
+
+
+def check(store: ArtifactStore) -> None:
+    """Raise StorageError unless a file can be written there, listed and removed, in time."""
+
+    def attempt() -> None:
+        folder = f".elsa-tune-{uuid.uuid4().hex}"
+        name = f"{folder}/probe"
+        store.write(name, b"x")
+        store.sizes(folder)
+        store.remove(name)
+
+    asked(store, attempt)
+
+
+def asked(store: ArtifactStore, question: Callable[[], Any], patience_s: float = 0) -> Any:
+    """Return what is found in a store. Raises StorageError where it cannot be had in time.
+
+    patience_s: 0 takes PATIENCE_S.
+    """
+    answers: list[Any] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        except BaseException as error:  # raised below, in the thread that asks
+            errors.append(error)
+
+    # A request that hangs is left behind with its thread.
+    thread = threading.Thread(target=ask, name="artifacts", daemon=True)
+    thread.start()
+    seconds = patience_s or PATIENCE_S
+    thread.join(seconds)
+    if not answers and not errors:
+        errors.append(TimeoutError(f"no answer within {seconds:.0f} s"))
+    if answers:
+        return answers[0]
+    error = errors[0]
+    if isinstance(error, StorageError):
+        raise error
+    raise StorageError(f"`artifacts` {store.url} {trouble(store, error)}") from error
+
+
+def trouble(store: ArtifactStore, error: BaseException) -> str:
+    """Return why a store did not take or give a file, and what to do, to follow its URL."""
+    why = reason(error, store.url)
+    kind = type(error).__name__
+    is_folder = "://" not in store.url
+    if isinstance(error, OSError) and is_folder and error.strerror:
+        return f"cannot be written or read ({error.strerror}); choose another place"
+    if isinstance(error, FileNotFoundError):
+        bucket = store.url.partition("://")[2].partition("/")[0]
+        return f"has no bucket or folder '{bucket}' ({why}); make it, or name another one"
+    if isinstance(error, PermissionError):
+        return (
+            f"refuses what the environment's credentials ask for ({why}); see whether they may "
+            "write, list and delete there"
+        )
+    if "Credentials" in kind or "Authentication" in kind:
+        return (
+            f"finds no credentials ({why}); set them in the environment, for s3:// "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+        )
+    if isinstance(error, TimeoutError) or "Timeout" in kind or "Connect" in kind:
+        return f"does not answer ({why}); see whether its address and the network are right"
+    return f"does not do what it is asked for ({why})"

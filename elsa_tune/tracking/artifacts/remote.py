@@ -1,0 +1,104 @@
+"""A store of files at any URL that fsspec knows; the only module that imports fsspec.
+
+Credentials are the business of the library behind it, which takes them from the environment.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from elsa_tune.errors import UsageError
+from elsa_tune.tracking.uris import reason, scheme_of
+
+INSTALL = "pip install 'elsa-tune[artifacts]'"
+# The packages that fsspec reaches a store by, where it is another one than the extra's.
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+_BY_EXTRA = frozenset({"s3", "s3a"})
+# In these a folder is only the beginning of a name; to make one could make a bucket.
+_WITHOUT_FOLDERS = frozenset({*_PACKAGES, *_BY_EXTRA, "oci", "oss", "r2"})
+# Up to here a file is read at once.
+_IN_MEMORY = 64 * 1024**2
+
+
+class RemoteArtifacts:
+    """Artifacts below a URL, such as `s3://bucket/prefix`.
+
+    Raises UsageError where the scheme is unknown or its package is missing. Nothing is asked yet.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._scheme = scheme_of(url)
+        kind = _kind(url)
+        # Nobody else's settings, and no listing of a minute ago.
+        self._files: Any = kind(skip_instance_cache=True, use_listings_cache=False)
+        self._top: str = kind._strip_protocol(url).rstrip("/")
+
+    def open_reader(self, name: str) -> BinaryIO:
+        # A library's own reader may raise in its own words only when it is read.
+        file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # its caller's
+        try:
+            with self._files.open(self._path(name), "rb") as source:
+                shutil.copyfileobj(source, file, 2**20)
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+        return cast(BinaryIO, file)
+
+    def write(self, name: str, content: bytes | Path) -> None:
+        path = self._path(name)
+        if self._scheme not in _WITHOUT_FOLDERS:
+            above = str(PurePosixPath(path).parent)
+            self._files.makedirs(above, exist_ok=True)
+        if isinstance(content, bytes):
+            self._files.pipe_file(path, content)
+        else:
+            self._files.put_file(str(content), path)
+
+    def remove(self, name: str) -> None:
+        try:
+            self._files.rm_file(self._path(name))
+        except FileNotFoundError:
+            return
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        found = self._files.find(self._path(folder), detail=True)
+        sizes: dict[str, int] = {}
+        for path, about in found.items():
+            name = path.removeprefix(self._top).lstrip("/")
+            if name.startswith(f"{folder}/"):
+                sizes[name] = int(about["size"])
+        return sizes
+
+    def _path(self, name: str) -> str:
+        return f"{self._top}/{name}"
+
+
+def _kind(url: str) -> Any:
+    """Return fsspec's class for a URL. Raises UsageError without any."""
+    scheme = scheme_of(url)
+    try:
+        import fsspec
+    except ImportError:
+        raise UsageError(
+            f"`artifacts` {url} needs the package fsspec, which is not installed here: {INSTALL}"
+        ) from None
+    try:
+        return fsspec.get_filesystem_class(scheme)
+    except ValueError:
+        raise UsageError(
+            f"`artifacts` {url} has the unknown scheme '{scheme}'; give a folder, or a URL that "
+            "begins with s3://, gs://, abfs:// or another scheme of fsspec"
+        ) from None
+    except ImportError as error:
+        if scheme in _BY_EXTRA:
+            remedy = f"needs the package s3fs, which is not installed here: {INSTALL}"
+        elif scheme in _PACKAGES:
+            package = _PACKAGES[scheme]
+            remedy = f"needs the package {package}, which is not installed here: pip install "
+            remedy += package
+        else:
+            remedy = f"needs a package that is not installed here ({reason(error)}); install it"
+        raise UsageError(f"`artifacts` {url} {remedy}") from error

@@ -1,0 +1,127 @@
+"""The figure of quality against cost, and the reports that have it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.report import figures
+from elsa_tune.report.charts import Series
+from elsa_tune.report.cost_chart import quality_by_cost
+from elsa_tune.report.page import by_answer, by_name, write_report
+from elsa_tune.results.results_csv import write_results
+from elsa_tune.specs import candidates
+from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.result_row import ResultRow
+from tests.conftest import Run
+from tests.unit.ways import ADAPTER, Adapter, compared, four_ways, way_rows
+
+
+def spread_times(rows: list[ResultRow]) -> list[ResultRow]:
+    """Return rows whose second run takes as long as recorded, the others a tenth less or more."""
+    return [
+        replace(one, train_seconds=(one.train_seconds or 0.0) * (1 + 0.1 * ((one.seed or 0) - 2)))
+        for one in rows
+    ]
+
+
+def series_of(rows: list[ResultRow], unit: Cost = Cost.TIME) -> dict[str, Series]:
+    chart = quality_by_cost({"minilm on rte": compared(rows, unit=unit)})
+    [panel] = chart.panels
+    return {series.name: series for series in panel.series}
+
+
+def test_each_way_is_a_point_with_bars_both_ways() -> None:
+    drawn = series_of(spread_times(four_ways()))
+    adapter = drawn["adapters of size 8"]
+    assert adapter.x == (pytest.approx(math.log10(60)),)
+    assert adapter.y == (pytest.approx(90.0),)
+    assert adapter.left == (pytest.approx(math.log10(54)),)
+    assert adapter.right == (pytest.approx(math.log10(66)),)
+    [low], [high] = adapter.low, adapter.high
+    assert low is not None and high is not None and low < 90 < high
+    target = drawn["95 % of the best gain"]
+    assert target.y == (pytest.approx(88.0),) * 2
+    assert drawn["recommended"].x == drawn["the last 2 layers"].x
+
+
+def test_ticks_are_round_costs() -> None:
+    chart = quality_by_cost({"minilm on rte": compared(four_ways())})
+    assert [text for _, text in chart.panels[0].ticks] == ["1", "10", "100"]
+    assert chart.panels[0].arrow is not None
+    assert chart.panels[0].arrow.text == "cheapest certified"
+    near = [one for one in four_ways() if one.candidate.label in ("adapter-8", "0")]
+    chart = quality_by_cost({"minilm on rte": compared(near)})
+    assert [text for _, text in chart.panels[0].ticks] == ["50", "100"]
+
+
+def test_without_costs_there_is_no_figure() -> None:
+    rows = [replace(one, train_seconds=None) for one in four_ways()]
+    assert quality_by_cost({"minilm on rte": compared(rows)}).panels == ()
+    free = [replace(one, train_seconds=0.0) for one in four_ways()]
+    assert quality_by_cost({"minilm on rte": compared(free)}).panels == ()
+
+
+def test_one_run_has_no_bars() -> None:
+    drawn = series_of([one for one in four_ways() if one.seed == 1])
+    adapter = drawn["adapters of size 8"]
+    assert (adapter.low, adapter.high, adapter.left, adapter.right) == ((None,),) * 4
+
+
+def test_level_bars_are_drawn() -> None:
+    chart = quality_by_cost({"minilm on rte": compared(spread_times(four_ways()))})
+    [panel] = chart.panels
+    bare = [replace(series, left=(), right=()) for series in panel.series]
+    without = replace(chart, panels=(replace(panel, series=tuple(bare)),))
+    bars = [figures.draw(one)["svg"].decode().count("LineCollection") for one in (chart, without)]
+    # One for each of the four ways.
+    assert bars[0] - bars[1] == 4
+
+
+def test_a_report_has_it_where_ways_are_compared(tmp_path: Path) -> None:
+    rows = four_ways()
+    answers = answer_rows(rows)
+    comparison = compared(rows)
+    write_report(answers, rows, tmp_path, comparisons=[comparison])
+    assert (tmp_path / "figures" / "quality_by_cost.svg").exists()
+    page = (tmp_path / "index.html").read_text()
+    assert "The cheapest way" in page and "adapters of size 8: 1 min 00 s" in page
+    [told] = json.loads((tmp_path / "ways.json").read_text())
+    assert told["recommended"]["label"] == "4"
+    assert len((tmp_path / "ways.csv").read_text().splitlines()) == 5
+    # Written again without, it leaves no figure behind.
+    write_report(answers, rows, tmp_path)
+    assert not (tmp_path / "figures" / "quality_by_cost.svg").exists()
+    assert not (tmp_path / "ways.json").exists() and not (tmp_path / "ways.csv").exists()
+    assert "The cheapest way" not in (tmp_path / "index.html").read_text()
+
+
+def test_a_comparison_stands_beside_the_answer_on_the_same_task() -> None:
+    rows = four_ways()
+    other = [replace(one, task="cola") for one in way_rows(ADAPTER, 0.9)]
+    named = by_name(answer_rows(rows))
+    found = by_answer(named, [compared(other), compared(rows)])
+    assert list(found) == ["minilm on rte"]
+
+
+def test_the_command_writes_it_where_a_way_has_no_place_on_the_curve(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods = {**candidates._METHODS, Adapter.method: Adapter}
+    monkeypatch.setattr(candidates, "_METHODS", methods)
+    for name, rows in (
+        ("ways", four_ways()),
+        ("depths", [one for one in four_ways() if one.candidate.is_ranked]),
+    ):
+        table = tmp_path / f"{name}.csv"
+        table.write_text(write_results(rows), encoding="utf-8")
+        assert run("report", "--from", table, "--out", tmp_path / name).status == 0
+    assert (tmp_path / "ways" / "figures" / "quality_by_cost.png").exists()
+    assert not (tmp_path / "depths" / "figures" / "quality_by_cost.png").exists()
+    with_ways = (tmp_path / "ways" / "curve.csv").read_text()
+    assert with_ways == (tmp_path / "depths" / "curve.csv").read_text()

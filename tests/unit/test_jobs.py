@@ -1,0 +1,545 @@
+"""A search that is sent to a cluster: what goes along, what runs there, and what is refused.
+
+The cluster is a stand-in for its dashboard (`tests/dashboard.py`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from elsa_tune.errors import UsageError
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.jobs import server as servers
+from elsa_tune.searching.jobs.address import dashboard_url
+from elsa_tune.searching.jobs.parcel import Parcel, pack
+from elsa_tune.searching.jobs.server import JobServer
+from elsa_tune.searching.jobs.submitting import pinned_packages
+from elsa_tune.searching.request import read_requests
+from tests.conftest import Run
+from tests.dashboard import Dashboard, dashboard
+from tests.searching import make_bench
+
+SMALL = ("--set", "linear_probe=false", "--seeds", "3")
+SECRET = "s3cret"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
+    # Ray would prefer these to the address that is given.
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")
+    with dashboard() as cluster:
+        yield cluster
+    assert os.environ["RAY_ADDRESS"] == "127.0.0.1:9"
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with a model, a task, and what nobody needs."""
+    work = tmp_path / "work"
+    make_bench(work)
+    (work / "model" / "optimizer.pt").write_text("large")
+    (work / "model" / "checkpoint-1").mkdir()
+    (work / "model" / "checkpoint-1" / "model.safetensors").write_text("larger")
+    (work / "notes.txt").write_text("private")
+    monkeypatch.chdir(work)
+    return work
+
+
+def packed(work: Path, **options: object) -> Parcel:
+    asked = {"model": "minilm", "task": ["stdlib"], "storage_path": str(work / "nowhere")}
+    given = SearchOptions(**(asked | options))  # type: ignore[arg-type]
+    return pack(given, read_requests(given), work)
+
+
+@pytest.mark.parametrize("address", ["http://head:8265", "head:8265", "http://head:8265/"])
+def test_an_address_of_a_dashboard(address: str) -> None:
+    assert dashboard_url(address) == "http://head:8265"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (None, "none is named"),
+        ("auto", "auto names no dashboard"),
+        (
+            "ray://head:10001",
+            "that of Ray's client, and jobs go to the dashboard; give http://head",
+        ),
+        (
+            "head:6379",
+            "where Ray's nodes meet, and jobs go to the dashboard; give http://head:8265",
+        ),
+        ("ftp://head", "ftp://head is no dashboard's"),
+        ("http://head:port", "cannot be read"),
+        (f"http://me:{SECRET}@head:8265", "has a password in it"),
+    ],
+)
+def test_another_address_is_told_from_it(address: str | None, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        dashboard_url(address)
+    assert said in str(refused.value) and ":8265" in str(refused.value).replace(" HOST", "")
+    assert SECRET not in str(refused.value)
+
+
+def test_what_a_search_of_names_needs_is_nothing(work: Path) -> None:
+    parcel = packed(work)
+    assert parcel.is_empty and parcel.options.model == "minilm"
+
+
+def test_a_model_and_a_task_of_ones_own_go_along_and_nothing_else(work: Path) -> None:
+    (work / "space.yaml").write_text("linear_probe: false\n")
+    parcel = packed(work, model="./model", task=["task.yaml"], space="space.yaml")
+    assert parcel.files.keys() >= {"task.yaml", "train.csv", "dev.csv", "space.yaml"}
+    assert {name for name in parcel.files if "/" in name} >= {
+        "model/config.json",
+        "model/model.safetensors",
+        "model/tokenizer.json",
+    }
+    names = " ".join(parcel.files)
+    assert "optimizer" not in names and "checkpoint" not in names and "notes" not in names
+    # As it was typed, which results call the model by.
+    assert (parcel.options.model, parcel.options.task) == ("./model", ["task.yaml"])
+    with parcel.laid_out() as folder:
+        assert (folder / "train.csv").read_text() == (work / "train.csv").read_text()
+        # What lies there is all that a search needs.
+        os.chdir(folder)
+        try:
+            [request] = read_requests(parcel.options)
+        finally:
+            os.chdir(work)
+    assert request.spec.model.name == "./model"
+
+
+def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    make_bench(other)
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    (other / "dev.csv").rename(rows / "held out.csv")
+    task = other / "task.yaml"
+    task.write_text(task.read_text().replace("dev.csv", "../rows/held out.csv"))
+    parcel = packed(work, model=str(other / "model"), task=["../other/task.yaml"])
+    assert parcel.options.model == "from-elsewhere/1/model"
+    assert parcel.options.task == ["from-elsewhere/2/task.yaml"]
+    assert "from-elsewhere/2/train.csv" in parcel.files
+    text = parcel.written["from-elsewhere/2/task.yaml"]
+    assert yaml.safe_load(text)["files"] == {
+        "train": "train.csv",
+        "evaluation": "from-elsewhere/task-1/held out.csv",
+    }
+    with parcel.laid_out() as folder:
+        os.chdir(folder)
+        try:
+            [request] = read_requests(parcel.options)
+        finally:
+            os.chdir(work)
+    assert request.spec.task.classes == ("bad", "good")
+
+
+def test_of_glue_only_the_tasks_asked_for_go_along(work: Path) -> None:
+    for task in ("RTE", "CoLA", "SST-2"):
+        (work / "glue" / task).mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            (work / "glue" / task / f"{split}.tsv").write_text("index\tlabel\n")
+    parcel = packed(work, task=["rte", "stdlib"], data_dir="glue")
+    assert sorted(parcel.files) == ["glue/RTE/dev.tsv", "glue/RTE/train.tsv"]
+    assert parcel.options.data_dir == "glue"
+
+
+def test_a_table_and_a_list_of_tasks(work: Path) -> None:
+    (work / "list.txt").write_text("train.csv\nrte\n")
+    parcel = packed(work, task=["list.txt"], label="label")
+    assert list(parcel.files) == ["train.csv"]
+    assert parcel.options.task == ["train.csv", "rte"]
+
+
+def test_files_that_are_too_large_are_named(work: Path) -> None:
+    parcel = packed(work, model="model")
+    parcel.check_size(parcel.size + 1)
+    with pytest.raises(UsageError, match=r"MiB \(model/model\.safetensors with .*no_upload") as no:
+        parcel.check_size(parcel.size)
+    assert len(str(no.value).splitlines()) == 1
+
+
+def test_it_is_sent_and_the_command_returns(work: Path, run: Run, cluster: Dashboard) -> None:
+    what = ("--model", "model", "--task", "task.yaml", "--name", "mine", *SMALL)
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 0, done.err
+    assert done.out == "elsa-tune-1-mine\n"
+    assert f"elsa-tune watch mine --address {cluster.url}" in done.err
+    assert "record: $HOME/elsa-tune/mlruns/searches/mine on the driver's node" in done.err
+    job = cluster.submitted()
+    assert job["submission_id"] == "elsa-tune-1-mine"
+    assert job["metadata"]["model"] == "model" and job["metadata"]["task"] == "mood"
+    [package] = cluster.packages.values()
+    names = zipfile.ZipFile(io.BytesIO(package)).namelist()
+    assert {"task.yaml", "train.csv", "dev.csv", "model/config.json"} <= set(names)
+    assert not [name for name in names if "notes" in name or "optimizer" in name]
+    assert not (work / "mlruns").exists()
+
+
+def shell_of(cluster: Dashboard, home: Path, **variables: str) -> str:
+    """Return what the job's shell would run on a node, and in which store."""
+    fake = home / "bin" / "python"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = -c ] && exit $LACKS\necho "$MLFLOW_TRACKING_URI|$PWD|$*"\n'
+    )
+    fake.chmod(0o755)
+    entrypoint = cluster.submitted()["entrypoint"]
+    environment = {"PATH": f"{fake.parent}:/usr/bin:/bin", "HOME": str(home), "LACKS": "0"}
+    done = subprocess.run(
+        entrypoint,
+        shell=True,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        cwd=home,
+        check=False,
+    )
+    return (done.stdout + done.stderr).strip()
+
+
+def test_what_runs_there_is_search_as_it_was_typed(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    (work / "it's mine.csv").write_text((work / "train.csv").read_text())
+    what = ("--model", "model", "--task", "it's mine.csv", "--name", "mine", "--label", "label")
+    assert run("submit", *what, *SMALL, "--address", cluster.url).status == 0
+    home = tmp_path / "home of it"
+    ran = shell_of(cluster, home)
+    store, folder, words = ran.split("|")
+    assert store == f"sqlite:///{home}/elsa-tune/mlruns/mlflow.db"
+    assert folder == str(home)
+    assert words == (
+        "-m elsa_tune search --model model --task it's mine.csv --label label --name mine "
+        "--seeds 3 --set linear_probe=false --address auto "
+        f"--storage-path {home}/elsa-tune/mlruns/searches"
+    )
+
+
+def test_a_node_has_its_own_store_or_lacks_the_package(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine")
+    assert run("submit", *what, "--address", cluster.url).status == 0
+    assert not cluster.packages  # nothing of this machine is needed
+    own = shell_of(cluster, tmp_path / "a", MLFLOW_TRACKING_URI=f"http://me:{SECRET}@store")
+    assert own.startswith(f"http://me:{SECRET}@store|")
+    lacks = shell_of(cluster, tmp_path / "b", LACKS="1")
+    assert lacks.startswith("elsa-tune: this node's python has no elsa-tune") and "|" not in lacks
+
+
+def test_without_upload_it_runs_here_and_records_here(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    what = ("--model", "model", "--task", "task.yaml", "--name", "mine", "--no-upload")
+    assert run("submit", *what, "--address", cluster.url).status == 0
+    assert not cluster.packages
+    ran = shell_of(cluster, tmp_path / "home")
+    store, folder, words = ran.split("|")
+    assert (store, folder) == (f"sqlite:///{work}/mlruns/mlflow.db", str(work))
+    assert words.endswith(f"--storage-path {work}/mlruns/searches")
+    work.rename(work.with_name("gone"))
+    missing = shell_of(cluster, tmp_path / "home 2")
+    assert missing == (
+        f"elsa-tune: the driver's node has no folder {work}; share it with the nodes, or have its "
+        "files uploaded"
+    )
+    work.with_name("gone").rename(work)
+
+
+def test_nothing_secret_is_in_the_jobs_description(
+    work: Path, run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--address", cluster.url)
+    typed = run("submit", *what, "--tracking-uri", f"http://me:{SECRET}@store:5000")
+    assert typed.status == 2 and "--tracking-uri http://***@store:5000 has a password" in typed.err
+    assert "set MLFLOW_TRACKING_URI where Ray is started" in typed.err and SECRET not in typed.err
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:{SECRET}@store:5000")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", SECRET)
+    done = run("submit", *what)
+    assert done.status == 0, done.err
+    assert SECRET not in repr(cluster.jobs) + done.out + done.err
+    assert shell_of(cluster, tmp_path / "home").startswith("http://store:5000|")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--storage-path", "here"), "--storage-path here is relative"),
+        (("--tracking-uri", "sqlite:///here.db"), "--tracking-uri sqlite:///here.db is relative"),
+        (("--gpus-per-trial", "0.5"), "--gpus-per-trial is 0.5, but no node of the cluster"),
+        (("--gpu-hours", "2"), "--gpu-hours is 2, but no node of the cluster"),
+        (("--max-time", "soon"), "--max-time soon"),
+        (("--task", "no.yaml"), "no.yaml"),
+    ],
+)
+def test_what_cannot_work_there_is_refused_here(
+    work: Path, run: Run, cluster: Dashboard, options: tuple[str, ...], said: str
+) -> None:
+    done = run(
+        "submit", "--model", "minilm", "--task", "stdlib", *options, "--address", cluster.url
+    )
+    assert done.status == 2 and said in done.err.splitlines()[-1], done.err
+    assert len(cluster.jobs) == 1 and not cluster.packages
+
+
+def test_gpus_that_the_cluster_has_or_does_not_tell_of(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--gpus-per-trial", "1")
+    cluster.nodes = [{"state": "ALIVE", "resources_total": {"GPU": 2.0}}]
+    assert run("submit", *what, "--address", cluster.url).status == 0
+    cluster.nodes = "another version's answer"
+    assert run("submit", *what, "--name", "b", "--address", cluster.url).status == 0
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
+def test_a_name_of_a_running_job_is_taken(
+    work: Path, run: Run, cluster: Dashboard, status: str
+) -> None:
+    cluster.job("elsa-tune-1-mine", "FAILED", 1)
+    cluster.job("elsa-tune-2-mine", status)
+    what = ("--model", "minilm", "--task", "stdlib", "--address", cluster.url, "--name")
+    done = run("submit", *what, "mine")
+    assert done.status == 2
+    assert f"search 'mine' is {status.lower()} as job elsa-tune-2-mine" in done.err
+    assert run("submit", *what, "2-mine").out == "elsa-tune-1-2-mine\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_status", "state"),
+    [
+        ("STOPPED", None, "interrupted"),
+        ("FAILED", 130, "interrupted"),
+        ("FAILED", 1, "failed"),
+        ("FAILED", 3, "completed"),
+        ("SUCCEEDED", 0, "completed"),
+    ],
+)
+def test_a_search_that_has_ended_goes_on(
+    work: Path, run: Run, cluster: Dashboard, status: str, exit_status: int | None, state: str
+) -> None:
+    cluster.job("elsa-tune-9-mine", status, exit_status)
+    cluster.job("elsa-tune-10-mine", status, exit_status)
+    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine")
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.out == "elsa-tune-11-mine\n"
+    assert f"submitted before (job elsa-tune-10-mine, {state}): this one goes on" in done.err
+
+
+def test_two_who_submit_at_once(work: Path, run: Run, cluster: Dashboard) -> None:
+    cluster.refuses = (500, "Traceback ...\nValueError: Job with submission_id x already exists.")
+    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine")
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 2
+    said = done.err.splitlines()[-1]
+    assert said == (
+        "elsa-tune: search 'mine' cannot be submitted: somebody else has just submitted it"
+    )
+    cluster.refuses = (500, "Traceback ...\n  File x\nRuntimeError: no agent\n")
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 1
+    assert done.err.splitlines()[-1].endswith("cannot be submitted: RuntimeError: no agent")
+
+
+def test_an_address_where_nothing_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UsageError, match=r"no dashboard answers at .* \(Connection refused\); it"):
+        JobServer(f"127.0.0.1:{port}")
+    with pytest.raises(UsageError, match=r"no dashboard answers at .* \(.+\); it"):
+        JobServer("http://no-such-host.invalid:8265")
+
+
+def test_a_dashboard_that_answers_late(cluster: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "ANSWER_SECONDS", 0.2)
+    cluster.patience.clear()
+    with pytest.raises(UsageError, match="was reached, but did not answer in time"):
+        JobServer(cluster.url)
+
+
+def test_another_version_of_ray(cluster: Dashboard) -> None:
+    cluster.version = {"ray_version": "2.41.0"}
+    with pytest.raises(UsageError, match=r"runs Ray 2\.41\.0, and this machine has 2\."):
+        JobServer(cluster.url)
+
+
+@pytest.mark.parametrize("version", ["<html>", {"version": "3"}, [1]])
+def test_something_else_that_answers(cluster: Dashboard, version: object) -> None:
+    cluster.version = version
+    with pytest.raises(UsageError, match="is no dashboard of Ray's; give http://HOST:8265"):
+        JobServer(cluster.url)
+
+
+def test_what_speaks_no_http() -> None:
+    """Ray's own port is such a one, wherever it was put."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"\x00\x00\x12\x04")
+            connection.close()
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(UsageError, match="is no dashboard of Ray's"):
+            JobServer(f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_a_dashboard_without_jobs_or_that_refuses(cluster: Dashboard) -> None:
+    cluster.status = 404
+    with pytest.raises(UsageError, match=r"takes no jobs: install `ray\[default\]` on"):
+        JobServer(cluster.url)
+    cluster.status = 401
+    with pytest.raises(UsageError, match=r"asks for a token; copy ~/\.ray/auth_token"):
+        JobServer(cluster.url)
+
+
+def test_ray_without_its_jobs(cluster: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ray itself finds it, where its HTTP libraries are not installed."""
+    monkeypatch.setattr("ray.dashboard.modules.job.sdk.requests", None)
+    with pytest.raises(UsageError, match=r"jobs need `ray\[default\]`.*'elsa-tune\[cluster\]'"):
+        JobServer(cluster.url)
+
+
+def test_a_search_that_was_never_submitted(run: Run, cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    for command in ("watch", "logs", "stop"):
+        done = run(command, "other", "--address", cluster.url)
+        assert done.status == 2
+        assert f"no search 'other' was submitted to {cluster.url} (it has mine)" in done.err
+
+
+def test_a_job_is_followed_line_by_line_to_its_end(
+    run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elsa_tune.searching import watched
+
+    cluster.job("elsa-tune-1-mine", "RUNNING", start_time=1000)
+    cluster.logs = ["Ray says\nRunning entrypoint for job x: sh\nsearch: rea"]
+    cluster.logs.append(cluster.logs[0] + "ding\n[1/2] one: comple")
+    cluster.logs.append(cluster.logs[1] + "ted\nthe answer")
+
+    def end(seconds: float) -> None:
+        if len(cluster.logs) == 1:
+            cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
+
+    monkeypatch.setattr(watched.time, "sleep", end)
+    done = run("watch", "--address", cluster.url)
+    assert done.status == 0
+    assert done.err.splitlines() == [
+        f"search 'mine', job elsa-tune-1-mine on {cluster.url}: running",
+        "search: reading",
+        "[1/2] one: completed",
+        "the answer",
+        "job elsa-tune-1-mine: completed",
+    ]
+    assert run("logs", "mine", "--address", cluster.url).out == cluster.logs[0]
+
+
+def test_a_job_is_left_by_ctrl_c(
+    run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elsa_tune.searching import watched
+
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    cluster.logs = [""]
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watched.time, "sleep", interrupt)
+    for command in (("watch",), ("logs", "--follow")):
+        done = run(*command, "mine", "--address", cluster.url)
+        assert done.status == 0 and done.err.endswith("left; the search goes on\n")
+    assert not cluster.stopped
+
+
+def test_a_job_that_never_began_says_why(run: Run, cluster: Dashboard) -> None:
+    trace = "runtime_env setup failed:\nTraceback ...\n  File x\nValueError: no such package\n."
+    cluster.job("elsa-tune-1-mine", "FAILED", message=trace)
+    cluster.logs = ["Ray says\n"]
+    done = run("watch", "mine", "--address", cluster.url)
+    assert done.err.splitlines()[-1] == (
+        "job elsa-tune-1-mine: failed (ValueError: no such package)"
+    )
+
+
+def test_a_job_is_stopped_once(run: Run, cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
+    cluster.job("elsa-tune-2-mine", "RUNNING")
+    done = run("stop", "mine", "--address", cluster.url)
+    assert done.status == 0 and "the same `elsa-tune submit` goes on" in done.err
+    assert cluster.stopped == ["elsa-tune-2-mine"]
+    again = run("stop", "mine", "--address", cluster.url)
+    assert again.status == 2 and "job elsa-tune-2-mine is interrupted" in again.err
+
+
+def test_the_list_has_jobs_whose_record_is_elsewhere(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    about = {"model": "minilm", "task": "rte"}
+    cluster.job("elsa-tune-1-old", "SUCCEEDED", 0, start_time=1000)
+    cluster.job("elsa-tune-1-mine", "STOPPED", start_time=2000)
+    cluster.job("elsa-tune-2-mine", "RUNNING", start_time=3000, metadata=about)
+    done = run("searches", "--address", cluster.url)
+    rows = [line.split()[:4] for line in done.out.splitlines()[1:]]
+    assert rows == [["mine", "minilm", "rte", "running"], ["old", "-", "-", "completed"]]
+    assert f"Next: elsa-tune watch mine --address {cluster.url}" in done.err
+
+
+def test_a_search_that_was_not_submitted_has_no_log(run: Run) -> None:
+    done = run("logs", "mine")
+    assert done.status == 2 and "give --address" in done.err
+
+
+def test_pip_installs_this_machines_versions() -> None:
+    pins = pinned_packages()
+    names = {pin.split("==")[0] for pin in pins}
+    assert {"torch", "transformers", "optuna", "mlflow"} <= names
+    # A node has Ray, and is sent the package itself.
+    assert not {"ray", "elsa-tune", "pytest"} & names
+    assert not [pin for pin in pins if "+" in pin]
+
+
+def test_nodes_without_the_package_are_sent_it(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine", "--environment", "pip")
+    assert run("submit", *what, "--address", cluster.url).status == 0
+    assert cluster.submitted()["runtime_env"]["pip"]["packages"] == pinned_packages()
+    [package] = cluster.packages.values()
+    there = tmp_path / "there"
+    zipfile.ZipFile(io.BytesIO(package)).extractall(there)
+    program = (
+        "import elsa_tune, elsa_tune.specs.space as space\n"
+        "print(elsa_tune.__file__, space.shipped_spaces()['joint'])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=there,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == [
+        f"{there}/elsa_tune/__init__.py",
+        f"{there}/elsa_tune/search_spaces/joint.yaml",
+    ], done.stderr

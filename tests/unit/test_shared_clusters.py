@@ -1,0 +1,302 @@
+"""What a search takes of a cluster: trials at once, a fair part of it, and GPU-hours."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from elsa_tune.errors import TrackingError, UsageError
+from elsa_tune.searching import launch
+from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
+from elsa_tune.searching.inputs import session_settings
+from elsa_tune.searching.launch import _check_budget
+from elsa_tune.searching.specification import load_specification, more_of, save_specification
+from elsa_tune.searching.specification.changing import OF_A_SESSION
+from elsa_tune.searching.time_limit import TimeLimit
+from elsa_tune.specs.search import Resources
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import (
+    Record,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+)
+from elsa_tune.tracking.mlflow_sink import MlflowSink
+from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.state import SearchState
+from tests.recorded_search import report, search_started, trial_ended, trial_started
+from tests.unit.search_examples import make_spec
+
+SHARE = Resources(cpus=2, gpus=0.5)
+# Room for four trials of that share: by its GPUs.
+CLUSTER = {"CPU": 64.0, "GPU": 2.0}
+FULL = {"CPU": 56.0, "GPU": 0.25}
+ROOMY = {"CPU": 58.0, "GPU": 0.5}
+HOUR = 3600.0
+
+
+def fair_part(most: int | None = None, released: list[str] | None = None) -> FairPart:
+    heard = [] if released is None else released
+    return FairPart(SHARE, "b", most=most, is_shared=True, release=lambda: heard.append("released"))
+
+
+def most_beside(part: FairPart) -> int:
+    """Return how many trials may run at once, as things stand."""
+    under_way = 0
+    while under_way < 99 and part.allows(under_way):
+        under_way += 1
+    return under_way
+
+
+@pytest.mark.parametrize(
+    ("trials", "searches", "parts"),
+    [
+        (4, "ab", {"a": 2, "b": 2}),
+        (4, "abc", {"a": 2, "b": 1, "c": 1}),
+        (5, "abc", {"a": 2, "b": 2, "c": 1}),
+        (4, "a", {"a": 4}),
+        # More searches than room: the last ones wait for an end.
+        (2, "abc", {"a": 1, "b": 1, "c": 1}),
+        (0, "ab", {"a": 1, "b": 1}),
+    ],
+)
+def test_every_search_gets_as_many_trials(
+    trials: int, searches: str, parts: dict[str, int]
+) -> None:
+    assert {own: part_of(trials, list(searches), own) for own in searches} == parts
+
+
+def test_a_search_that_is_alone_takes_what_there_is() -> None:
+    part = fair_part()
+    assert most_beside(part) == 99
+    part.see({"b"}, CLUSTER, FULL)
+    assert most_beside(part) == 99
+
+
+def test_a_search_that_is_not_alone_keeps_to_its_part() -> None:
+    part = fair_part()
+    part.see({"a", "b"}, CLUSTER, FULL)
+    assert most_beside(part) == 2
+    part.see({"a", "b", "c", "d"}, CLUSTER, FULL)
+    assert most_beside(part) == 1
+    # One that the cluster does not know yet counts itself.
+    part.see({"a"}, CLUSTER, FULL)
+    assert most_beside(part) == 2
+    part.see({"b"}, CLUSTER, FULL)
+    assert most_beside(part) == 99
+
+
+def test_room_that_nobody_takes_is_taken_one_trial_at_a_time() -> None:
+    part = fair_part()
+    part.see({"a", "b"}, CLUSTER, FULL)
+    for _ in range(FREE_LOOKS):
+        assert not part.allows(2)
+        part.see({"a", "b"}, CLUSTER, ROOMY)
+    assert part.allows(2)
+    assert not part.allows(3)
+    # It must have stood free all the while.
+    part.see({"a", "b"}, CLUSTER, ROOMY)
+    part.see({"a", "b"}, CLUSTER, FULL)
+    part.see({"a", "b"}, CLUSTER, ROOMY)
+    assert not part.allows(2)
+
+
+def test_a_number_of_trials_that_was_asked_for_is_never_exceeded() -> None:
+    part = fair_part(most=3)
+    assert most_beside(part) == 3
+    for _ in range(FREE_LOOKS):
+        part.see({"a", "b"}, CLUSTER, ROOMY)
+    assert part.allows(2) and not part.allows(3)
+
+
+def test_room_is_left_to_others_where_there_are_some() -> None:
+    released: list[str] = []
+    part = fair_part(released=released)
+    part.leave()
+    assert not released
+    part.see({"a", "b"}, CLUSTER, FULL)
+    part.leave()
+    assert released == ["released"]
+
+
+def test_a_machine_of_ones_own_is_not_asked_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(**options: object) -> Sequence[object]:
+        raise AssertionError("Ray was asked")
+
+    monkeypatch.setattr("ray.util.list_named_actors", asked)
+    part = FairPart(SHARE, "b", most=None, is_shared=False)
+    part.look()
+    assert part.allows(7)
+
+
+def at(time: float, record: Record) -> Record:
+    return dataclasses.replace(record, time=time)
+
+
+def begun(time: float, attempt: int = 1, gpus: str = "0.5") -> Record:
+    started = search_started(attempt=attempt)
+    return dataclasses.replace(started, time=time, tags={**started.tags, "gpus_per_trial": gpus})
+
+
+A, B = "measure-N0-s1", "measure-N3-s1"
+
+
+def test_gpu_hours_are_those_for_which_trials_held_gpus() -> None:
+    state = SearchState()
+    for record in (
+        begun(100.0),
+        at(1000.0, trial_started(A)),
+        at(1000.0, trial_started(B)),
+        at(1000.0 + HOUR, report(A, 1, 0.8)),
+        at(1000.0 + HOUR, trial_ended(A, TrialStatus.FAILED)),
+    ):
+        state.add(record)
+    # An hour of half a GPU has ended, and another one has run for two.
+    assert state.gpu_hours(1000.0 + 2 * HOUR) == pytest.approx(0.5 + 1.0)
+    # What is not of the plan holds no share of its own.
+    state.add(at(1000.0 + HOUR, trial_started("probe-N0-s0")))
+    assert state.gpu_hours(1000.0 + 2 * HOUR) == pytest.approx(0.5 + 1.0)
+
+
+def test_every_attempt_and_session_counts_and_no_time_between_them() -> None:
+    killed = [
+        begun(0.0),
+        at(0.0, trial_started(A)),
+        at(HOUR, report(A, 1, 0.8)),  # the last sign before a kill
+    ]
+    resumed = [
+        begun(1000 * HOUR, attempt=2, gpus="1"),
+        at(1000 * HOUR, trial_started(A, attempt=2)),
+        at(1001 * HOUR, trial_ended(A, TrialStatus.COMPLETED, attempt=2)),
+        at(1001 * HOUR, SearchEnded(status=SearchStatus.COMPLETED)),
+    ]
+    assert SearchState.replay(killed, alive=False).gpu_hours(99 * HOUR) == pytest.approx(0.5)
+    state = SearchState.replay(killed + resumed, alive=False)
+    assert state.gpu_hours(2000 * HOUR) == pytest.approx(0.5 + 1.0)
+    # An attempt that was given up for the next one held its part until then.
+    again = [begun(0.0), at(0.0, trial_started(A)), at(HOUR, trial_started(A, attempt=2))]
+    assert SearchState.replay(again).gpu_hours(HOUR) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("tag", ["0", "many", ""])
+def test_trials_on_cpus_hold_no_gpus(tag: str) -> None:
+    state = SearchState()
+    for record in (
+        begun(0.0, gpus=tag),
+        at(0.0, trial_started(A)),
+        at(HOUR, trial_ended(A, TrialStatus.COMPLETED)),
+    ):
+        state.add(record)
+    assert state.gpu_hours(2 * HOUR) == 0
+
+
+def test_a_budget_is_over_when_its_hours_are_used() -> None:
+    used = 0.0
+    limit = TimeLimit(10.0, lambda: 0.0, gpu_hours=8.0, used=lambda: used)
+    assert not limit.has_passed() and limit.ran_out is None
+    used = 4.0
+    assert limit.has_passed(0.5) and not limit.has_passed()
+    used = 8.0
+    assert limit.has_passed() and limit.ran_out == "8 GPU-hours were used up"
+    without = TimeLimit(None, lambda: 0.0, used=lambda: 1e9)
+    assert not without.has_passed()
+
+
+def test_a_budget_that_is_used_up_takes_a_larger_one() -> None:
+    state = SearchState()
+    for record in (
+        begun(0.0, gpus="1"),
+        at(0.0, trial_started(A)),
+        at(8 * HOUR, trial_ended(A, TrialStatus.COMPLETED)),
+    ):
+        state.add(record)
+    spec = make_spec(resources=Resources(cpus=1, gpus=1), gpu_hours=8.0)
+    with pytest.raises(UsageError, match="has used 8 of its 8 GPU-hours; give a larger number"):
+        _check_budget(spec, state)
+    more = more_of(None, False, {"gpu_hours": 9.0})
+    assert more is not None
+    _check_budget(more(spec), state)
+    _check_budget(dataclasses.replace(spec, gpu_hours=None), state)
+
+
+def test_a_budget_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
+    spec = make_spec(resources=Resources(cpus=1, gpus=1), gpu_hours=8.0)
+    paths = SearchPaths(tmp_path, spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    with Journal(paths.journal, spec.search_id) as journal:
+        for record in (
+            begun(HOUR, gpus="1"),
+            at(HOUR, trial_started(A)),
+            at(9 * HOUR, trial_ended(A, TrialStatus.COMPLETED)),
+        ):
+            journal.append(record)
+    less = more_of(None, False, {"gpu_hours": 7.0})
+    with pytest.raises(UsageError, match="has used 8 of its 7 GPU-hours"):
+        launch.resume(paths, pytest.fail, more=less)
+    assert load_specification(paths).gpu_hours == 8.0
+
+
+def test_what_resume_takes_is_all_that_any_session_may_set() -> None:
+    settings = session_settings(
+        checkpoint="10m",
+        hung_after="never",
+        gpu_hours=8.0,
+        max_workers=2,
+        max_failures=0,
+        artifacts=None,
+    )
+    assert settings.keys() == set(OF_A_SESSION)
+    assert (settings["checkpoint"], settings["hung_after"]) == (600, "never")
+
+
+def test_a_resume_that_cannot_begin_gives_the_search_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    lease = copies / "example" / "lease.json"
+    spec = make_spec(artifacts=str(copies))
+    paths = SearchPaths(tmp_path / "here", spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+
+    def no_store(*what: object, **how: object) -> None:
+        assert lease.exists()
+        raise TrackingError("it does not answer")
+
+    monkeypatch.setattr(launch, "_open_again", no_store)
+    more = more_of(None, False, {"max_workers": 2})
+    with pytest.raises(TrackingError, match="it does not answer"):
+        launch.resume(paths, pytest.fail, more=more)
+    assert not lease.exists()
+    assert load_specification(paths).max_workers is None
+
+
+@pytest.mark.parametrize("name", ["gpu_hours", "max_workers"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_what_resume_takes_is_above_0(name: str, number: int) -> None:
+    with pytest.raises(UsageError, match=f"`{name}` is {number}; it must be above 0"):
+        more_of(None, False, {name: number})
+
+
+def test_mlflow_has_the_gpu_hours_of_a_search(tmp_path: Path) -> None:
+    writer = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    sink = MlflowSink(tmp_path / "journal.jsonl", writer)
+    for record in (
+        begun(0.0),
+        at(0.0, trial_started(A)),
+        at(HOUR, report(A, 1, 0.8)),
+        at(HOUR, trial_ended(A, TrialStatus.COMPLETED)),
+        at(2 * HOUR, SearchEnded(status=SearchStatus.INTERRUPTED)),
+    ):
+        sink.send([record])
+    search, ended, reports, *_ = writer.end.call_args_list[-1].args
+    assert isinstance(search, SearchStarted) and isinstance(ended, SearchEnded)
+    assert [(one.step, one.metrics) for one in reports] == [(1, {"gpu_hours": 0.5})]

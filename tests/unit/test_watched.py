@@ -1,0 +1,303 @@
+"""A search watched and ended from another shell, by its record."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import RunError, StorageError
+from elsa_tune.searching import watched
+from elsa_tune.searching.specification import differences, save_specification, where_asked
+from elsa_tune.searching.stopping import driver_of, stop_here
+from elsa_tune.searching.watched import JournalReader, new_lines, stored_lines, watch_journal
+from elsa_tune.specs.model import ModelSource, ModelSpec
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.task import FilesSource
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
+from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import journal_tags
+from elsa_tune.training.model.model_files import weights_fingerprint
+from tests.conftest import Run
+from tests.recorded_search import report, search_started, trial_ended, trial_started, whole_trial
+from tests.searching import ROOT, make_bench, wait_for
+from tests.unit.search_examples import make_spec
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
+    """Return the places of a search that was specified."""
+    monkeypatch.chdir(tmp_path)
+    paths = SearchPaths(tmp_path / "mlruns" / "searches", "first")
+    paths.folder.mkdir(parents=True)
+    save_specification(make_spec(name="first"), paths)
+    return paths
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "JOURNAL_SECONDS", 0.01)
+
+
+def watching(paths: SearchPaths) -> tuple[threading.Thread, list[SearchState]]:
+    states: list[SearchState] = []
+    thread = threading.Thread(target=lambda: states.append(watch_journal(paths)))
+    thread.start()
+    return thread, states
+
+
+def test_each_end_of_a_trial_is_told_until_the_session_ends(
+    paths: SearchPaths, quick: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        for record in whole_trial("measure-N0-s1", 0.5):
+            journal.append(record)
+        journal.append(trial_started("measure-N3-s1"))
+        thread, states = watching(paths)
+        told = ""
+
+        def says(text: str) -> Callable[[], bool]:
+            def look() -> bool:
+                nonlocal told
+                told += capsys.readouterr().err
+                return text in told
+
+            return look
+
+        wait_for(says("Ctrl-C leaves, and the search goes on"), 30)
+        journal.append(report("measure-N3-s1", 1, 0.75))
+        journal.append(trial_ended("measure-N3-s1", TrialStatus.COMPLETED))
+        wait_for(says("measure-N3"), 30)
+        journal.append(SearchEnded(status=SearchStatus.INTERRUPTED))
+        thread.join(30)
+    told += capsys.readouterr().err
+    assert states[0].status is SearchStatus.INTERRUPTED
+    assert told.count(": completed at ") == 1  # what had ended before is not told again
+
+
+def test_a_driver_that_is_killed_ends_the_watch(paths: SearchPaths, quick: None) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        thread, states = watching(paths)
+        time.sleep(0.2)
+        assert thread.is_alive()
+    thread.join(30)
+    assert states[0].status is SearchStatus.KILLED
+
+
+def test_a_journal_is_read_when_it_has_changed(
+    paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        reader = JournalReader(paths)
+        first = reader.read()
+        assert reader.read() is first
+        journal.append(trial_started("measure-N0-s1"))
+        assert len(reader.read().trials) == 1
+
+
+def test_what_has_ended_is_said_with_what_to_type(paths: SearchPaths, run: Run) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        journal.append(SearchEnded(status=SearchStatus.FAILED, message="3 trials failed"))
+    done = run("watch")
+    assert done.status == 0
+    assert done.err.splitlines()[-2:] == [
+        "search 'first': failed (3 trials failed)",
+        "Next: elsa-tune resume first",
+    ]
+    assert run("watch", "other").status == 2
+
+
+def test_what_a_store_has_is_shown_without_a_plan() -> None:
+    records = [search_started(), *whole_trial("measure-N0-s1", 0.5)]
+    records += [*whole_trial("measure-N0-s2", 0.75), trial_started("measure-N3-s1")]
+    lines = stored_lines(SearchState.replay(records))
+    assert lines[0] == "first: minilm on rte, running; trials: 2 ended, 1 begun"
+    assert [line.split() for line in lines[2:]] == [
+        ["0", "6", "2", "0", "75.0"],
+        ["3", "3", "0", "1", "-"],
+    ]
+
+
+def test_a_search_of_another_machine_is_watched_in_its_store(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journal is not here: what the store has is read again until the search has ended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watched, "STORE_SECONDS", 0.01)
+    there = {HOST_TAG: "another-machine", JOURNAL_TAG: "/there/first/journal.jsonl"}
+    records: list[Record] = [dataclasses.replace(search_started(), tags=there)]
+    stages = [
+        [trial_started("measure-N0-s1")],
+        [report("measure-N0-s1", 1, 0.5), trial_ended("measure-N0-s1", TrialStatus.COMPLETED)],
+        [SearchEnded(status=SearchStatus.COMPLETED)],
+    ]
+
+    def searches(store: MlflowStore, tasks: object, search: str | None) -> list[SearchState]:
+        if search != "first":
+            return []
+        records.extend(stages.pop(0))
+        return [SearchState.replay(records)]
+
+    monkeypatch.setattr(MlflowStore, "searches", searches)
+    monkeypatch.setattr(MlflowStore, "overview", lambda store: [SearchState.replay(records)])
+    place = ("--tracking-uri", f"sqlite:///{tmp_path}/store.db")
+    done = run("watch", "first", *place)
+    assert done.status == 0, done.err
+    assert done.err.splitlines() == [
+        "watch: reading the store",
+        "first: minilm on rte, running; trials: 0 ended, 1 begun",
+        "first: minilm on rte, running; trials: 1 ended, 0 begun",
+        "search 'first': completed",
+        "Next: elsa-tune answer first",
+    ]
+    unknown = run("watch", "firts", *place)
+    assert unknown.status == 2 and "did you mean 'first'?" in unknown.err
+
+
+def test_a_search_of_this_machine_is_watched_by_its_journal_though_a_store_is_named(
+    paths: SearchPaths, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        journal.append(SearchEnded(status=SearchStatus.INTERRUPTED))
+    stored = dataclasses.replace(search_started(), tags=journal_tags(paths.journal))
+    states = [SearchState.replay([stored])]
+    monkeypatch.setattr(MlflowStore, "searches", lambda store, tasks, search: states)
+    done = run("watch", "first", "--tracking-uri", f"sqlite:///{tmp_path}/store.db")
+    assert done.err.splitlines()[-2:] == [
+        "search 'first': interrupted",
+        "Next: elsa-tune resume first",
+    ]
+
+
+def test_a_log_is_given_out_by_complete_lines(quick: None) -> None:
+    logs = iter(["", "one\ntw", "one\ntwo\n", "one\ntwo\nlast"])
+    ends = iter([False, False, False, True])
+    assert list(new_lines(lambda: next(logs), lambda: next(ends))) == ["one", "two", "last"]
+
+
+HOLDS = """
+import signal, sys, time
+from pathlib import Path
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from tests.recorded_search import search_started
+
+with Journal(Path(sys.argv[1])) as journal:
+    journal.append(search_started())
+    try:
+        print("holds", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        if sys.argv[2] == "ends":
+            journal.append(SearchEnded(status=SearchStatus.INTERRUPTED))
+        else:
+            time.sleep(60)
+"""
+
+
+@pytest.fixture
+def driver(paths: SearchPaths, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that holds the search's journal, and ends by Ctrl-C unless told otherwise."""
+    way = getattr(request, "param", "ends")
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(paths.journal), way],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_stop_ends_it_as_ctrl_c_would(
+    paths: SearchPaths, driver: subprocess.Popen[str], run: Run
+) -> None:
+    done = run("stop")
+    assert done.status == 0, done.err
+    assert f"(process {driver.pid}) ends its trials" in done.err
+    assert done.err.endswith("search 'first': interrupted; `elsa-tune resume first` goes on\n")
+    assert driver.wait(30) == 0
+    again = run("stop", "first")
+    assert again.status == 2
+    assert again.err.splitlines()[-1].endswith("is not running (it is interrupted)")
+
+
+@pytest.mark.parametrize("driver", ["hangs"], indirect=True)
+def test_what_does_not_end_is_told(paths: SearchPaths, driver: subprocess.Popen[str]) -> None:
+    with pytest.raises(RunError, match=rf"still runs after 0\.5 s \(process {driver.pid}\)"):
+        stop_here(paths, lambda line: None, seconds=0.5)
+    assert driver.poll() is None
+
+
+def test_no_other_process_is_signalled(paths: SearchPaths, driver: subprocess.Popen[str]) -> None:
+    """The holder's note may be old, and its number another process's by now."""
+    holder = paths.journal.with_suffix(".holder")
+    assert driver_of(paths) == driver.pid
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        for note, where in (
+            (f"process {bystander.pid} on {socket.gethostname()}", "runs elsewhere"),
+            (f"process {driver.pid} on another-machine", "runs on another-machine"),
+            ("", "runs elsewhere"),
+        ):
+            holder.write_text(note)
+            with pytest.raises(StorageError, match=where):
+                stop_here(paths, lambda line: None)
+        assert bystander.poll() is None and driver.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def of_folder(folder: Path, weights: str) -> SearchSpec:
+    model = ModelSpec(name="model", source=ModelSource.DIRECTORY, location=str(folder / "model"))
+    rows = FilesSource(format="csv", train=(str(folder / "train.csv"),))
+    spec = make_spec(model=model, fingerprints={"weights": weights, "data": "d"})
+    return dataclasses.replace(spec, task=dataclasses.replace(spec.task, source=rows))
+
+
+def test_files_that_moved_are_the_same_if_their_content_is(tmp_path: Path) -> None:
+    """A job's files come to another folder each time that its search is submitted."""
+    for name in ("before", "now", "other"):
+        make_bench(tmp_path / name)
+    other = tmp_path / "other" / "model" / "config.json"
+    other.write_text(other.read_text() + " ")
+    now = of_folder(tmp_path / "now", "")
+    weights = weights_fingerprint(now.model)
+    recorded = of_folder(tmp_path / "before", weights)
+    assert differences(now, recorded) == []
+    assert differences(recorded, recorded) == []
+    [difference] = differences(of_folder(tmp_path / "other", ""), recorded)
+    assert difference.startswith("model ") and "/other/model (recorded: " in difference
+    renamed = dataclasses.replace(now, model=dataclasses.replace(now.model, name="another"))
+    assert len(differences(renamed, recorded)) == 1
+    moved = where_asked(now)(recorded)
+    assert moved.model.location == now.model.location and moved.task.source == now.task.source
+    assert moved.fingerprints == recorded.fingerprints
+    seeds = where_asked(now, lambda spec: dataclasses.replace(spec, seeds=9))(recorded)
+    assert (seeds.seeds, seeds.model) == (9, now.model)
+    # What comes from elsewhere than folders stays as it was recorded.
+    assert where_asked(now)(make_spec()) == make_spec()

@@ -1,0 +1,86 @@
+"""What a space's `methods` compare: which ways, on models of any depth, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from elsa_tune.errors import SpaceError
+from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.space import load_space
+
+
+def labels(*overrides: str, space: str = "ways", layers: int = 12) -> list[str]:
+    candidates = load_space(space, overrides).candidates_for(layers)
+    return [candidate.label for candidate in candidates]
+
+
+def test_a_space_compares_depths_alone_unless_told_otherwise() -> None:
+    assert labels(space="quick", layers=4) == ["0", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (12, ["0", "6", "9", "12", "bitfit", "lora", "lora-last6"]),
+        (6, ["0", "3", "4", "6", "bitfit", "lora", "lora-last3"]),
+        (5, ["0", "2", "3", "5", "bitfit", "lora", "lora-last3"]),
+    ],
+)
+def test_the_shipped_space_has_every_way(layers: int, expected: list[str]) -> None:
+    assert labels(layers=layers) == expected
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        ("lora", ["0", "lora"]),  # the full model is what everything is compared with
+        ("freeze, head", ["0", "6", "9", "12"]),
+        ("[head, bitfit]", ["0", "12", "bitfit"]),
+        ("freeze", ["0", "6", "9"]),
+    ],
+)
+def test_methods_choose(methods: str, expected: list[str]) -> None:
+    assert labels(f"methods={methods}") == expected
+
+
+def test_a_space_of_ones_own_depths_may_name_ways_beside_them() -> None:
+    assert labels("methods=freeze,lora", "depths=[3, lora-r4]") == ["3", "lora", "lora-r4"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("last=3", Lora(last=3)),
+        ("last='3'", Lora(last=3)),
+        ("last=1/3", Lora(last=4)),
+        ("last=2/5", Lora(last=5)),  # of 12 layers 4.8: rounded up, so that no more is frozen
+        ("r=16", Lora(r=16, last=6)),
+        ("lora_alpha=32", Lora(lora_alpha=32, last=6)),
+        ("target_modules=[value, query]", Lora(target_modules=("query", "value"), last=6)),
+    ],
+)
+def test_lora_is_set_by_pefts_names(setting: str, expected: Lora) -> None:
+    space = load_space("ways", ["methods=lora_last", f"lora.{setting}"])
+    assert expected in space.candidates_for(12)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("methods=loro", "did you mean 'lora'?"),
+        ("methods=[]", "must name at least one method"),
+        ("lora.r=0", "field 'lora.r' must be 1 or more, not 0"),
+        ("lora.last=0", "lora.last is 0; it must be a number of layers, or a share"),
+        ("lora.last=-1/2", "lora.last is '-1/2'"),
+        ("lora.last=half", "lora.last is 'half'"),
+        ("lora.last=1/0", "lora.last is '1/0'"),
+        ("lora.last=13", "the last 13 layers, but the model has 12"),
+        ("lora.last=12", "which is called 'lora'"),
+        ("lora.rank=4", "lora.rank"),
+        ("lora.target_modules=[]", "target_modules is empty"),
+    ],
+)
+def test_what_cannot_be_is_refused(setting: str, message: str) -> None:
+    with pytest.raises(SpaceError) as refused:
+        labels(setting)
+    assert message in str(refused.value)
