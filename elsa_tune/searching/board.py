@@ -348,8 +348,10 @@ class Board:
 
     def _print(self, message: str) -> None:
         self._fit()
-        text = Text(visible(message))
-        self._console.print(text, soft_wrap=True)
+        # The terminal wraps it. `print(soft_wrap=True)` would cut the lines of the frame below it,
+        # and a text alone would lose its own settings.
+        text = Text(visible(message), no_wrap=True, overflow="ignore")
+        self._console.print(Group(text), crop=False)
         if self._put is None:
             self._due = time.monotonic() + HEARTBEAT_SECONDS
 

@@ -109,6 +109,26 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
     os.close(reader)
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_note_leaves_the_frame_below_it_whole(width: int) -> None:
+    """The frame that is drawn with a note wraps its lines as every other does."""
+    spec, known = made_up(time.time())
+    text = io.StringIO()
+    console = Console(
+        file=text, width=width, force_terminal=True, force_interactive=True, color_system=None
+    )
+    board = Board(spec, lambda: None, console)
+    board.follow(SimpleNamespace(known=known))
+    phase = "exploring: 10 trials over 5 depths, then outward from the best rate of each depth"
+    note = "a note that is longer than any window here is wide: " + "word " * 20
+    with board:
+        board.phase(phase)
+        board.say(note)
+    _, after_note = text.getvalue().split(note)
+    frame, *_ = after_note.split("\x1b[2K")  # which erases a line of it for the next
+    assert phase in " ".join(frame.split())
+
+
 def piped() -> tuple[Board, io.StringIO, list[KnownTrial]]:
     spec, known = made_up(time.time())
     text = io.StringIO()
