@@ -13,9 +13,9 @@ that session. The cluster's head and the driver are killed together and the driv
 deleted (`head`); the search goes on from its artifact store on another cluster. A process of a job
 that was submitted is killed (`job`), and the same command submits it again. Each search (a tiny
 BERT, a task of its own, 12 trials of 10 evaluations) is broken up to five times; then every trial
-must have ended once, with the quality that it has in the undisturbed search, and every point of its
-last attempt must be in MLflow. Writes bench/results/faults.json after every fault, and goes on from
-there: delete that file to begin anew.
+must have ended once, with the quality and, at each evaluation, the losses that it has in the
+undisturbed search, and every point of its last attempt must be in MLflow. Writes
+bench/results/faults.json after every fault, and goes on from there: delete that file to begin anew.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ SETTINGS = (
 # The last word counts of an option that is given twice.
 OPTIONS_ON_NODES = ("--cpus-per-trial", "1", "--hung-after", HUNG_AFTER, "--max-failures", "0")
 NAME = "faults"
+LOSSES = ("train_loss", "eval_loss")
 Found = dict[str, Any]
 
 
@@ -334,11 +335,27 @@ def running(search: Search) -> int:
     return int(count)
 
 
-def compared(search: Search, wanted: dict[str, float]) -> Found:
+def qualities(ends: list[dict[str, Any]]) -> dict[str, float]:
+    """Return each trial's quality."""
+    return {end["trial"]: end["metrics"]["quality"] for end in ends}
+
+
+def losses(records: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return the losses of each trial's last attempt, by trial and step."""
+    return {
+        (report["trial"], report["step"]): tuple(report["metrics"][name] for name in LOSSES)
+        for report in of_kind(records, "report")
+    }
+
+
+def compared(search: Search, undisturbed: Search) -> Found:
     """Return what a search has too little or too much, by its journal and by MLflow's database."""
     records = search.records
     ends = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
-    found = {end["trial"]: end["metrics"]["quality"] for end in ends}
+    found = qualities(ends)
+    wanted = qualities(of_kind(undisturbed.records, "trial_ended"))
+    losses_found = losses(records)
+    losses_wanted = losses(undisturbed.records)
     started = of_kind(records, "search_started")
     tag = "join tags t on t.run_uuid = {0}.run_uuid and t.key = 'elsa_tune.trial' "
     own = f"join tags s on s.run_uuid = t.run_uuid and s.value = '{started[0]['search_id']}' "
@@ -359,6 +376,8 @@ def compared(search: Search, wanted: dict[str, float]) -> Found:
     return {
         "trials_lost": len(wanted.keys() - found.keys()) + len(wanted.keys() - dict(runs).keys()),
         "trials_of_another_quality": sum(found.get(key) != wanted.get(key) for key in found),
+        "losses_compared": len(losses_found),
+        "losses_that_differ": sum(losses_found[at] != losses_wanted.get(at) for at in losses_found),
         "trials_doubled": len(ends) - len(found) + sum(count - 1 for _, count in runs),
         "points_lost": len(set(reported) - set(points)),
         "points_doubled": len(points) - len(set(points)),
@@ -431,18 +450,16 @@ def of_one_kind(kind: str, kills: int, found: Found, write: Callable[[], None]) 
         undisturbed = scene.search("undisturbed")
         undisturbed.start()
         assert undisturbed.end()[0] in (0, 3) and undisturbed.is_whole
-        ends = of_kind(undisturbed.records, "trial_ended")
-        wanted = {end["trial"]: end["metrics"]["quality"] for end in ends}
         scene.start_server()
         while len(found.setdefault("moments", [])) < kills:
-            break_one_search(scene, kind, kills, wanted, found, write)
+            break_one_search(scene, kind, kills, undisturbed, found, write)
 
 
 def break_one_search(
     scene: Scene,
     kind: str,
     kills: int,
-    wanted: dict[str, float],
+    undisturbed: Search,
     found: Found,
     write: Callable[[], None],
 ) -> None:
@@ -464,7 +481,7 @@ def break_one_search(
     between = disturbed(search, kind, scene.server, keep)
     words.update(between.pop("last_words"))
     counts.update(between, whole=search.is_whole, searches=1, sessions=search.sessions)
-    counts.update(compared(search, wanted))
+    counts.update(compared(search, undisturbed))
     del found["not_compared_yet"]
     moments += own
     found |= {"injected": len(moments), "counts": dict(counts), "last_words": dict(words)}

@@ -242,28 +242,38 @@ def resume(
             # Before any work: whatever ends this session, the next one knows what was wanted.
             spec = replace_specification(wanted, paths)
         if is_complete:
-            finished = answer_again(spec, paths, store, say)
-            uncopied = copies_of(spec.artifacts, paths, say).close(patience_s=_REST_PATIENCE_S)
-            return dataclasses.replace(finished, uncopied=uncopied)
+            return _answer(spec, paths, store, say)
         if max_time is not None:
             spec = dataclasses.replace(spec, max_time=max_time)
         if address is not None:
             spec = dataclasses.replace(spec, address=address)
-        from elsa_tune.searching.cluster.ray_session import ray_session
-        from elsa_tune.searching.cluster.shares import settled_recipe
+        return _go_on(spec, paths, store, say)
 
-        with ray_session(spec.address) as session:
-            data, fingerprints = inputs_of(spec)
-            check_unchanged(spec, fingerprints)
-            from elsa_tune.searching.session import run_session
 
-            # A search that an earlier version began has none.
-            spec = dataclasses.replace(spec, findings=data.findings)
-            _say_ready(data, say, spec.task.is_published)
-            capacity = _with_gpus(session.ready(), spec.resources.gpus)
-            capacity.resources(spec.resources.cpus, spec.resources.gpus)
-            settled_recipe(spec, capacity.gpu_kinds, say)
-            return run_session(_with_versions(spec, say), paths, data, store, session.over)
+def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
+    """Answer a finished search, and give its report and its stores what they lack."""
+    finished = answer_again(spec, paths, store, say)
+    uncopied = copies_of(spec.artifacts, paths, say).close(patience_s=_REST_PATIENCE_S)
+    return dataclasses.replace(finished, uncopied=uncopied)
+
+
+def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
+    """Carry out what is left of a search, with the weights and the data that it began with."""
+    from elsa_tune.searching.cluster.ray_session import ray_session
+    from elsa_tune.searching.cluster.shares import settled_recipe
+
+    with ray_session(spec.address) as session:
+        data, fingerprints = inputs_of(spec)
+        check_unchanged(spec, fingerprints)
+        from elsa_tune.searching.session import run_session
+
+        # A search that an earlier version began has none.
+        spec = dataclasses.replace(spec, findings=data.findings)
+        _say_ready(data, say, spec.task.is_published)
+        capacity = _with_gpus(session.ready(), spec.resources.gpus)
+        capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        settled_recipe(spec, capacity.gpu_kinds, say)
+        return run_session(_with_versions(spec, say), paths, data, store, session.over)
 
 
 def _check_candidates(spec: SearchSpec) -> None:
