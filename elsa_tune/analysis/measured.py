@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.border import Border, border
+from elsa_tune.specs.border import Border, border, has_learnt
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -60,6 +60,7 @@ class CandidateRates:
     explored: tuple[tuple[float, float | None], ...] = ()
     # Where the chosen rate lies among all that were tried; None where they are not known.
     at_border: Border | None = None
+    learnt: bool = True  # False where no rate that was tried is better than a constant answer
     # The measured quality where its rate is one of those given, else that of the best completed
     # exploring run among them (one run, looked at to choose); None where there is neither.
     quality_within_given: float | None = None
@@ -85,6 +86,10 @@ def candidate_rates(
     at_border = None
     if chosen in tried:
         at_border = border(tried, chance, policy.noise)
+    scores = {rate: score for rate, score in tried.items() if score is not None}
+    learnt = True
+    if scores and chance is not None:
+        learnt = has_learnt(scores, chance, policy.noise)
     within_given = [row for row in exploring if _is_given(row)]
     explored_qualities = [quality for _, quality in _completed(within_given)]
     quality = max(explored_qualities, default=None)
@@ -101,6 +106,7 @@ def candidate_rates(
         means=tuple(means),
         explored=tuple(sorted(explored_rates.items())),
         at_border=at_border,
+        learnt=learnt,
         quality_within_given=quality,
         tries_within_given=tries,
     )

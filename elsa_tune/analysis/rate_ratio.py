@@ -26,12 +26,13 @@ class _Rates:
 def rate_ratios(comparison: WayComparison) -> tuple[RateRatio, ...]:
     """Return the ratio of the best way of each method but freezing, by the methods' names.
 
-    None of them where the full model was not measured at a rate that is known.
+    None of them where the full model was not measured at a rate that is known. A way that learnt
+    nothing has no best rate, so that it has no ratio.
     """
     reference = None
     best_by_method: dict[str, Way] = {}
     for way in comparison.ways:
-        if way.point.learning_rate is None:
+        if way.point.learning_rate is None or not way.point.tried.learnt:
             continue
         if way.candidate.is_reference:
             reference = way

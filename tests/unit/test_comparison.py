@@ -573,6 +573,31 @@ def test_a_best_rate_at_the_border_is_marked() -> None:
     assert ratio.is_open and "or beyond" in line(comparison, "Rates")
 
 
+def test_a_way_that_learnt_nothing_has_no_best_rate() -> None:
+    rows = [
+        *explored(FULL, RATES),
+        *explored(ADAPTER, dict.fromkeys(ADAPTER_RATES, 0.5)),
+        *way_rows(FULL, 0.9, learning_rate=2e-5),
+        *way_rows(ADAPTER, 0.5, learning_rate=1e-4),
+    ]
+    comparison = compared(rows)
+    assert line(comparison, "Fair?") == (
+        "each of the 2 ways explored its own rate in 4 trials. Adapters of size 8 learnt nothing "
+        "at any of 4 rates from 1e-4 to 3e-3."
+    )
+    assert comparison.rate_ratios == ()
+
+
+def test_beside_a_full_model_that_learnt_nothing_no_rate_is_a_multiple_of_its() -> None:
+    rows = [
+        *explored(FULL, dict.fromkeys(RATES, 0.5)),
+        *explored(ADAPTER, ADAPTER_RATES),
+        *way_rows(FULL, 0.5, learning_rate=1e-5),
+        *way_rows(ADAPTER, 0.9, learning_rate=3e-4),
+    ]
+    assert compared(rows).rate_ratios == ()
+
+
 def test_equal_effort_is_said() -> None:
     assert line(compared(tuned_ways()), "Fair?") == (
         "each of the 2 ways explored its own rate in 4 trials."

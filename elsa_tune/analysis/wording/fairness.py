@@ -1,5 +1,7 @@
 """Whether a comparison was fair, in words: effort, seeds, borders, and the factor between rates."""
 
+from collections.abc import Iterator
+
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.ways import RateRatio, WayComparison
 from elsa_tune.analysis.wording.ways import name_of, names_of, range_text
@@ -9,7 +11,7 @@ from elsa_tune.words import BORDER_WORDS, capitalized, listed, rate_text
 
 
 def fairness_text(comparison: WayComparison) -> str:
-    """Say whether all ways explored and ran equally often, and whose best rate is at a border."""
+    """Say whether all ways explored and ran equally often, and whose best rate is not known."""
     if not comparison.is_answered:
         return ""
     texts = [_effort(comparison)]
@@ -19,7 +21,7 @@ def fairness_text(comparison: WayComparison) -> str:
     for border in (Border.HIGH, Border.LOW):
         at_border: list[Candidate] = []
         for way in comparison.ways:
-            if way.point.tried.at_border is border:
+            if way.point.tried.learnt and way.point.tried.at_border is border:
                 at_border.append(way.candidate)
         if at_border:
             names = names_of(comparison.curve, at_border)
@@ -27,7 +29,20 @@ def fairness_text(comparison: WayComparison) -> str:
                 f"The best rate of {names} is the {_end(border)} that was tried: "
                 f"{BORDER_WORDS[border]}."
             )
+    texts += _learnt_nothing(comparison)
     return " ".join(texts)
+
+
+def _learnt_nothing(comparison: WayComparison) -> Iterator[str]:
+    """Name each way that learnt nothing at any rate, with the range of what was tried."""
+    for way in comparison.ways:
+        if way.point.tried.learnt:
+            continue
+        name = capitalized(name_of(comparison.curve, way.candidate))
+        rates = [rate for rate, _ in way.point.tried.explored]
+        if rates:
+            tried = f"from {rate_text(min(rates))} to {rate_text(max(rates))}"
+            yield f"{name} learnt nothing at any of {len(rates)} rates {tried}."
 
 
 def _effort(comparison: WayComparison) -> str:
