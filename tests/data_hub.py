@@ -146,5 +146,5 @@ def outside(
         env={**inherited, **ours, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )

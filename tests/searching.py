@@ -107,7 +107,7 @@ def _row(draw: random.Random, label: int) -> str:
     return " ".join(words) + "," + ("good" if label else "bad")
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 90) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 200) -> None:
     """Return as soon as something is so; fail when it is not in time."""
     deadline = time.monotonic() + seconds
     while not what():

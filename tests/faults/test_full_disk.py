@@ -83,7 +83,7 @@ def test_a_disk_that_stays_full_costs_no_finished_trial_and_no_answer(
         said.append(line)
         if "waiting up to" in line:
             search.send_signal(signal.SIGINT)  # it ends the wait
-    out, _ = search.communicate(timeout=100)
+    out, _ = search.communicate(timeout=200)
     assert search.returncode == 1, said
     assert "model, task mood" in out and "95 %" in out
     [overflow] = Path(tempfile.gettempdir()).glob("elsa-tune-full-*.jsonl")

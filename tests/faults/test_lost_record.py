@@ -110,7 +110,7 @@ def test_a_search_whose_machine_is_gone_goes_on_elsewhere(
     seen = len(bench.records("lost"))
     wait_for(lambda: bool(of_kind(bench.records("lost")[seen:], "report")), 100)
     kill_all(driver.pid)
-    driver.communicate(timeout=60)
+    driver.communicate(timeout=200)
     shutil.rmtree(bench.journal("lost").parent)
 
     second = Bench(tmp_path / "second machine")
@@ -120,7 +120,7 @@ def test_a_search_whose_machine_is_gone_goes_on_elsewhere(
     wait_for(lambda: len(finished(second, "lost")) >= 5, 300)
     assert len(of_kind(second.records("lost"), "search_started")) >= 2  # it was fetched
     kill_all(driver.pid)
-    driver.communicate(timeout=60)
+    driver.communicate(timeout=200)
     shutil.rmtree(second.folder)
 
     third = Bench(tmp_path / "third machine")

@@ -22,7 +22,7 @@ from elsa_tune.specs.model import KNOWN_MODELS, shipped_configuration
 from tests.integration.test_hub import StandIn
 from tests.unit.tiny_models import make_tiny
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_named_model_comes_through_the_hub(rte: Path, tmp_path: Path) -> Non
             capture_output=True,
             text=True,
             env=environment,
-            timeout=120,
+            timeout=200,
         )
     finally:
         hub.stop()

@@ -195,7 +195,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_store_ray_and_data_are_tried_and_left_as_they_were(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench")
     there = sorted(bench.folder.iterdir())

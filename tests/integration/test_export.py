@@ -189,7 +189,7 @@ class Uploads(BaseHTTPRequestHandler):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_folder_is_pushed_to_the_hub(tmp_path: Path) -> None:
     folder = make_tiny("bert", tmp_path / "model")
     (folder / "README.md").write_text("---\nlibrary_name: transformers\n---\n# a card\n")

@@ -350,7 +350,7 @@ def go(driver: subprocess.Popen[str]) -> None:
     driver.stdin.flush()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_after_a_killed_driver_the_next_one_completes_the_record(
     places: StorePaths, store: MlflowStore, root: Path
 ) -> None:
@@ -384,7 +384,7 @@ def test_after_a_killed_driver_the_next_one_completes_the_record(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_two_searches_at_once_on_one_store_both_get_everything(
     places: StorePaths, root: Path
 ) -> None:
@@ -414,7 +414,7 @@ def quick_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Quickly, of lost requests and lost answers, above.
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("quick_requests")
 def test_a_server_that_is_down_killed_and_back(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture

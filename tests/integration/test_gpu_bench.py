@@ -19,7 +19,7 @@ import torch
 
 from tests import bare_machine
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 # Every step, in the order of the script. `tests` needs pytest, and two have a part for accelerate.
 STEPS = ("first", "tests", "facts", "grid", "speed", "determinism", "memory", "shares")
@@ -43,7 +43,7 @@ def script(
         capture_output=True,
         text=True,
         env={**bare_machine.environment(*others), "PYTHON": sys.executable},
-        timeout=290,
+        timeout=550,
     )
 
 
@@ -69,7 +69,7 @@ def test_every_step_runs_where_only_training_is_installed(root: Path, tmp_path: 
         capture_output=True,
         text=True,
         env={**bare_machine.environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": path(root)},
-        timeout=290,
+        timeout=550,
     )
     assert ended.returncode == 0, ended.stderr
     for step in steps:
@@ -251,6 +251,6 @@ def test_the_script_leaves_the_path_for_packages_that_it_is_given(
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHON": sys.executable},
-        timeout=60,
+        timeout=200,
     )
     assert "carried" in ended.stdout

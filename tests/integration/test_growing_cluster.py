@@ -91,7 +91,7 @@ def nodes(address: str) -> int:
         [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     ).stdout
     active = said.partition("Active:")[2].partition("Pending:")[0]

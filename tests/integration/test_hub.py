@@ -186,7 +186,7 @@ def ask(
         [sys.executable, "-c", SCRIPT, json.dumps(lines)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         env=kept,
     )
     assert done.returncode == 0, done.stderr
@@ -205,7 +205,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_model_from_the_hub_or_its_refusal_and_then_from_its_cache(
     hub: StandIn, tmp_path: Path
 ) -> None:

@@ -217,7 +217,7 @@ def read(root: Path, home: Path, *tasks: str, **environment: str) -> Read:
         env={**inherited, "HF_HOME": str(home), **environment},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     return Read(json.loads(done.stdout), done.stderr)

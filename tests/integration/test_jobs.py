@@ -122,7 +122,7 @@ def left_while_it_runs(bench: Bench, there: Bench) -> None:
         if ": completed at " in line:
             break
     watching.send_signal(signal.SIGINT)
-    _, err = watching.communicate(timeout=60)
+    _, err = watching.communicate(timeout=200)
     assert watching.returncode == 0, err
     assert err.endswith("left; the search goes on\n")
     before = ended_trials(there)

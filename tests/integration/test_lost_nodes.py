@@ -190,7 +190,7 @@ def test_a_hung_trial_is_ended_and_repeated_and_its_worker_is_gone(
     said = capfd.readouterr().err
     assert "measure-N0-lr3e-05-s2: hung: no report for " in said
     process = Path(f"/proc/{hung.read_text()}")
-    wait_for(lambda: not process.exists(), 30)
+    wait_for(lambda: not process.exists())
 
 
 def test_a_second_hang_is_a_failure(
@@ -273,7 +273,7 @@ def test_a_node_that_is_drained_is_left_with_a_checkpoint(
         else:
             subprocess.run(words, check=True, capture_output=True)
             assert trains["NodeID"] in draining_nodes()
-        wait_for(lambda: bool(list(folder.glob("*.safetensors"))), 60)
+        wait_for(lambda: bool(list(folder.glob("*.safetensors"))))
         drained.append(next(folder.glob("*.safetensors")).stem)
         cluster.add()
 

@@ -561,7 +561,7 @@ print([os.waitpid(child, 0)[1] for child in others])
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
     tmp_path: Path, root: Path
 ) -> None:

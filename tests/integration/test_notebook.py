@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 def test_the_notebook_runs_to_its_end(

@@ -32,7 +32,7 @@ from tests.unit.search_examples import make_spec
 
 PASSWORD = "s3/cr:et#1"
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 def programs() -> Path:

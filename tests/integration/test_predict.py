@@ -11,7 +11,7 @@ from tests.exporting import exported_model
 from tests.searching import make_bench
 from tests.unit.test_saved import task_of
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
 def test_a_reader_who_has_seen_enough_ends_it_and_a_full_disk_is_one_sentence(

@@ -28,7 +28,7 @@ from elsa_tune.training.data.tokens import TokenRows
 from elsa_tune.training.loop import train
 from tests.searching import make_bench
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def code_of(guide: Path) -> list[str]:

@@ -26,7 +26,7 @@ PAGES = {
     "two tasks": [*searched(), *searched("second", task="cola")],
 }
 
-pytestmark = [pytest.mark.thorough, needs_chromium, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.thorough, needs_chromium, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     process = bench.start(*STUDY, "--seeds", "2")
     wait_for(lambda: len(ended(bench)) >= 2, seconds=200)
     terminate(process)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 130, said
     # Where Ray, which was told to end too, took the driver with it, its parent says so.
     assert "interrupted" in said and "goes on" in said and "Traceback" not in said

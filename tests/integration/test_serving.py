@@ -40,7 +40,7 @@ opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def ask(text):
     data = json.dumps({"text": text}).encode()
-    with opener.open(f"http://127.0.0.1:{port}", data, timeout=60) as answer:
+    with opener.open(f"http://127.0.0.1:{port}", data, timeout=200) as answer:
         return json.load(answer)
 
 with ThreadPoolExecutor(len(texts)) as pool:
@@ -63,7 +63,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return elsa_tune.bundle([folder / "pairs", folder / "mood"], folder / "router")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_real_models_of_two_depths_answer_as_each_alone(router: Path) -> None:
     about = json.loads((router / "bundle.json").read_text())
     assert (about["base"], about["runs"]) == ("minilm", "packed")
@@ -83,7 +83,7 @@ def test_real_models_of_two_depths_answer_as_each_alone(router: Path) -> None:
                 np.testing.assert_allclose(found.logits, model(**inputs).logits, atol=1e-5)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # of MLflow's own code
 def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_path: Path) -> None:
     status, out, said = run("bundle", router, "--remove", "mood", "--out", tmp_path / "one")
@@ -96,7 +96,7 @@ def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_
         np.testing.assert_allclose(found[f"{name}_score"], prediction.scores, rtol=1e-6)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not SERVE.exists(), reason="needs Ray Serve: make .venv/.serve")
 def test_the_guides_service_answers(
     router: Path, root: Path, monkeypatch: pytest.MonkeyPatch

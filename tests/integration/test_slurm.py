@@ -121,7 +121,7 @@ class Slurm:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         return done.stdout
@@ -134,7 +134,7 @@ class Slurm:
     def close(self) -> None:
         self.ask("scancel", "--user", str(os.getuid()))
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: not self.ask("squeue", "-h"), 60)
+            wait_for(lambda: not self.ask("squeue", "-h"))
         for daemon in reversed(self._daemons):
             daemon.terminate()
             try:
@@ -226,7 +226,7 @@ def nothing_is_left_open(bench: Bench, sessions: int, cut_off: int = 0) -> None:
             return False
         return bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
-    wait_for(is_over, 90)
+    wait_for(is_over)
     records = bench.records(NAME)
     assert len(of_kind(records, "search_started")) == sessions
     started = [(one["trial"], one["attempt"]) for one in of_kind(records, "trial_started")]

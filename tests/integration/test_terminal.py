@@ -18,7 +18,7 @@ import pytest
 from tests.searching import ROOT, wait_for
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         shutil.which("tmux") is None,
         reason="needs tmux (apt-get install tmux): it is the terminal that is looked at",

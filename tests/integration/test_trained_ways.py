@@ -57,7 +57,7 @@ def killed_while_lora_trains(bench: Bench) -> None:
     driver = bench.start(*bench.search(NAME, *SETTINGS))
     wait_for(lambda: any("lora" in trial for trial in ended(bench)), 200)
     os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
-    _, said = driver.communicate(timeout=100)
+    _, said = driver.communicate(timeout=200)
     assert "was killed (SIGKILL" in said
 
 

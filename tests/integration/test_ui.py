@@ -28,7 +28,7 @@ SHOWN = ("4 of 6", "99.8 %", "yes, raw", "1e-4")
 
 
 @needs_chromium
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_page_that_it_names_shows_the_answer_without_a_click(
     places: StorePaths, store: MlflowStore, tmp_path: Path
 ) -> None:
@@ -57,7 +57,7 @@ def test_the_page_that_it_names_shows_the_answer_without_a_click(
             interface.wait(60)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_it_serves_the_store_and_leaves_nothing_behind(
     places: StorePaths, store: MlflowStore, root: Path
 ) -> None:
@@ -77,17 +77,17 @@ def test_it_serves_the_store_and_leaves_nothing_behind(
         address = f"http://127.0.0.1:{port}"
         wait_for_http(f"{address}/health", interface)  # type: ignore[arg-type]
         page = f"{address}/api/2.0/mlflow/experiments/get-by-name?experiment_name=elsa-tune/rte"
-        with urllib.request.urlopen(page, timeout=30) as answer:
+        with urllib.request.urlopen(page, timeout=200) as answer:
             assert places.artifact_root.as_uri() in answer.read().decode()
         started = psutil.Process(interface.pid).children(recursive=True)
         assert started
         interface.send_signal(signal.SIGINT)
-        out, _ = interface.communicate(timeout=60)
+        out, _ = interface.communicate(timeout=200)
         assert interface.returncode == 0
         assert out == ""
         log.seek(0)
         words = log.read()
         assert f"is starting on {address}" in words
         assert f"the runs of search 'first': {address}/#/experiments/" in words
-    _, alive = psutil.wait_procs(started, timeout=30)
+    _, alive = psutil.wait_procs(started, timeout=200)
     assert not alive

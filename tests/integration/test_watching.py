@@ -20,7 +20,7 @@ from elsa_tune.specs.trial import Recipe, TrialStatus
 from elsa_tune.tracking.places import StorePaths
 from tests.searching import wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def taken(here: Capacity, seconds: float) -> Iterator[None]:
     task = hold.remote()
     wait_for(lambda: not ray_library.available_resources().get("CPU", 0.0))
     yield
-    ray_library.get(task, timeout=60)
+    ray_library.get(task, timeout=200)
 
 
 def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:

@@ -20,7 +20,7 @@ from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState, read_state
 from tests.commands import Run, runner
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 OTHERS = (BitFit(), Lora(), Lora(last=3))
 

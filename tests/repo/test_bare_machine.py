@@ -19,7 +19,7 @@ def run_there(folder: Path, program: str, *others: str) -> subprocess.CompletedP
         text=True,
         cwd=folder,
         env=bare_machine.environment(*others),
-        timeout=60,
+        timeout=200,
     )
 
 

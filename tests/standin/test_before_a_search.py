@@ -20,7 +20,7 @@ from tests.standin.run import LIBRARY
 from tests.standin.searches import calm_bench, ran, search
 from tests.standin.standin import DEVICE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
         text=True,
         cwd=root,
         env=bare_machine.environment("pytest"),
-        timeout=60,
+        timeout=200,
         check=True,
     )
     assert fresh.stdout.splitlines() == ["torch.Size([1, 5])", *here]

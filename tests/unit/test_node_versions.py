@@ -40,7 +40,7 @@ def test_a_node_without_elsa_tune_can_be_asked() -> None:
         "print(pickle.loads(sys.stdin.buffer.read())()['elsa-tune'])\n"
     )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, input=code, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, input=code, capture_output=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().strip() == MISSING
 

@@ -170,7 +170,7 @@ assert peak < 10e6, peak
 
 def test_many_classes_need_no_more_memory_than_few(root: Path) -> None:
     """In a process of its own: tracing one where Ray and MLflow run has taken 15 s."""
-    subprocess.run([sys.executable, "-c", MEMORY], cwd=root, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", MEMORY], cwd=root, check=True, timeout=200)
 
 
 def test_the_same_answer_every_time() -> None:

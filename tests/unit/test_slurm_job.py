@@ -81,7 +81,7 @@ def test_a_search_that_ends_by_itself_ends_the_job_with_its_status(
 ) -> None:
     (folder / "status").write_text(str(status))
     job = start(folder, "--model", "minilm", "--task", "rte")
-    _, said = job.communicate(timeout=60)
+    _, said = job.communicate(timeout=200)
     assert job.returncode == status, said
     [call] = calls(folder)
     assert call == "search --model minilm --task rte --name slurm-7 --address 127.0.0.1:20007"
@@ -94,7 +94,7 @@ def test_a_job_that_is_told_to_end_tells_its_search_and_goes_back_into_the_queue
     job = start(folder, "--name", "mine")
     wait_for(lambda: len(calls(folder)) == 1)
     job.send_signal(signal.SIGTERM)
-    _, said = job.communicate(timeout=60)
+    _, said = job.communicate(timeout=200)
     assert job.returncode == 130, said
     assert calls(folder) == [
         "search --name mine --address 127.0.0.1:20007",
@@ -108,7 +108,7 @@ def test_a_job_that_is_told_to_end_before_its_search_begins_starts_none(folder: 
     job = start(folder, "--name=mine")
     wait_for((folder / "ray_steps").exists)
     job.send_signal(signal.SIGTERM)
-    _, said = job.communicate(timeout=60)
+    _, said = job.communicate(timeout=200)
     assert job.returncode == 130, said
     assert calls(folder) == ["requeued 7"]
 
@@ -119,7 +119,7 @@ def test_ray_that_does_not_start_ends_the_job(
     monkeypatch.setenv("RAY_SECONDS", "1")
     (folder / "bin" / "ray").write_text("#!/bin/bash\nexit 1\n")
     job = start(folder, "--name=mine")
-    _, said = job.communicate(timeout=60)
+    _, said = job.communicate(timeout=200)
     assert job.returncode == 1
     assert "Ray did not start within 1 s; its words are in elsa-tune-7-ray.log" in said
     assert not calls(folder)

@@ -79,10 +79,10 @@ def test_each_end_of_a_trial_is_told_until_the_session_ends(
 
             return look
 
-        wait_for(says("Ctrl-C leaves, and the search goes on"), 30)
+        wait_for(says("Ctrl-C leaves, and the search goes on"))
         journal.append(report("measure-N3-s1", 1, 0.75))
         journal.append(trial_ended("measure-N3-s1", TrialStatus.COMPLETED))
-        wait_for(says("measure-N3"), 30)
+        wait_for(says("measure-N3"))
         journal.append(SearchEnded(status=SearchStatus.INTERRUPTED))
         thread.join(30)
     told += capsys.readouterr().err
