@@ -169,7 +169,10 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
     """
     if method is None:
         if told is None:
-            raise ValueError("field 'frozen_layers' is missing")
+            raise ValueError(
+                "field 'frozen_layers' is missing; write the depth there, or in a column method "
+                "how the model was adapted"
+            )
         return told
     is_freezing = method_name(method) in _FREEZING
     if told is None:

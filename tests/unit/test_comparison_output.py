@@ -180,7 +180,7 @@ def test_a_narrow_window_does_without_columns() -> None:
 
 def test_markdown_has_the_lines_and_the_table() -> None:
     text = comparison_markdown(compared(four_ways(), unit=Cost.LATENCY, latencies={HEAD: 0.01}))
-    assert text.startswith("**The full model, the last 2 layers and adapters of size 8 are certif")
+    assert text.startswith("**The last 2 layers, adapters of size 8 and the full model are certif")
     assert (
         "| way | quality | 95 % | kept | gain kept | time | parameters | latency | rate |" in text
     )

@@ -95,7 +95,7 @@ def test_a_text_that_only_begins_like_a_methods_label_is_free_text() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("m,t,,6,0.8,1,", "field 'frozen_layers' is missing"),
+        ("m,t,,6,0.8,1,", "'frozen_layers' is missing; write the depth there, or in a column method"),
         ("m,t,9,,0.8,1,", "field 'layers' is missing; '9' says how many are frozen"),
         ("m,t,9,6,0.8,1,", "frozen_layers is 9, but the model has 6 layers"),
         ("m,t,-3,6,0.8,1,", "frozen_layers is -3; it must be 0 or more"),

@@ -211,6 +211,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"\xff\xfe\x00m", "UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "it is no text: save its table as CSV"),
     ):
         path = tmp_path / "results.csv"
         path.write_bytes(content)
@@ -224,6 +225,8 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         import_results(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="is a folder"):
         import_results(tmp_path)
+    with pytest.raises(DataError, match="/dev/null is a device or a pipe, not a data file"):
+        import_results(Path("/dev/null"))
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

@@ -288,6 +288,8 @@ def _costs(comparison: WayComparison) -> str:
     way = comparison.recommended
     if way is None:
         return ""
+    if all(other.cost is None for other in comparison.ways):
+        return f"not known: these results have no {_NO_COSTS[comparison.unit]}."
     beside: list[str] = []
     for other in comparison.ways:
         is_best = comparison.best is not None and other.candidate == comparison.best.candidate
