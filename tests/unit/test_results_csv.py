@@ -156,6 +156,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
         ("std", "-0.1", "field 'std' must be 0 or more"),
         ("std", "0.1", "std is given for a single run"),
         ("runs", "0", "field 'runs' must be 1 or more"),
+        ("train_seconds", "-1", "field 'train_seconds' must be 0 or more, not -1"),
         ("train_size", "0", "field 'train_size' must be 1 or more"),
         ("epochs", "three", "field 'epochs' must be a whole number"),
         ("chance", "52.7", "field 'chance' must be a fraction, at most 1, not 52.7"),
