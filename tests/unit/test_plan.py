@@ -294,6 +294,11 @@ def test_gpu_hours_need_gpus() -> None:
         check_gpu_hours(2.0, Resources(cpus=1, gpus=0))
 
 
+def test_a_store_of_an_unknown_scheme_is_refused_by_a_dry_run_too() -> None:
+    with pytest.raises(UsageError, match="has the unknown scheme 'foo'"):
+        plan(request_for(artifacts="foo://bar"), 100, 50)
+
+
 def test_a_holdout_is_not_trained_on() -> None:
     request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
     assert steps_per_trial(plan(request, 100, 50)) == 10  # ceil(70 / 16) x 2 epochs
