@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Unpack
 
 import pandas as pd
 
-from elsa_tune.analysis.answer import Answer, FirstLines
+from elsa_tune.analysis.answer import Answer, FirstLines, check_target
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.comparison import compare_ways
@@ -433,6 +433,7 @@ def compare(
     Errors as of `answer`; UsageError for a target outside (0, 1].
     """
     unit = Cost(cost)
+    check_target(target)
 
     def ask(results: Source, question: Question) -> Comparisons:
         rows = results.ask(question, say)

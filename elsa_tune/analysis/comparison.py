@@ -32,6 +32,7 @@ from elsa_tune.analysis.ways import (
 )
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS
@@ -87,7 +88,7 @@ def compare_ways(
 def _measured_ways(
     curve: FreezeCurve, unit: Cost, latencies: Mapping[Candidate, float] | None
 ) -> tuple[Way, ...]:
-    """Return the ways that were measured, the cheapest first, of equal cost by their labels."""
+    """Return the ways that were measured, the cheapest first."""
     ways: list[Way] = []
     for point in curve.measured:
         cost = cost_of(point, unit, latencies)
@@ -95,9 +96,16 @@ def _measured_ways(
     return tuple(sorted(ways, key=_cheapest_first))
 
 
-def _cheapest_first(way: Way) -> tuple[float, str]:
+def _cheapest_first(way: Way) -> tuple[float, float, str]:
+    """Order by cost; where that is equal or not known, by how little is trained.
+
+    Depths go by their frozen layers, the most first; then come other methods, by their labels, and
+    the full model at the end.
+    """
     cost = math.inf if way.cost is None else way.cost
-    return cost, way.candidate.label
+    candidate = way.candidate
+    trained = -candidate.rank if is_depth(candidate) else -0.5
+    return cost, trained, candidate.label
 
 
 def _best(ways: tuple[Way, ...]) -> Way | None:

@@ -50,7 +50,9 @@ def print_comparisons(
             else:
                 hidden += 1
         if comparison.ways and not details:
-            notes = f", and {hidden} more notes" if hidden else ""
+            notes = ""
+            if hidden:
+                notes = ", and 1 more note" if hidden == 1 else f", and {hidden} more notes"
             console.print(f"--details prints every column{notes}.", style="dim")
 
 

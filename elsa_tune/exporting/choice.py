@@ -12,7 +12,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import NoAnswerError, UsageError, shortlist
+from elsa_tune.errors import NoAnswerError, SpaceError, UsageError, quoted, shortlist
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth, read_candidate
 from elsa_tune.specs.model import ModelSource, ModelSpec
@@ -128,17 +128,23 @@ def _labelled(curves: Sequence[FreezeCurve], label: str) -> tuple[CurvePoint, Un
 
     Raises UsageError.
     """
-    wanted = read_candidate(label).label
     labels: list[str] = []
+    for curve in curves:
+        for point in _exportable(curve):
+            if point.candidate.label not in labels:
+                labels.append(point.candidate.label)
+    measured = f"measured: {shortlist(labels)}"
+    try:
+        wanted = read_candidate(label).label
+    except SpaceError:
+        raise UsageError(f"`way` is {quoted(label)}, which is no way; {measured}") from None
     for curve in curves:
         for point in _exportable(curve):
             if point.candidate.label == wanted:
                 return point, curve.uncertainty
-            if point.candidate.label not in labels:
-                labels.append(point.candidate.label)
     raise UsageError(
-        f"`way` is {wanted}, which was not measured, so that its learning rate is "
-        f"not known; measured: {shortlist(labels)}"
+        f"`way` is {wanted}, which was not measured, so that its learning rate is not known; "
+        f"{measured}"
     )
 
 

@@ -42,6 +42,7 @@ _NUMBERS = (
     "trainable_parameters",
     "evaluation_units",
 )
+_COSTS = ("train_seconds", "peak_memory_mb")
 # What `method` may say of a row whose depth has a column of its own.
 _FREEZING = ("freeze", "freezing", "frozen", "layer freezing", "partial fine tuning")
 _ROW = TypeAdapter(ResultRow)
@@ -72,6 +73,10 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             raise ValueError("it needs a seed, or runs for the mean of several runs")
         if row.quality is None and row.status is TrialStatus.COMPLETED:
             raise ValueError("quality is empty; a completed run has one")
+        for name in _COSTS:
+            cost = getattr(row, name)
+            if cost is not None and cost < 0:
+                raise ValueError(f"field '{name}' must be 0 or more, not {cost:g}")
         if row.std is not None and row.runs == 1:
             raise ValueError(
                 "std is given for a single run; give runs, how many runs the row is the mean of, "
@@ -169,7 +174,10 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
     """
     if method is None:
         if told is None:
-            raise ValueError("field 'frozen_layers' is missing")
+            raise ValueError(
+                "field 'frozen_layers' is missing; write the depth there, or in a column method "
+                "how the model was adapted"
+            )
         return told
     is_freezing = method_name(method) in _FREEZING
     if told is None:

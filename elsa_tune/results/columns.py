@@ -189,6 +189,8 @@ def _require(path: Path, header: Sequence[str], ours: Collection[str]) -> None:
     if not missing:
         return
     name = missing[0].split()[0]
+    if "frozen_layers" in missing:
+        missing[missing.index("frozen_layers")] = "frozen_layers (a depth) or method (in words)"
     hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
     shown = list(header[:MOST_NAMED])
     if len(header) > MOST_NAMED:

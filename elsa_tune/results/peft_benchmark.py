@@ -1,7 +1,6 @@
 """Results of peft's benchmark `method_comparison` as rows: its JSON files, one a run."""
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import ResultsError, quoted
 from elsa_tune.results.columns import metric_names
 from elsa_tune.results.results_csv import Imported
 from elsa_tune.specs.adaptation import Candidate
@@ -71,8 +70,8 @@ class _RunInfo(_Part):
 class _TrainInfo(_Part):
     status: str
     metrics: list[dict[str, Any]] = []  # the last one has the test's
-    train_time: float | None = Field(default=None, ge=0)  # seconds
-    accelerator_memory_max: float | None = Field(default=None, ge=0)  # bytes
+    train_time: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # seconds
+    accelerator_memory_max: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # bytes
     num_trainable_params: int | None = Field(default=None, ge=0)
 
 
@@ -122,9 +121,11 @@ def _files(path: Path) -> list[Path]:
 
 def _json(file: Path) -> object:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ResultsError(f"{file} cannot be read as JSON: {error}") from error
+    except RecursionError as error:
+        raise ResultsError(f"{file} cannot be read as JSON: it is nested too deeply") from error
 
 
 def _result(file: Path, values: Mapping[str, Any]) -> _Result:
@@ -246,9 +247,10 @@ def _tested(file: Path, train: _TrainInfo) -> tuple[str, float]:
     for name, value in last.items():
         if not name.startswith(_TEST):
             continue
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        if not is_number or abs(value) > 1:
-            raise ResultsError(f"{file}: '{name}' is {value}; it must be a fraction, at most 1")
+        if not _is_number(value) or not abs(value) <= 1:
+            raise ResultsError(
+                f"{file}: '{name}' is {quoted(value)}; it must be a fraction, at most 1"
+            )
         metric = name.removeprefix(_TEST)
         return metric_names().get(metric, metric), float(value)
     raise ResultsError(
@@ -261,9 +263,15 @@ def _rate(file: Path, config: _TrainConfig) -> float | None:
     rate = config.optimizer_kwargs.get("lr")
     if rate is None:
         return None
-    if not isinstance(rate, int | float) or not 0 < rate <= 1:
-        raise ResultsError(f"{file}: optimizer_kwargs.lr is {rate}; it must be above 0, at most 1")
+    if not _is_number(rate) or not 0 < rate <= 1:
+        raise ResultsError(
+            f"{file}: optimizer_kwargs.lr is {quoted(rate)}; it must be above 0, at most 1"
+        )
     return canonical_rate(rate)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _examples(config: _TrainConfig, quality: float | None) -> int | None:

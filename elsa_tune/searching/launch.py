@@ -34,6 +34,7 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.artifacts.copier import copies_of
 from elsa_tune.tracking.artifacts.fetching import prepared
+from elsa_tune.tracking.artifacts.places import artifacts_at
 from elsa_tune.tracking.journal import Journal, is_held, running_error
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -77,6 +78,8 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
     from elsa_tune.training.loop import evaluation_steps
 
     spec = request.spec
+    if spec.artifacts is not None:
+        artifacts_at(spec.artifacts)  # raises for an unknown scheme
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
     evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
     return dataclasses.replace(

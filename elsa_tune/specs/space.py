@@ -78,7 +78,7 @@ def _listed(value: Any) -> Any:
     """Read one method as a list of one; how the command line has several is `a,b`."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",")]
-    if value == []:
+    if value in (None, []):
         raise ValueError("must name at least one method, such as freeze")
     return value
 

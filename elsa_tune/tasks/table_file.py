@@ -98,6 +98,8 @@ def _how_to_convert(path: Path, raw: bytes) -> str:
     has_utf16_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if has_utf16_mark and _decodes(raw, "utf-16"):
         likely = "UTF-16"
+    elif b"\0" in raw:
+        return "it is no text: save its table as CSV, in UTF-8"
     elif _decodes(raw, "cp1252"):
         likely = "WINDOWS-1252"
     else:
@@ -121,6 +123,8 @@ def check_readable(path: Path) -> None:
         return
     if path.is_dir():
         raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
+    if path.exists():
+        raise DataError(f"{path} is a device or a pipe, not a data file; save its rows in a file")
     hint = ""
     folder = path.parent
     if folder.is_dir():

@@ -292,10 +292,15 @@ def test_where_no_cost_is_known_that_is_said() -> None:
     comparison = compared(rows)
     assert comparison.recommended is None and comparison.is_answered
     assert comparison.first_lines.headline == (
-        "The full model, the last 2 layers and adapters of size 8 are certified to keep 95 % of "
+        "The last 2 layers, adapters of size 8 and the full model are certified to keep 95 % of "
         "what the best of these 4 ways gains over guessing. Which is the cheapest is not known: "
         "these results have no training times (but `--cost parameters` is known)."
     )
+
+
+def test_where_no_cost_is_known_ways_are_listed_by_how_little_they_train() -> None:
+    rows = [replace(one, train_seconds=None) for one in four_ways()]
+    assert [way.candidate.label for way in compared(rows).ways] == ["6", "4", "adapter-8", "0"]
 
 
 def test_a_way_whose_cost_is_not_known_is_not_the_cheapest() -> None:
@@ -317,6 +322,7 @@ def test_the_only_good_way_needs_no_cost() -> None:
         comparison.recommended == way_of(comparison, FULL)
         and comparison.basis is WayBasis.CERTIFIED
     )
+    assert line(comparison, "Costs") == "not known: these results have no training times."
 
 
 # ---- no claim, and no answer ----
@@ -609,6 +615,16 @@ def test_who_explored_nothing_is_named() -> None:
     assert line(compared(rows), "Fair?") == (
         "the last 2 layers explored no learning rate of their own, so that the others have an "
         "advantage."
+    )
+
+
+def test_ways_of_one_rate_are_named_where_no_exploring_is_recorded() -> None:
+    beginning = "how the learning rates were chosen is not recorded."
+    end = "ran at one rate alone: another may be better or worse by any amount."
+    assert line(compared(four_ways()), "Fair?") == f"{beginning} Every way {end}"
+    rows = [*four_ways(), *way_rows(LAST_TWO, 0.5, learning_rate=1e-3)]
+    assert line(compared(rows), "Fair?").startswith(
+        f"{beginning} The head alone, adapters of size 8 and the full model {end}"
     )
 
 

@@ -180,7 +180,7 @@ def test_a_narrow_window_does_without_columns() -> None:
 
 def test_markdown_has_the_lines_and_the_table() -> None:
     text = comparison_markdown(compared(four_ways(), unit=Cost.LATENCY, latencies={HEAD: 0.01}))
-    assert text.startswith("**The full model, the last 2 layers and adapters of size 8 are certif")
+    assert text.startswith("**The last 2 layers, adapters of size 8 and the full model are certif")
     assert (
         "| way | quality | 95 % | kept | gain kept | time | parameters | latency | rate |" in text
     )
@@ -246,6 +246,9 @@ def test_bad_input_is_status_2(run: Run, save: Save) -> None:
     too_large = run("compare", "--from", table, "--target", "95")
     assert (too_large.status, too_large.out) == (2, "")
     assert "for 95 % write 0.95" in too_large.err
+    # It is refused before anything is measured for the cost.
+    before = run("compare", "--from", table, "--target", "95", "--cost", "latency")
+    assert (before.status, before.err) == (2, too_large.err)
     assert run("compare", "--from", table, "--published").status == 2
     assert run("compare", "no-such-search").status == 2
 
@@ -291,6 +294,8 @@ def test_compare_refuses_what_it_cannot_answer(save: Save) -> None:
     path = save(four_ways())
     with pytest.raises(UsageError, match="target is 2"):
         elsa_tune.compare(path, 2.0)
+    with pytest.raises(UsageError, match="target is 2"):
+        elsa_tune.compare(path, 2.0, cost="latency")
     with pytest.raises(UsageError, match="cost"):
         elsa_tune.compare(path, cost="money")  # type: ignore[arg-type]  # what is refused
 

@@ -121,6 +121,11 @@ def test_what_has_no_adapter_and_what_was_not_measured_is_refused(ways: SearchPa
         "`way` is lora, which was not measured, so that its learning rate is not known; measured: "
         "0, 1, 2, bitfit, lora-last1"
     )
+    with pytest.raises(UsageError) as refused:
+        exported(ways, way="adapters")
+    assert str(refused.value) == (
+        "`way` is 'adapters', which is no way; measured: 0, 1, 2, bitfit, lora-last1"
+    )
     assert with_options("`way` and `adapter`") == "--way and --adapter"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from elsa_tune.analysis.comparison import compare_ways
 from elsa_tune.analysis.curve import freeze_curve
 from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.cli.app import app
@@ -95,7 +96,10 @@ def test_a_text_that_only_begins_like_a_methods_label_is_free_text() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("m,t,,6,0.8,1,", "field 'frozen_layers' is missing"),
+        (
+            "m,t,,6,0.8,1,",
+            "'frozen_layers' is missing; write the depth there, or in a column method",
+        ),
         ("m,t,9,,0.8,1,", "field 'layers' is missing; '9' says how many are frozen"),
         ("m,t,9,6,0.8,1,", "frozen_layers is 9, but the model has 6 layers"),
         ("m,t,-3,6,0.8,1,", "frozen_layers is -3; it must be 0 or more"),
@@ -224,6 +228,23 @@ def test_without_depths_there_is_no_curve_and_compare_is_named(
         source.curves(Question(train_sizes=()), rows)
     result = CliRunner().invoke(app, ["operating-point", "--from", str(path)])
     assert isinstance(result.exception, NoAnswerError)
+
+
+def test_the_full_model_of_a_table_without_layers_is_all_of_them(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,full,0.9,1", "m,t,LoRA,0.5,1")
+    source = Table(path)
+    question = Question(train_sizes=())
+    [curve] = source.ways(question, source.ask(question, print))
+    assert "fine-tune all layers: quality 90.0" in compare_ways(curve).first_lines.headline
+
+
+def test_without_chance_no_guess_is_named(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,full,-0.5,1", "m,t,LoRA,-0.4,1")
+    source = Table(path)
+    question = Question(train_sizes=())
+    [curve] = source.ways(question, source.ask(question, print))
+    headline = compare_ways(curve).first_lines.headline
+    assert "no way is certain to have learnt anything" in headline and "guessing" not in headline
 
 
 def test_depths_keep_their_curve_beside_methods(tmp_path: Path) -> None:

@@ -176,7 +176,10 @@ def test_runs_that_did_not_end_well(tmp_path: Path, status: str, expected: Trial
         (result(train__metrics=[]), "ends without a test metric"),
         (result(train__status="strange"), "train_info.status is 'strange'; it must be success"),
         (result(rate=2.0), "optimizer_kwargs.lr is 2.0; it must be above 0, at most 1"),
-        (result(rate="fast"), "optimizer_kwargs.lr is fast"),
+        (result(rate="fast"), "optimizer_kwargs.lr is 'fast'"),
+        (result(rate=True), "optimizer_kwargs.lr is True"),
+        (result(accuracy=True), "'test accuracy' is True"),
+        (result(train__train_time=float("inf")), "'train_info.train_time' must be a finite number"),
         (result(config__model_id=None), "'run_info.train_config.model_id' is missing"),
         (result(config__seed=-1), "'run_info.train_config.seed' must be"),
     ],
@@ -193,6 +196,15 @@ def test_a_file_that_is_no_json(tmp_path: Path) -> None:
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ResultsError, match=r"a\.json cannot be read as JSON"):
         read_benchmark(tmp_path)
+    path.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ResultsError, match="as JSON: it is nested too deeply"):
+        read_benchmark(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(result()), encoding="utf-8-sig")
+    assert len(read_benchmark(path).rows) == 1
 
 
 def test_an_empty_folder_and_a_missing_file(tmp_path: Path) -> None:

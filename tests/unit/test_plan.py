@@ -37,6 +37,7 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.bitfit import BitFit
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
@@ -293,6 +294,11 @@ def test_gpu_hours_need_gpus() -> None:
         check_gpu_hours(2.0, Resources(cpus=1, gpus=0))
 
 
+def test_a_store_of_an_unknown_scheme_is_refused_by_a_dry_run_too() -> None:
+    with pytest.raises(UsageError, match="has the unknown scheme 'foo'"):
+        plan(request_for(artifacts="foo://bar"), 100, 50)
+
+
 def test_a_holdout_is_not_trained_on() -> None:
     request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
     assert steps_per_trial(plan(request, 100, 50)) == 10  # ceil(70 / 16) x 2 epochs
@@ -421,6 +427,15 @@ def test_a_plan_that_cannot_be_answered_is_doubted(
     spec = make_spec(candidates=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
     found = list(plan_warnings(spec))
     assert len(found) == (words is not None) and (words or "") in "".join(found)
+
+
+@pytest.mark.parametrize(("seeds", "is_said"), [(2, True), (3, False)])
+def test_a_comparison_with_too_few_seeds_is_said_before_it_trains(
+    seeds: int, is_said: bool
+) -> None:
+    spec = make_spec(candidates=(FreezeDepth.of(0), BitFit()), seeds=seeds, train_examples=10_000)
+    said = " ".join(plan_warnings(spec))
+    assert ("3 seeds of each or more; this one, with 2, will be measured alone" in said) is is_said
 
 
 def test_measuring_is_announced_by_the_seeds_that_a_depth_has() -> None:

@@ -156,6 +156,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
         ("std", "-0.1", "field 'std' must be 0 or more"),
         ("std", "0.1", "std is given for a single run"),
         ("runs", "0", "field 'runs' must be 1 or more"),
+        ("train_seconds", "-1", "field 'train_seconds' must be 0 or more, not -1"),
         ("train_size", "0", "field 'train_size' must be 1 or more"),
         ("epochs", "three", "field 'epochs' must be a whole number"),
         ("chance", "52.7", "field 'chance' must be a fraction, at most 1, not 52.7"),
@@ -211,6 +212,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"\xff\xfe\x00m", "UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "it is no text: save its table as CSV"),
     ):
         path = tmp_path / "results.csv"
         path.write_bytes(content)
@@ -224,6 +226,8 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         import_results(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="is a folder"):
         import_results(tmp_path)
+    with pytest.raises(DataError, match="/dev/null is a device or a pipe, not a data file"):
+        import_results(Path("/dev/null"))
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

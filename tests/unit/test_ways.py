@@ -69,6 +69,7 @@ def test_lora_is_set_by_pefts_names(setting: str, expected: Lora) -> None:
     [
         ("methods=loro", "did you mean 'lora'?"),
         ("methods=[]", "must name at least one method"),
+        ("methods=", "must name at least one method"),
         ("lora.r=0", "field 'lora.r' must be 1 or more, not 0"),
         ("lora.last=0", "lora.last is 0; it must be a number of layers, or a share"),
         ("lora.last=-1/2", "lora.last is '-1/2'"),

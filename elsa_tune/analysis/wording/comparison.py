@@ -99,6 +99,8 @@ def _headline(comparison: WayComparison) -> str:
 
 def _done(way: Way, layers: int) -> str:
     """Write what is done to the model: `Fine-tune the last 3 of 6 layers`, `Train LoRA of ...`."""
+    if way.candidate.is_reference and not layers:
+        return "Fine-tune all layers"
     if is_depth(way.candidate):
         verb = "Train" if way.point.fine_tuned_layers == 0 else "Fine-tune"
         return f"{verb} {last_of_text(way.candidate, layers)}"
@@ -131,10 +133,12 @@ def _no_answer(comparison: WayComparison) -> str:
     name = name_of(comparison.curve, best.candidate)
     if comparison.reason is Reason.ONE_WAY:
         return f"No answer: only {name} was measured, and there is nothing to compare it with."
-    chance = points(comparison.curve.chance or 0.0)
+    beside = ""
+    if comparison.curve.chance is not None:
+        beside = f", guessing {points(comparison.curve.chance)}"
     return (
         f"No answer: no way is certain to have learnt anything. The best, {name}, has "
-        f"{metric_text(comparison.curve.metric)} {points(best.point.quality)}, guessing {chance}."
+        f"{metric_text(comparison.curve.metric)} {points(best.point.quality)}{beside}."
     )
 
 
@@ -288,6 +292,8 @@ def _costs(comparison: WayComparison) -> str:
     way = comparison.recommended
     if way is None:
         return ""
+    if all(other.cost is None for other in comparison.ways):
+        return f"not known: these results have no {_NO_COSTS[comparison.unit]}."
     beside: list[str] = []
     for other in comparison.ways:
         is_best = comparison.best is not None and other.candidate == comparison.best.candidate

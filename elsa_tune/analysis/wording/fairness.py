@@ -52,8 +52,13 @@ def _effort(comparison: WayComparison) -> str:
         text = "how the learning rates were chosen is not recorded."
         of_one_rate = [way.candidate for way in comparison.ways if way.point.rates == 1]
         if of_one_rate:
-            names = names_of(comparison.curve, of_one_rate)
-            text += f" At one rate alone ran {names}: another may be better or worse by any amount."
+            names = "every way"
+            if len(of_one_rate) < len(comparison.ways):
+                names = names_of(comparison.curve, of_one_rate)
+            text += (
+                f" {capitalized(names)} ran at one rate alone: another may be better or worse by "
+                "any amount."
+            )
         return text
     if min(tries) == max(tries):
         return f"each of the {len(tries)} ways explored its own rate in {tries[0]} trials."

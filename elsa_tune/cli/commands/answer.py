@@ -76,7 +76,8 @@ class Options:
             "--from",
             metavar="FILE",
             rich_help_panel=TABLE,
-            help="A results table (CSV) or a search's journal.jsonl.",
+            help="A results table (CSV), a search's journal.jsonl, or results of peft's benchmark "
+            "(a JSON file, or a folder of them).",
         ),
     ] = None
     map_: Annotated[

@@ -43,6 +43,7 @@ def compare(
 
     Exit status: 0 at least one comparison; 2 bad input; 3 nothing that was asked can be compared.
     """
+    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import as_json
     from elsa_tune.analysis.comparison import compare_ways
     from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
@@ -50,6 +51,7 @@ def compare(
     from elsa_tune.specs.cost import Cost
 
     source, question = read_question(options)
+    check_target(target)  # latencies take long to measure
     try:
         rows = source.ask(question, note)
         curves = source.ways(question, rows)

@@ -243,6 +243,12 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
         lacks = "frozen layers"
     if lacks:
         yield f"depths without {lacks} leave nothing to compare: no answer by this search alone"
+    compares_ways = not all(candidate.is_ranked for candidate in spec.candidates)
+    if compares_ways and spec.seeds < FEWEST_SEEDS:
+        yield (
+            f"a comparison of ways is certified with {FEWEST_SEEDS} seeds of each or more; this "
+            f"one, with {spec.seeds}, will be measured alone"
+        )
     note = few_steps(spec.recipe, steps_per_trial(spec))
     if note:
         yield note
