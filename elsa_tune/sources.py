@@ -354,7 +354,10 @@ class Journals(Source):
         if not self.is_record:
             has_begun = any(state.search.attempt for _, state in searches)
             if not has_begun and not _has_specification(self._place.parent):
-                raise ResultsError(f"{self.name} holds no record of a search")
+                raise ResultsError(
+                    f"{self.name} holds no record of a search; name the journal.jsonl of one that "
+                    "has begun"
+                )
         rows = []
         for folder, state in searches:
             rows += rows_of(state, folder)

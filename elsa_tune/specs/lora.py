@@ -180,7 +180,7 @@ class Lora(Candidate):
         if self.last is not None and self.last > layers:
             raise SpaceError(
                 f"'{self.label}' has LoRA on the last {self.last} layers, but the model has "
-                f"{layers}; write at most {_LAST}{layers - 1}, or leave it out for all layers"
+                f"{layers}; write a number from 1 to {layers - 1}, or none for all layers"
             )
         if self.last == layers:
             raise SpaceError(

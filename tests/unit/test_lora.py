@@ -338,7 +338,11 @@ def test_models_with_lora_on_the_last_layers_share_their_trunk_in_a_bundle(tmp_p
     [
         ("bert", "lora-foo", "linear layers 'foo', of which the architecture 'bert' has none"),
         ("mpnet", "lora-query", "it has: dense, k, o, q, v"),
-        ("bert", "lora-last5", "the last 5 layers, but the model has 4; write at most last3"),
+        (
+            "bert",
+            "lora-last5",
+            "the last 5 layers, but the model has 4; write a number from 1 to 3",
+        ),
         ("bert", "lora-last4-r2", "on all 4 layers of the model, which is called 'lora-r2'"),
     ],
 )
