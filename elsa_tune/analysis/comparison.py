@@ -229,7 +229,31 @@ def _with_certificates(comparison: WayComparison, planned_target: float) -> WayC
             score_certified=candidate in certificates.of_score,
         )
         ways.append(judged)
-    return replace(comparison, ways=tuple(ways), best=_best(tuple(ways)))
+    comparison = replace(comparison, ways=tuple(ways), best=_best(tuple(ways)))
+    return replace(comparison, unsettled=_unsettled(comparison))
+
+
+def _unsettled(comparison: WayComparison) -> tuple[Way, ...]:
+    """Return the ways with failed seeds beside which the best is not certain to keep the target.
+
+    A seed that failed widens the interval of its way to both sides, so that one such way may keep
+    everything from being certified.
+    """
+    best = comparison.best
+    assert best is not None
+    ways: list[Way] = []
+    for way in comparison.ways:
+        if way.candidate == best.candidate or not way.point.failed_seeds:
+            continue
+        p = comparison.curve.uncertainty.p_value(
+            best.candidate,
+            comparison.target,
+            against=way.candidate,
+            corrected=comparison.claims_corrected,
+        )
+        if p is not None and p >= comparison.curve.policy.error:
+            ways.append(way)
+    return tuple(ways)
 
 
 def _certificates(comparison: WayComparison, planned_target: float) -> _Certificates:

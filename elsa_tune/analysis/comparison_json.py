@@ -41,6 +41,7 @@ def comparison_object(comparison: WayComparison) -> dict[str, Any]:
         "confidence": plain_number(comparison.curve.policy.confidence),
         "certified": [way.candidate.label for way in comparison.certified],
         "score_certified": [way.candidate.label for way in comparison.score_certified],
+        "unsettled": [way.candidate.label for way in comparison.unsettled],
         "reason": None if comparison.reason is None else comparison.reason.value,
         "equivalence": _equivalence(comparison.equivalence),
         "rate_ratios": [_rate_ratio(ratio) for ratio in comparison.rate_ratios],

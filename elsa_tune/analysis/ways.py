@@ -92,6 +92,8 @@ class WayComparison:
     ways: tuple[Way, ...] = ()  # measured ones, the cheapest first, then those of unknown cost
     claim: QualityClaimed | None = None  # of which quality; None where chance is not known
     best: Way | None = None  # the highest quality, of equal ones the cheapest
+    # Ways of which seeds failed, and which may for all that is known be far better than `best`.
+    unsettled: tuple[Way, ...] = ()
     recommended: Way | None = None
     basis: WayBasis | None = None  # what speaks for it, or for all that may be the cheapest
     reason: Reason | None = None  # why there is no answer, or nothing is certified

@@ -628,6 +628,29 @@ def test_ways_of_one_rate_are_named_where_no_exploring_is_recorded() -> None:
     )
 
 
+def with_adapters(*qualities: float) -> list[ResultRow]:
+    return [
+        *way_rows(FULL, 0.9, examples=10_000),
+        *way_rows(LAST_TWO, 0.9, examples=10_000),
+        *seeds(ADAPTER, qualities, train_seconds=60.0, examples=10_000),
+    ]
+
+
+def test_a_way_with_failed_seeds_that_may_be_the_best_is_named() -> None:
+    comparison = compared(with_adapters(0.88, 0.88, 0.5))
+    assert comparison.certified == () and comparison.unsettled == (way_of(comparison, ADAPTER),)
+    sentence = (
+        "Adapters of size 8 (75.3 ± 21.9) may be the best after all: 1 of 3 seeds failed, far from "
+        "the others. A search with more seeds, or without this way, may be sure."
+    )
+    assert line(comparison, "How sure").endswith(sentence)
+
+
+def test_a_way_with_failed_seeds_that_is_surely_not_the_best_holds_nobody_up() -> None:
+    comparison = compared(with_adapters(0.501, 0.5, 0.499))
+    assert comparison.unsettled == () and comparison.certified
+
+
 # ---- freezing's own answer ----
 
 

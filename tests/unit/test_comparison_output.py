@@ -106,6 +106,7 @@ def test_json_has_every_way_and_what_was_decided() -> None:
     assert adapter["rates_explored"] == 2 and adapter["rate_at_border"] == "low"
     assert (head["certified"], head["reaches_target"], head["p_value"]) == (False, False, 1.0)
     assert last_two["recommended"] is True and last_two["p_value"] < 0.05 / 4
+    assert told["unsettled"] == []
     assert told["equivalence"]["label"] == "4" and 0 < told["equivalence"]["most_better"] < 0.01
     assert told["rate_ratios"][0]["method"] == "adapter" and told["rate_ratios"][0]["at_border"]
     assert told["headline"] == compared(four_ways()).first_lines.headline

@@ -197,12 +197,27 @@ def _how_sure(comparison: WayComparison) -> str:
         return f"measured, not certified: {why_no_claim(comparison, comparison.reason)}."
     examples = "" if curve.examples is None else f" and {curve.examples:,} evaluation rows"
     text = f"measured, not certified: {_seeds(comparison)}{examples} are too few to be sure."
+    text += _unsettled(comparison)
     surely = [way.candidate for way in comparison.score_certified]
     if surely:
         names = names_of(curve, surely)
         verb = "keep" if are_plural(curve, surely) else "keeps"
         share = target_text(comparison.target)
         text += f" Certain is only that {names} {verb} {share} of the best score itself."
+    return text
+
+
+def _unsettled(comparison: WayComparison) -> str:
+    """Name the ways that may be the best for all that their failed seeds tell."""
+    text = ""
+    for way in comparison.unsettled:
+        name = capitalized(name_of(comparison.curve, way.candidate))
+        point = way.point
+        text += (
+            f" {name} ({points(point.quality)} ± {points(point.std)}) may be the best after all: "
+            f"{point.failed_seeds} of {point.seeds} seeds failed, far from the others. A search "
+            "with more seeds, or without this way, may be sure."
+        )
     return text
 
 
