@@ -87,6 +87,7 @@ def search(folder: Path, words: Sequence[str], data_dir: str) -> None:
     commands.append(
         {
             "status": status,
+            "cpu": machine.describe()["cpu"],
             "minutes": round(seconds / 60, 1),
             "cpu_minutes": round(usage.cpu_minutes, 1),
             "together_mib": round(usage.together_mib),
