@@ -21,7 +21,7 @@ from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, 
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
-from elsa_tune.errors import ResultsError, SpaceError, UsageError
+from elsa_tune.errors import ResultsError, UsageError
 from elsa_tune.exporting.choice import choose
 from elsa_tune.report import charts
 from elsa_tune.report.page import write_report
@@ -196,7 +196,7 @@ def test_what_is_exported_is_asked_for_by_its_label(biases: Candidate) -> None:
     assert choose(answers, way="3").point == choose(answers, 3).point
     with pytest.raises(UsageError, match=r"`way` is 1, .* measured: 0, 3, 4, 5, 6, biases$"):
         choose(answers, way="1")
-    with pytest.raises(SpaceError, match=r"'nobody'.*'biases'"):
+    with pytest.raises(UsageError, match=r"`way` is 'nobody', which is no way; .* biases$"):
         choose(answers, way="nobody")
     with pytest.raises(UsageError, match="exclude each other"):
         choose(answers, 3, "3")

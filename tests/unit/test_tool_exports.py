@@ -84,7 +84,8 @@ def test_statuses_of_mlflow(tmp_path: Path) -> None:
 
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
-    with pytest.raises(ResultsError, match=r"missing .* frozen_layers; .*`map` model="):
+    lacks = r"missing .* frozen_layers \(a depth\) or method .*`map` model="
+    with pytest.raises(ResultsError, match=lacks):
         read(path)
     says = ("model=net", "task==t=1", "layers==6", "frozen_layers=frozen")
     imported = read(path, *says)
