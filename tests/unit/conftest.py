@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-# Of this process. Five on an idle machine; beside other work the same test takes up to twice that.
-CPU_SECONDS = 10.0
+# Of this process. Five on a fast machine that is idle; beside other work, or on a slow one, the same
+# test takes up to three times that.
+CPU_SECONDS = 30.0
 # Whoever comes first pays for importing these.
 HEAVY = ("torch", "transformers", "mlflow", "ray", "optuna", "sklearn", "matplotlib")
 

