@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-# Of this process. Five on a fast machine that is idle; beside other work, or on a slow one, the same
-# test takes up to three times that.
+# Of this process. Tests take at most five on a fast, idle machine; a slow or busy one takes up to
+# three times that.
 CPU_SECONDS = 30.0
 # Whoever comes first pays for importing these.
 HEAVY = ("torch", "transformers", "mlflow", "ray", "optuna", "sklearn", "matplotlib")
