@@ -18,7 +18,6 @@ from ray.cluster_utils import Cluster
 from elsa_tune import testing
 from elsa_tune.searching.cluster import watching
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.searching.cluster.notice import draining_nodes
 from elsa_tune.searching.cluster.repeats import LOSSES
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
@@ -271,8 +270,8 @@ def test_a_node_that_is_drained_is_left_with_a_checkpoint(
         if by_signal:
             node.command.terminate()
         else:
+            # Its trial may have left, and Ray have given it up, before this returns.
             subprocess.run(words, check=True, capture_output=True)
-            assert trains["NodeID"] in draining_nodes()
         wait_for(lambda: bool(list(folder.glob("*.safetensors"))))
         drained.append(next(folder.glob("*.safetensors")).stem)
         cluster.add()
