@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
+from tests.integration.conftest import free_port
 
 LACKING = [name for name in ("s3fs", "moto", "flask") if importlib.util.find_spec(name) is None]
 needs_s3 = pytest.mark.skipif(
@@ -56,9 +57,7 @@ class S3:
     """A moto server as a process, on a port of its own; what it holds is gone with it."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self.environment = {
             "AWS_ENDPOINT_URL": self.address,

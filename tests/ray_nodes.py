@@ -30,11 +30,12 @@ _DASHBOARD_PORTS = (
 HEAD_SECONDS = 240
 # A trial's worker while it trains, as `ps` shows it.
 WORKER = "ray::ImplicitFunc.train"
-# Until Ray gives a node up; a minute otherwise. The head decides it for its cluster.
+# Until Ray gives a node up whose processes are gone; a minute otherwise. The head decides it for
+# its cluster. One that is there may take its time to answer.
 SOON = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
+    "health_check_timeout_ms": 10000,
     "health_check_failure_threshold": 3,
 }
 

@@ -220,7 +220,7 @@ def faults() -> str:
         "no_store": "driver and MLflow server, which is back after a `resume`",
     }
     header = ["killed or taken", "injected", "searches", "complete after `resume`", "lost"]
-    header += ["doubled", "other quality", "left RUNNING", "predictions lost"]
+    header += ["doubled", "other quality", "other losses", "left RUNNING", "predictions lost"]
     rows = []
     for kind, result in measured("faults.json")["results"].items():
         count = result["counts"]
@@ -232,6 +232,7 @@ def faults() -> str:
             count["trials_lost"] + count["points_lost"],
             count["trials_doubled"] + count["points_doubled"],
             count["trials_of_another_quality"],
+            f"{count['losses_that_differ']} of {count['losses_compared']}",
             count["left_running"],
             count["predictions_lost"],
         ]

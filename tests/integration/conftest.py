@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -77,7 +80,7 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        wait_for_http(f"{self.uri}/health", self._process)
+        wait_for_mlflow(self.uri, self._process)
 
     def kill(self) -> None:
         """As a power failure would: nothing is finished, nothing said."""
@@ -98,14 +101,51 @@ def server(tmp_path_factory: pytest.TempPathFactory, database_template: Path) ->
     server.kill()
 
 
+# The machine gives the ports from here on to whoever asks for any, as Ray's processes do by the
+# dozen: one of those may be gone before a server has started that is to listen on it. Below it are
+# those of Ray's workers, up to 19999.
+ANY_PORT = 32768
+
+
+def ports_of_this_process() -> Iterator[int]:
+    """Yield ports that no other process of these tests takes, and none twice."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = range(20000 + 2000 * (worker % 6), 20000 + 2000 * (worker % 6 + 1))
+    # From anywhere in it: another run of the tests may be on this machine.
+    start = random.SystemRandom().choice(share)
+    yield from itertools.cycle([*range(start, share.stop), *range(share.start, start)])
+
+
+_ports = ports_of_this_process()
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of this process on which nothing listens."""
+    for port in itertools.islice(_ports, 2000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
-def wait_for_http(address: str, process: subprocess.Popen[bytes], seconds: float = 150) -> None:
+def wait_for_mlflow(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Return once a server has opened its store, too, for which its first request waits."""
+    wait_for_http(f"{address}/health", process)
+    wait_for_http(f"{address}/api/2.0/mlflow/experiments/search?max_results=1", process)
+
+
+def connections(deaf: socket.socket) -> int:
+    """Return how many connections to a socket that listened wait for somebody to take them."""
+    deaf.setblocking(False)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            deaf.accept()[0].close()
+            count += 1
+    return count
+
+
+def wait_for_http(address: str, process: subprocess.Popen[bytes], seconds: float = 300) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -52,24 +52,30 @@ def far_into_a_trial(folder: Path) -> tuple[str, int] | None:
     return None
 
 
-def killed_in_a_trial(
-    driver: subprocess.Popen[str], folder: Path, but: str = "", beyond: int = 0
-) -> str:
-    """Kill the worker in a trial other than `but`, beyond a step; return the trial's key."""
-    seen: list[tuple[str, int]] = []
+def wait_for_a_trial(folder: Path, but: str = "", beyond: int = 0) -> str:
+    """Wait until a trial other than `but` is far, and beyond a step; return its key."""
+    seen: list[str] = []
 
     def is_far() -> bool:
         now = far_into_a_trial(folder)
         if now is not None and now[0] != but and now[1] > beyond:
-            seen.append(now)
+            seen.append(now[0])
         return bool(seen)
 
     wait_for(is_far, 300)
+    return seen[0]
+
+
+def killed_in_a_trial(
+    driver: subprocess.Popen[str], folder: Path, but: str = "", beyond: int = 0
+) -> str:
+    """Kill the worker in a trial other than `but`, beyond a step; return the trial's key."""
+    key = wait_for_a_trial(folder, but, beyond)
     (worker,) = [
         pid for pid, name in family(driver.pid).items() if name.startswith("ray::ImplicitFunc")
     ]
     os.kill(worker, signal.SIGKILL)
-    return seen[0][0]
+    return key
 
 
 def failed(bench: Bench) -> list[str]:
@@ -209,11 +215,15 @@ def test_a_trial_whose_node_is_lost_continues_on_another(
 
     def take_its_node_away(nodes: dict[str, Any]) -> None:
         wait_for(lambda: bool(of_kind(bench.records("lost"), "trial_ended")), 300)
-        wait_for(lambda: far_into_a_trial(folder) is not None, 300)
-        running = far_into_a_trial(folder)
-        assert running is not None
-        reports = of_kind(bench.records("lost"), "report")
-        *_, its_node = [r["tags"]["node"] for r in reports if r["trial"] == running[0]]
+        key = wait_for_a_trial(folder)
+
+        def its_nodes() -> list[str]:
+            reports = of_kind(bench.records("lost"), "report")
+            return [r["tags"]["node"] for r in reports if r["trial"] == key]
+
+        # The driver may hear of it after the checkpoint has come.
+        wait_for(lambda: bool(its_nodes()))
+        its_node = its_nodes()[-1]
         cluster.remove_node(nodes[its_node], allow_graceful=False)
         taken.append(its_node)
 

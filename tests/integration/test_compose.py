@@ -15,7 +15,7 @@ import yaml
 
 from elsa_tune.tracking.paths import SearchPaths
 from tests.conftest import ROOT
-from tests.integration.conftest import free_port, wait_for_http
+from tests.integration.conftest import free_port, wait_for_mlflow
 from tests.integration.test_forwarder import check_equal
 from tests.integration.test_postgres import PASSWORD, Postgres, postgres
 from tests.recorded_search import store_runs
@@ -66,11 +66,11 @@ def mlflow_server(folder: Path, postgres: Postgres) -> Iterator[str]:
         )
     try:
         address = f"http://127.0.0.1:{port}"
-        wait_for_http(f"{address}/health", server, 300)
+        wait_for_mlflow(address, server)
         yield address
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+        server.wait(250)
 
 
 def completed(bench: Bench) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import ray as ray_library
 from elsa_tune import testing
 from elsa_tune.searching.cluster import nodes, watching
 from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.output import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
@@ -31,27 +33,58 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "ROOM_SECONDS", 0.5)
 
 
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file that is made when a watch has said what a trial waits for, or which hangs.
+
+    What it says that of goes on until then: however long a look takes, it is not too late.
+    """
+    file = tmp_path / "told"
+    look_at_beginning = watching.Watch._look_at_beginning
+    look_at_news = watching.Watch._look_at_news
+
+    def beginning(watch: watching.Watch, trials: Any) -> None:
+        look_at_beginning(watch, trials)
+        if watch._said_waiting:
+            file.touch()
+
+    def news(watch: watching.Watch, trials: Any) -> None:
+        look_at_news(watch, trials)
+        if any(key.endswith("-s2") for key, _ in watch._said_silent):
+            file.touch()
+
+    monkeypatch.setattr(watching.Watch, "_look_at_beginning", beginning)
+    monkeypatch.setattr(watching.Watch, "_look_at_news", news)
+    return file
+
+
+def waiting(file: Path) -> Callable[[], None]:
+    """Return an inner function, whose code Ray sends to workers, that waits for a file.
+
+    It ends some time where a test fails, too.
+    """
+
+    def wait() -> None:
+        end = time.monotonic() + 250
+        while not file.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+
+    return wait
+
+
 @contextlib.contextmanager
-def taken(here: Capacity, seconds: float) -> Iterator[None]:
-    """All CPUs, by somebody else's task, for so many seconds."""
-
-    @ray_library.remote(num_cpus=here.largest_cpus)
-    def hold() -> None:
-        time.sleep(seconds)
-
-    task = hold.remote()
-    wait_for(lambda: not ray_library.available_resources().get("CPU", 0.0))
-    yield
-    ray_library.get(task, timeout=200)
+def taken(here: Capacity, until: Path) -> Iterator[None]:
+    """All CPUs, by somebody else's task, until there is a file, or the block ends."""
+    task = ray_library.remote(num_cpus=here.largest_cpus)(waiting(until)).remote()
+    try:
+        wait_for(lambda: not ray_library.available_resources().get("CPU", 0.0))
+        yield
+    finally:
+        until.touch()
+        ray_library.get(task, timeout=250)
 
 
 def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    return 0.9
-
-
-def silent(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
-    """Report after seconds of silence at the last evaluation of the trial of seed 2."""
-    time.sleep(5.0 if seed == 2 and epoch == 4 else 0.1)
     return 0.9
 
 
@@ -75,20 +108,31 @@ def searched(
 def test_a_trial_without_news_is_told_once(
     places: StorePaths,
     ray: Capacity,
+    told: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watching, "TIMES", 0)  # whatever an evaluation takes here
+
+    wait = waiting(told)
+
+    def silent(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+        if seed == 2 and epoch == 4:
+            wait()
+            time.sleep(2.0)  # of more silence, which is not told again
+        time.sleep(0.1)
+        return 0.9
+
     assert searched(places, ray, silent) == [TrialStatus.COMPLETED] * 2
-    told = capfd.readouterr().err.splitlines()
-    [said] = [line for line in told if line.startswith("no news of measure-N0-lr3e-05-s2 for ")]
+    lines = capfd.readouterr().err.splitlines()
+    [said] = [line for line in lines if line.startswith("no news of measure-N0-lr3e-05-s2 for ")]
     assert "such an evaluation takes" in said and "ray::ImplicitFunc" in said and "/logs" in said
 
 
 def test_room_that_others_have_is_said(
-    places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
+    places: StorePaths, ray: Capacity, told: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with taken(ray, 5.0):
+    with taken(ray, told):
         assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     [said] = [line for line in capfd.readouterr().err.splitlines() if "waiting for room" in line]
     cpus = f"{ray.largest_cpus:g} CPU"
@@ -101,23 +145,36 @@ def test_room_that_others_have_is_said(
 def test_a_worker_that_does_not_begin_is_said(
     places: StorePaths,
     ray: Capacity,
+    told: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watching, "BEGIN_SECONDS", 0.2)
     monkeypatch.setattr(watching, "LITTLE_SHARED_MEMORY", 2**80)  # no machine has as much
-    assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
+    monkeypatch.setattr(watching, "fits", lambda free, share: True)  # as far as Ray tells
+    with taken(ray, told):
+        assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     said = [line for line in capfd.readouterr().err.splitlines() if "no trial has begun" in line]
     assert said and "/dev/shm has only" in said[0] and "/logs" in said[0]
 
 
 def test_a_question_that_waits_for_room_says_so(
-    ray: Capacity, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ray: Capacity,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(nodes, "TELL_SECONDS", 0.2)
     monkeypatch.setattr(nodes, "ANSWER_SECONDS", 0.4)
+    is_said = tmp_path / "said"
+
+    def say_it(line: str) -> None:
+        say(line)
+        is_said.touch()
+
+    monkeypatch.setattr(nodes, "say", say_it)
     [node] = [node["NodeID"] for node in nodes.nodes_that_train()]
-    with taken(ray, 3.0):
+    with taken(ray, is_said):
         found = nodes.ask_nodes([node], lambda: 1, num_cpus=ray.largest_cpus)
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
