@@ -232,12 +232,18 @@ def faults() -> str:
             count["trials_lost"] + count["points_lost"],
             count["trials_doubled"] + count["points_doubled"],
             count["trials_of_another_quality"],
-            f"{count['losses_that_differ']} of {count['losses_compared']}",
+            _other_losses(count),
             count["left_running"],
             count["predictions_lost"],
         ]
         rows.append(cells)
     return table(header, rows)
+
+
+def _other_losses(count: dict[str, int]) -> str:
+    """Return how many losses differ, and of how many; `-` where none were compared."""
+    compared = count.get("losses_compared", 0)
+    return f"{count['losses_that_differ']:,} of {compared:,}" if compared else "-"
 
 
 def fair_rates() -> str:
