@@ -153,6 +153,18 @@ def test_the_table_marks_what_is_recommended_and_what_is_certified() -> None:
     assert lines[-1] == "--details prints every column."
 
 
+def test_a_way_that_learnt_nothing_has_no_best_rate_that_lies_at_a_border() -> None:
+    rows = [
+        *explored(FULL, {1e-5: 0.8, 3e-5: 0.9, 1e-4: 0.7}),
+        *explored(ADAPTER, {1e-4: 0.5, 3e-4: 0.5, 1e-3: 0.5}),
+        *way_rows(FULL, 0.9, learning_rate=3e-5),
+        *way_rows(ADAPTER, 0.5, learning_rate=1e-4),
+    ]
+    text = printed(compared(rows))
+    assert "learnt nothing at any of 3 rates from 1e-4 to 1e-3" in text
+    assert "↑" not in text and "higher rates may be better" not in text
+
+
 def test_details_have_every_column() -> None:
     text = printed(compared([*explored(FULL, {1e-5: 0.9}), *four_ways()]), details=True)
     [header] = [line for line in text.splitlines() if line.lstrip().startswith("way")]
