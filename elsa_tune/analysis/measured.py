@@ -66,11 +66,6 @@ class CandidateRates:
     quality_within_given: float | None = None
     tries_within_given: int = 0  # exploring trials of the given rates
 
-    @property
-    def best_at_border(self) -> Border | None:
-        """Where the best rate lies; None also where no rate is the best, as nothing has learnt."""
-        return self.at_border if self.learnt else None
-
 
 def candidate_rates(
     rows: Sequence[ResultRow],

@@ -15,6 +15,7 @@ from elsa_tune.analysis.groups import ResultGroup, comparison_groups, require_on
 from elsa_tune.analysis.measured import MeasuredRun
 from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.border import Border
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import ResultRow
@@ -49,6 +50,12 @@ class Way:
     @property
     def candidate(self) -> Candidate:
         return self.point.candidate
+
+    @property
+    def border(self) -> Border | None:
+        """The place of its best rate among those tried; None also if it learnt nothing at any."""
+        tried = self.point.tried
+        return tried.at_border if tried.learnt else None
 
 
 class WayBasis(enum.StrEnum):

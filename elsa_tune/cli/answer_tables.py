@@ -281,7 +281,7 @@ def _legend(
     """Return what the marks and columns that are shown mean."""
     legend = _legend_of_marks(curve, "".join(marks))
     if "rate" in columns:
-        borders = {point.tried.best_at_border for point in curve.points}
+        borders = {point.tried.at_border for point in curve.points}
         for border, meaning in BORDER_WORDS.items():
             if border in borders:
                 legend.append(f"{BORDER_ARROWS[border]} {meaning}")

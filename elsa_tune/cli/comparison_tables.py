@@ -107,7 +107,7 @@ def _legend(comparison: WayComparison, marks: str, shown: set[str]) -> list[str]
     if SCORE_MARK in marks:
         legend.append(f"{SCORE_MARK} certified to keep {share} of the best score alone")
     if "rate" in shown:
-        borders = {way.point.tried.best_at_border for way in comparison.ways}
+        borders = {way.border for way in comparison.ways}
         for border, meaning in BORDER_WORDS.items():
             if border in borders:
                 legend.append(f"{BORDER_ARROWS[border]} {meaning}")

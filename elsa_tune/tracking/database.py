@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.uris import shown_uri
+from elsa_tune.tracking.uris import scheme_of, shown_uri
 
 PATIENCE_S = 120.0
 # What pip calls the drivers of SQLAlchemy's dialects, where it is not their module's name.
@@ -15,6 +15,16 @@ _PACKAGES = {
     "MySQLdb": "mysqlclient",
 }
 _LOCK_KEY = 0x656C7361  # "elsa": one key for all searches on one database
+
+
+def driver_package(uri: str) -> str | None:
+    """Return what pip calls the driver of a PostgreSQL server's URI; None for another store."""
+    from sqlalchemy.engine import make_url
+
+    if scheme_of(uri) not in ("postgresql", "postgres"):
+        return None
+    driver = make_url(uri).get_dialect().driver
+    return _PACKAGES.get(driver, driver).strip("'")
 
 
 def check_driver(uri: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,19 @@ def where_nothing_answers_is_refused(bench: Bench, run: Run) -> None:
         assert said.startswith("elsa-tune: no Ray cluster answers")
         assert named in said and "ray start --head" in said and "Traceback" not in refused.err
         assert not bench.journal("nowhere").exists()
+
+
+def test_what_listens_and_never_answers_is_given_up(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        refused = bench.run(*bench.search("nowhere", "--address", address), timeout=250)
+    assert refused.returncode == 2, refused.stderr
+    said = refused.stderr.strip().splitlines()[-1]
+    assert said.startswith(f"elsa-tune: no Ray cluster answers at --address {address}: ")
+    assert not bench.journal("nowhere").exists()
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -484,10 +485,24 @@ def test_a_job_is_stopped_once(run: Run, cluster: Dashboard) -> None:
     cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
     cluster.job("elsa-tune-2-mine", "RUNNING")
     done = run("stop", "mine", "--address", cluster.url)
-    assert done.status == 0 and "the same `elsa-tune submit` goes on" in done.err
+    assert done.status == 0 and "the same `elsa-tune submit` with --name mine goes on" in done.err
     assert cluster.stopped == ["elsa-tune-2-mine"]
     again = run("stop", "mine", "--address", cluster.url)
     assert again.status == 2 and "job elsa-tune-2-mine is interrupted" in again.err
+
+
+def test_without_a_name_only_the_one_under_way_is_stopped(run: Run, cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0, start_time=3000)
+    none = run("stop", "--address", cluster.url)
+    assert none.status == 2 and f"no search is under way at {cluster.url}" in none.err
+    cluster.job("elsa-tune-1-hers", "RUNNING", start_time=2000)
+    cluster.job("elsa-tune-1-his", "PENDING", start_time=1000)
+    two = run("stop", "--address", cluster.url)
+    assert two.status == 2 and "2 searches are under way" in two.err
+    assert "'hers' and 'his'; name the one to stop" in two.err and not cluster.stopped
+    assert run("stop", "his", "--address", cluster.url).status == 0
+    assert run("stop", "--address", cluster.url).status == 0
+    assert cluster.stopped == ["elsa-tune-1-his", "elsa-tune-1-hers"]
 
 
 def test_the_list_has_jobs_whose_record_is_elsewhere(
@@ -515,6 +530,29 @@ def test_pip_installs_this_machines_versions() -> None:
     # A node has Ray, and is sent the package itself.
     assert not {"ray", "elsa-tune", "pytest"} & names
     assert not [pin for pin in pins if "+" in pin]
+
+
+def test_pip_installs_what_the_places_need_there(
+    work: Path, run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine", "--environment", "pip")
+    places = ("--artifacts", "s3://bucket", "--tracking-uri", "postgresql+psycopg://db/elsa")
+    done = run("submit", *what, *places, "--address", cluster.url)
+    assert done.status == 0, done.err
+    more = set(cluster.submitted()["runtime_env"]["pip"]["packages"]) - set(pinned_packages())
+    assert sorted(re.split("[=[]", package)[0] for package in more) == ["fsspec", "psycopg", "s3fs"]
+
+
+@pytest.mark.parametrize("folder", ["/shared/kept/", "file:///shared/kept", "kept", "./kept"])
+def test_a_folder_of_copies_is_absolute_there(
+    work: Path, run: Run, cluster: Dashboard, folder: str
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--address", cluster.url)
+    done = run("submit", *what, "--artifacts", folder)
+    if "/shared" in folder:
+        assert done.status == 0, done.err
+    else:
+        assert done.status == 2 and f"--artifacts {folder} is relative" in done.err
 
 
 def test_nodes_without_the_package_are_sent_it(

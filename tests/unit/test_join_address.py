@@ -31,6 +31,8 @@ def test_what_is_one(address: str | None) -> None:
         ("http://head:8265", "is a dashboard's, which takes what `submit` sends, and a search"),
         ("https://me:secret@head:8265", "is a dashboard's"),
         ("ray://head:10001", "is that of Ray's client"),
+        ("head:8265", "is a port of its dashboard, and a search .*, by default head:6379; "),
+        ("head:10001", "is a port of Ray's client"),
         ("head:99999", "cannot be read: Port out of range 0-65535"),
         ("head:port", "cannot be read"),
         ("", r"`address` \(empty\) is none of a cluster"),

@@ -5,7 +5,7 @@ from elsa_tune.analysis.wording.tables import markdown_line, point_cells
 from elsa_tune.analysis.wording.ways import cost_cell
 from elsa_tune.specs.cost import Cost
 from elsa_tune.visible import visible
-from elsa_tune.words import percent
+from elsa_tune.words import percent, rate_text
 
 # The columns of Markdown's table, without that of a cost that only exported models have.
 _COLUMNS = ("way", "quality", "95 %", "kept", "gain kept", "time", "parameters", "rate", "seeds")
@@ -31,6 +31,8 @@ def way_cells(comparison: WayComparison, way: Way) -> dict[str, str]:
         cells["gain kept"] = "-"  # the same as what is kept
     for name in ("rate", "seeds", "failed", "tries"):
         cells[name] = of_point[name]
+    if way.border is None and point.learning_rate is not None:
+        cells["rate"] = rate_text(point.learning_rate)
     cells["p"] = _p_cell(way.p_value)
     cells["p of score"] = _p_cell(way.score_p_value)
     if not comparison.claims_corrected:

@@ -21,7 +21,7 @@ def fairness_text(comparison: WayComparison) -> str:
     for border in (Border.HIGH, Border.LOW):
         at_border: list[Candidate] = []
         for way in comparison.ways:
-            if way.point.tried.best_at_border is border:
+            if way.border is border:
                 at_border.append(way.candidate)
         if at_border:
             names = names_of(comparison.curve, at_border)

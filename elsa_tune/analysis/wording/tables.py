@@ -15,7 +15,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     """Return one depth as every table shows it, by column; an empty cell is "" or `-`."""
     rate = "-"
     if point.learning_rate is not None:
-        arrow = BORDER_ARROWS[point.tried.best_at_border]
+        arrow = BORDER_ARROWS[point.tried.at_border]
         rate = f"{rate_text(point.learning_rate)}{arrow}"
     return {
         "tuned": tuned_cell(point),

@@ -164,7 +164,7 @@ def _say_end(state: "SearchState", paths: SearchPaths | None) -> None:
 
 
 def _watch_job(name: str | None, address: str) -> None:
-    """Print what a job says from here on, and how it ends."""
+    """Print what a job has said and says until it ends, and how it ends."""
     from elsa_tune.searching.jobs.server import JobServer
     from elsa_tune.searching.watched import new_lines, print_log
 
@@ -220,8 +220,8 @@ def stop(
 ) -> None:
     """End a running search as Ctrl-C would; it can go on later.
 
-    A search of this machine is found by its journal, a submitted one by --address. Everything so
-    far is kept.
+    A search of this machine is found by its journal, a submitted one by --address, where it must be
+    named unless it is the only one under way. Everything so far is kept.
     """
     if address is not None:
         from elsa_tune.searching.jobs.server import JobServer
@@ -241,7 +241,7 @@ def _stop_job(server: "JobServer", name: str | None) -> None:
     """Ask a job to end, and wait until it has."""
     from elsa_tune.searching.jobs.submitting import STOP_SECONDS
 
-    job = server.named(name)
+    job = server.under_way() if name is None else server.find(name)
     if job.is_over:
         raise UsageError(f"search '{job.name}' is not running: job {job.id} is {job.state}")
     server.stop(job)
@@ -254,5 +254,5 @@ def _stop_job(server: "JobServer", name: str | None) -> None:
         time.sleep(0.5)
     say(
         f"search '{job.name}': interrupted, everything so far is kept; the same `elsa-tune submit` "
-        "goes on"
+        f"with --name {job.name} goes on"
     )

@@ -22,6 +22,7 @@ _ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # one for each core, of which trials use none
+    "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",  # 3.11.7 and 3.11.9 run the same trials
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 
@@ -29,6 +30,9 @@ _ENVIRONMENT = {
 def prepare_ray(address: str | None) -> None:
     """Set what Ray reads, some of it when it is imported."""
     os.environ.update(_ENVIRONMENT)
+    if address is not None:
+        # Ray would ask what listens there for 40 s, and 20 times.
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
     # A cluster that `ray start` began asks whoever joins it for the token that lies in its user's
     # home; Ray offers that only if it was set so before its import.
     is_open = "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ

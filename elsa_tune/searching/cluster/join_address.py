@@ -7,6 +7,8 @@ from elsa_tune.errors import UsageError
 from elsa_tune.tracking.uris import shown_uri
 
 DEFAULT_PORT = 6379
+# Where a cluster has something else by default, which answers without being what a search joins.
+_OTHER_PORTS = {8265: "its dashboard", 10001: "Ray's client"}
 AUTO = "auto"
 _CONNECT_SECONDS = 5.0
 _WANTED = "give HOST:PORT, as `ray start --head` prints it, or auto"
@@ -33,6 +35,11 @@ def join_place(address: str) -> tuple[str, int]:
         raise UsageError(f"`address` {shown} cannot be read: {error}; {_WANTED}") from error
     if not host or has_scheme or parts.path:
         raise UsageError(f"`address` {shown or '(empty)'} is none of a cluster; {_WANTED}")
+    if port in _OTHER_PORTS:
+        raise UsageError(
+            f"`address` {shown} is a port of {_OTHER_PORTS[port]}, and a search joins a cluster "
+            f"where its nodes do, by default {host}:{DEFAULT_PORT}; {_WANTED}"
+        )
     return host, port or DEFAULT_PORT
 
 

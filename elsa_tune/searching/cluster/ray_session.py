@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import gc
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,10 @@ class RaySession:
     over: Callable[[], object] = lambda: None  # lets Ray end while the caller goes on
 
 
+# What Ray says where the versions of a cluster and of this process differ.
+_OTHER_VERSIONS = re.compile(
+    r"Version mismatch:.*?Ray: (\S+)\s+Python: (\S+).*?Ray: (\S+)\s+Python: (\S+)", re.DOTALL
+)
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
 # What must live as long as this process: of a Ray that has lost its node, and what asks Ray for
@@ -134,6 +139,12 @@ def _start_ray(address: str | None) -> None:
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
+        if found := _OTHER_VERSIONS.search(str(error)):
+            raise UsageError(
+                f"the cluster at `address` {address} runs Ray {found[1]} on Python {found[2]}, and "
+                f"this machine has Ray {found[3]} on Python {found[4]}; install the same here or "
+                "there"
+            ) from error
         raise UsageError(
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
             "--head`, give this machine the head's token (~/.ray/auth_token) where that asks for "

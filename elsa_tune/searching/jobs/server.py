@@ -12,6 +12,7 @@ from typing import Any
 from elsa_tune.errors import RunError, UsageError, shortened
 from elsa_tune.searching.cluster.environment import prepare_ray
 from elsa_tune.searching.jobs.address import DASHBOARD_PORT, dashboard_url
+from elsa_tune.words import listed
 
 # A dashboard on a busy head takes its time; one that hangs must not keep whoever asks.
 CONNECT_SECONDS = 5.0
@@ -133,6 +134,18 @@ class JobServer:
         if not jobs:
             raise UsageError(
                 f"no search was submitted to {self.url}; `elsa-tune submit` sends one there"
+            )
+        return jobs[0]
+
+    def under_way(self) -> Job:
+        """Return the one job that has not ended. Raises UsageError where there is none, or more."""
+        jobs = [job for job in self.jobs() if not job.is_over]
+        if not jobs:
+            raise UsageError(f"no search is under way at {self.url}")
+        if len(jobs) > 1:
+            names = listed([f"'{job.name}'" for job in jobs])
+            raise UsageError(
+                f"{len(jobs)} searches are under way at {self.url}: {names}; name the one to stop"
             )
         return jobs[0]
 

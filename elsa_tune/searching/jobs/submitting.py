@@ -23,6 +23,8 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.lora import Lora
 from elsa_tune.tracking.artifacts.places import asked_artifacts
+from elsa_tune.tracking.artifacts.remote import packages_of
+from elsa_tune.tracking.database import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
 
@@ -97,10 +99,7 @@ def submit(
         },
     )
     command = entrypoint(replace(parcel.options, name=name), places)
-    needs_peft = any(
-        isinstance(candidate, Lora) for request in requests for candidate in request.spec.candidates
-    )
-    runtime_env = _runtime_env(environment, more=["peft"] if needs_peft else [])
+    runtime_env = _runtime_env(environment, more=_extras(requests, places))
     if parcel.is_empty:
         server.submit(job, command, None, runtime_env)
     else:
@@ -116,7 +115,8 @@ def _ended_session(server: JobServer, name: str) -> Job | None:
     if job is not None and not job.is_over:
         raise UsageError(
             f"search '{name}' is {job.state} as job {job.id} on {server.url}; `elsa-tune watch "
-            f"{name} --address {server.url}` follows it, and `elsa-tune stop` ends it"
+            f"{name} --address {server.url}` follows it, `elsa-tune stop {name} --address "
+            f"{server.url}` ends it"
         )
     return job
 
@@ -161,7 +161,8 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             "cluster's nodes, and leave `tracking_uri` out"
         )
     kept = asked_artifacts(options.artifacts, here)
-    if uploads and kept is not None and kept != options.artifacts and "://" not in kept:
+    is_relative = kept != asked_artifacts(options.artifacts, here / "elsewhere")
+    if uploads and is_relative:
         raise UsageError(
             f"`artifacts` {options.artifacts} is relative, and the job's own folder on the cluster "
             "is deleted after it; give an absolute path there, or a URL"
@@ -227,6 +228,20 @@ def _check_gpus(options: SearchOptions, server: JobServer) -> None:
         )
 
 
+def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:
+    """Return the packages that these searches need beside those that every search does."""
+    extras: set[str] = set()
+    for request in requests:
+        if any(isinstance(candidate, Lora) for candidate in request.spec.candidates):
+            extras.add("peft")
+        if request.spec.artifacts is not None:
+            extras |= packages_of(request.spec.artifacts)
+    driver = driver_package(places.tracking_uri)
+    if driver is not None:
+        extras.add(driver)
+    return sorted(extras)
+
+
 def _runtime_env(environment: Environment, more: Sequence[str] = ()) -> dict[str, Any]:
     """Return what Ray is to see to before a job starts. It holds no secret.
 
@@ -236,7 +251,11 @@ def _runtime_env(environment: Environment, more: Sequence[str] = ()) -> dict[str
     if environment == "pip":
         pins = pinned_packages()
         for package in more:
-            pins.append(f"{package}=={metadata.version(package)}")
+            name, _, _ = package.partition("[")
+            try:
+                pins.append(f"{package}=={metadata.version(name)}")
+            except metadata.PackageNotFoundError:  # the node needs it, this machine may do without
+                pins.append(package)
         runtime_env["pip"] = pins
     return runtime_env
 

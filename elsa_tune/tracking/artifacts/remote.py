@@ -21,6 +21,16 @@ _WITHOUT_FOLDERS = frozenset({*_PACKAGES, *_BY_EXTRA, "oci", "oss", "r2"})
 _IN_MEMORY = 64 * 1024**2
 
 
+def packages_of(artifacts: str) -> set[str]:
+    """Return the packages that a store needs, given its URL; none for a folder."""
+    scheme = scheme_of(artifacts) if "://" in artifacts else ""
+    if scheme in _BY_EXTRA:
+        return {"fsspec", "s3fs"}
+    if scheme in _PACKAGES:
+        return {"fsspec", _PACKAGES[scheme]}
+    return set()
+
+
 class RemoteArtifacts:
     """Artifacts below a URL, such as `s3://bucket/prefix`.
 
