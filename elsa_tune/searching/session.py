@@ -27,6 +27,8 @@ from elsa_tune.searching.answering import (
 )
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.cluster.fair_part import NAMESPACE, FairPart, actor_name
+from elsa_tune.searching.cluster.joining import JoiningNodes
+from elsa_tune.searching.cluster.nodes import nodes_that_train
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch
@@ -185,6 +187,7 @@ class SearchRun:
         self._repeats = Repeats(record.spec.max_failures)
         self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
+        self._unfit: str | None = None  # why a node that has joined must get no trial
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         node = ray.get_runtime_context().get_node_id()
         here = NodeAffinitySchedulingStrategy(node, soft=True)
@@ -298,6 +301,9 @@ class SearchRun:
             give_up,
         )
         self._watch.look_around = fair_part.look
+        if spec.address is not None:
+            training = [node["NodeID"] for node in nodes_that_train()]
+            self._watch.joining = JoiningNodes(training)
         self._watch.hangs = self._repeats.hangs
         self._watch.saved = FolderCheckpoints(self._record.paths.checkpoints).saved
         try:
@@ -307,6 +313,7 @@ class SearchRun:
                 self._tuner(searcher, scheduler, recorder).fit()
         finally:
             self._lost = self._watch.lost
+            self._unfit = self._watch.unfit
             if self._lost is not None:
                 abandon()
             if self._lost is not None or self._interruption.requested:
@@ -374,8 +381,9 @@ class SearchRun:
             return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
         if failed and len(failed) == len(planned):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
-        if self._repeats.too_many is not None and not self._interruption.requested:
-            return SearchEnded(status=SearchStatus.FAILED, message=self._repeats.too_many)
+        over = self._unfit or self._repeats.too_many
+        if over is not None and not self._interruption.requested:
+            return SearchEnded(status=SearchStatus.FAILED, message=over)
         self._say_better_rates()
         patience = PATIENCE
         if self._spec.max_time is not None or self._spec.gpu_hours is not None:

@@ -16,7 +16,7 @@ import ray as running_ray
 from ray.cluster_utils import Cluster
 
 from elsa_tune import testing
-from elsa_tune.searching.cluster import watching
+from elsa_tune.searching.cluster import node_versions, watching
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.repeats import LOSSES
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -133,6 +133,58 @@ def test_a_lost_node_costs_no_failure_and_one_that_joins_gets_the_trials(
     said = capfd.readouterr().err
     assert "measure-N0-lr3e-05-s2: its node was lost: " in said
     assert "; it is begun again" in said
+
+
+@pytest.mark.thorough
+def test_a_node_that_joins_with_other_versions_ends_the_search_and_resume_goes_on(
+    cluster: Nodes, places: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so itself, as one without elsa-tune would, of which this machine has none."""
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.5)
+    cluster.add()
+    cluster.wait(1)
+    began = tmp_path / "began"
+    is_over = tmp_path / "over"
+    ask = node_versions.question
+
+    def question() -> Callable[[], dict[str, str]]:
+        truly = ask()
+        here = running_ray.nodes()
+        known = [node["NodeID"] for node in here]
+
+        def versions() -> dict[str, str]:
+            import ray
+
+            found = truly()
+            if ray.get_runtime_context().get_node_id() not in known:
+                found["elsa-tune"] = "missing"
+            return found
+
+        return versions
+
+    def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+        began.touch()
+        while seed == 1 and epoch == 4 and not is_over.exists():
+            time.sleep(0.1)
+        return 0.9
+
+    def another_joins() -> None:
+        wait_for(began.exists, 200)
+        cluster.add()
+
+    monkeypatch.setattr(node_versions, "question", question)
+    thread = beside(another_joins)
+    state = testing.search(pretended(cluster), quality, places.working_directory)
+    thread.join()
+    assert state.end is not None and state.end.status.value == "failed"
+    assert ", which has joined the cluster, has other versions than this machine" in (
+        state.end.message
+    )
+    assert "elsa-tune missing (here " in state.end.message
+    is_over.touch()
+    monkeypatch.setattr(node_versions, "question", ask)  # as if it was installed there
+    state = testing.search(pretended(cluster), quality, places.working_directory)
+    assert ends(state) == [("completed", "")] * 3
 
 
 @pytest.mark.thorough

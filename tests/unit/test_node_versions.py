@@ -10,7 +10,13 @@ from ray import cloudpickle
 
 import elsa_tune
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.cluster.node_versions import MISSING, Versions, check_versions, question
+from elsa_tune.searching.cluster.node_versions import (
+    MISSING,
+    Versions,
+    check_versions,
+    differences,
+    question,
+)
 from elsa_tune.searching.cluster.nodes import check_nodes
 
 HERE = {
@@ -81,6 +87,18 @@ def test_what_may_not(other: Versions) -> None:
     assert here.split() == ["this", "one", *HERE.values()]
     assert there.split() == ["abcdef01", *(HERE | other).values()]
     assert raised.value.exit_status == 2
+
+
+def test_what_differs_is_written_with_both_versions() -> None:
+    here = {"python": "3.11.7", "torch": "2.13.0+cpu", "elsa-tune": "0.1.0", "peft": MISSING}
+    alike = {**here, "python": "3.11.9", "torch": "2.13.0", "peft": "0.21.2"}
+    assert differences(alike, here) == []
+    other = {"python": "3.12.1", "torch": "2.11.0", "elsa-tune": MISSING}
+    assert differences(other, here) == [
+        "python 3.12.1 (here 3.11.7)",
+        "torch 2.11.0 (here 2.13.0+cpu)",
+        "elsa-tune missing (here 0.1.0)",
+    ]
 
 
 def test_of_a_thousand_nodes_the_first_are_listed() -> None:

@@ -73,6 +73,17 @@ def check_versions(here: Versions, by_node: Mapping[str, Versions]) -> None:
     )
 
 
+def differences(there: Versions, here: Versions) -> list[str]:
+    """Write what a node has otherwise, as `torch 2.11.0 (here 2.13.0)`; nothing where it may."""
+    found = _compared(there, here)
+    wanted = _compared(here, here)
+    texts = []
+    for name, version in wanted.items():
+        if found.get(name, MISSING) != version:
+            texts.append(f"{name} {there.get(name, MISSING)} (here {here[name]})")
+    return texts
+
+
 def _compared(versions: Versions, here: Versions) -> Versions:
     """Return what of the versions must be equal on all nodes. here: the driver's."""
     compared = {}

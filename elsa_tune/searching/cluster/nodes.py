@@ -1,5 +1,6 @@
 """The nodes of the cluster that this process has joined, and what they answer."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -74,6 +75,7 @@ def ask_nodes(
     what it takes of the node, such as `num_gpus`; by default nothing.
     """
     import ray
+    from ray.exceptions import NodeDiedError, TaskUnschedulableError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     answers = {}
@@ -103,7 +105,10 @@ def ask_nodes(
         ray.cancel(answer)
     answered: dict[str, Answer] = {}
     for node, answer in answers.items():
-        if answer in done:
+        if answer not in done:
+            continue
+        # One that leaves meanwhile gets no trial.
+        with contextlib.suppress(NodeDiedError, TaskUnschedulableError):
             answered[node] = ray.get(answer)
     return answered
 

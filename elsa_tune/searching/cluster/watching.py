@@ -15,6 +15,8 @@ import ray
 
 from elsa_tune.searching.cluster.fair_part import fits
 from elsa_tune.searching.cluster.hangs import TIMES, Hangs, patience
+from elsa_tune.searching.cluster.joining import JoiningNodes
+from elsa_tune.searching.cluster.nodes import nodes_that_train
 from elsa_tune.searching.eta import evaluation_seconds
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
@@ -93,6 +95,7 @@ class Watch:
         self._give_up = give_up
         # Called at each look.
         self.look_around: Callable[[], object] = lambda: None
+        self.joining: JoiningNodes | None = None  # of a cluster; None asks no node
         self.hangs: Hangs | None = None  # takes the trials that hang; None leaves them alone
         # When a trial's checkpoint was written.
         self.saved: Callable[[str], float | None] = lambda key: None
@@ -110,6 +113,8 @@ class Watch:
         self._said_hung: set[tuple[str, float]] = set()  # likewise
         # Why nothing can train any more; the search ends.
         self.lost: str | None = None
+        # Why a node that has joined must get no trial; the search ends, and Ray is as it was.
+        self.unfit: str | None = None
 
     def __enter__(self) -> Self:
         for loop in (self._look_on, self._guard):
@@ -127,6 +132,9 @@ class Watch:
                 if self.lost is not None:
                     continue  # the guard sees to it that the search ends
                 self._unanswered = 0.0
+                if self.joining is not None and self.unfit is None:
+                    training = [node["NodeID"] for node in nodes_that_train()]
+                    self.unfit = self.joining.look(training)
                 self.look_around()
                 trials = self._plan.known
                 self._look_at_beginning(trials)

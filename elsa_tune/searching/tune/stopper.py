@@ -12,7 +12,7 @@ from elsa_tune.searching.tune.trainable import NeverRestored
 
 
 class SearchStopper(NeverRestored, Stopper):
-    """Ends a Ray Tune run once time is up, too many trials failed, or somebody asked for it.
+    """Ends a Ray Tune run once time is up, too many failed, a node is unfit, or somebody asks.
 
     Single trials go on.
     """
@@ -35,6 +35,6 @@ class SearchStopper(NeverRestored, Stopper):
         """
         if self._watch.lost is not None:
             raise LostNodes
-        if self._repeats.too_many is not None:
+        if self._watch.unfit is not None or self._repeats.too_many is not None:
             return True
         return self._limit.has_passed() or self._interruption.requested

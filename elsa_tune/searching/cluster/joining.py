@@ -1,0 +1,53 @@
+"""Nodes that join a cluster while a search runs: asked for their versions, as the first ones were.
+
+Ray lets a node join that has its own version and Python's. Without elsa-tune, or with another
+torch, every trial there would fail at once, or train otherwise than the rest.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from elsa_tune.searching.cluster import node_versions
+from elsa_tune.words import listed
+
+
+class JoiningNodes:
+    """What nodes answer that were not there when the search began."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        """Prepare to look. known: the ids of the nodes that were asked before the first trial."""
+        self._question = node_versions.question()
+        self._known = set(known)
+        self._asked: dict[str, Any] = {}  # the answers that are to come, by the node's id
+
+    def look(self, nodes: Iterable[str]) -> str | None:
+        """Ask nodes that are new, and wait for none of them.
+
+        nodes: the ids of those that train. Returns why one that has answered cannot train here.
+        """
+        for node in nodes:
+            if node in self._known:
+                continue
+            self._known.add(node)
+            on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+            task = ray.remote(self._question).options(num_cpus=0, scheduling_strategy=on_node)
+            self._asked[node] = task.remote()
+        for node, answer in list(self._asked.items()):
+            ready, _ = ray.wait([answer], timeout=0)
+            if not ready:
+                continue
+            del self._asked[node]
+            try:
+                versions = ray.get(answer)
+            except ray.exceptions.RayError:  # it has left again
+                continue
+            differences = node_versions.differences(versions, self._question())
+            if differences:
+                return (
+                    f"node {node[:8]}, which has joined the cluster, has other versions than this "
+                    f"machine: {listed(differences)}; install the same ones there"
+                )
+        return None
