@@ -7,7 +7,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.tracking.uris import shown_uri
 
 DEFAULT_PORT = 6379
-# Where a cluster has something else by default, which answers without being what a search joins.
+# By default other parts of a cluster listen here, and a search that joined them would wait.
 _OTHER_PORTS = {8265: "its dashboard", 10001: "Ray's client"}
 AUTO = "auto"
 _CONNECT_SECONDS = 5.0

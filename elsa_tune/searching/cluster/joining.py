@@ -1,7 +1,7 @@
 """Nodes that join a cluster while a search runs: asked for their versions, as the first ones were.
 
-Ray lets a node join that has its own version and Python's. Without elsa-tune, or with another
-torch, every trial there would fail at once, or train otherwise than the rest.
+Ray lets any node join that runs the same Ray and Python. Where that has no elsa-tune every trial
+fails at once, and with another torch it trains otherwise than the rest.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class JoiningNodes:
     def look(self, nodes: Iterable[str]) -> str | None:
         """Ask nodes that are new, and wait for none of them.
 
-        nodes: the ids of those that train. Returns why one that has answered cannot train here.
+        nodes: the ids of those that train. Returns why one of them must get no trial, if any.
         """
         for node in nodes:
             if node in self._known:

@@ -54,7 +54,7 @@ def check_versions(here: Versions, by_node: Mapping[str, Versions]) -> None:
     """
     differing = []
     for node, versions in by_node.items():
-        if _compared(versions, here) != _compared(here, here):
+        if differences(versions, here):
             differing.append(node)
     if not differing:
         return
@@ -74,7 +74,7 @@ def check_versions(here: Versions, by_node: Mapping[str, Versions]) -> None:
 
 
 def differences(there: Versions, here: Versions) -> list[str]:
-    """Write what a node has otherwise, as `torch 2.11.0 (here 2.13.0)`; nothing where it may."""
+    """Write how a node's versions differ, as `torch 2.11.0 (here 2.13.0)`, but for what may."""
     found = _compared(there, here)
     wanted = _compared(here, here)
     texts = []
