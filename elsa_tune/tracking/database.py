@@ -5,26 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.uris import scheme_of, shown_uri
+from elsa_tune.tracking.database_drivers import package_of_driver
+from elsa_tune.tracking.uris import shown_uri
 
 PATIENCE_S = 120.0
-# What pip calls the drivers of SQLAlchemy's dialects, where it is not their module's name.
-_PACKAGES = {
-    "psycopg": "'psycopg[binary]'",
-    "psycopg2": "psycopg2-binary",
-    "MySQLdb": "mysqlclient",
-}
 _LOCK_KEY = 0x656C7361  # "elsa": one key for all searches on one database
-
-
-def driver_package(uri: str) -> str | None:
-    """Return what pip calls the driver of a PostgreSQL server's URI; None for another store."""
-    from sqlalchemy.engine import make_url
-
-    if scheme_of(uri) not in ("postgresql", "postgres"):
-        return None
-    driver = make_url(uri).get_dialect().driver
-    return _PACKAGES.get(driver, driver).strip("'")
 
 
 def check_driver(uri: str) -> None:
@@ -39,7 +24,7 @@ def check_driver(uri: str) -> None:
         module = error.name or dialect.driver
         raise TrackingError(
             f"the MLflow store {shown_uri(uri)} needs the package of its database: "
-            f"pip install {_PACKAGES.get(module, module)}"
+            f"pip install '{package_of_driver(module)}'"
         ) from error
     except SQLAlchemyError as error:
         raise TrackingError(

@@ -24,7 +24,7 @@ from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.lora import Lora
 from elsa_tune.tracking.artifacts.places import asked_artifacts
 from elsa_tune.tracking.artifacts.remote import packages_of
-from elsa_tune.tracking.database import driver_package
+from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
 
