@@ -1,8 +1,9 @@
 """Options that several commands share, so that they read and behave alike."""
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -236,6 +237,24 @@ def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
         f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "
         "another place"
     )
+
+
+@contextlib.contextmanager
+def pointing_at_clusters(address: str | None = None) -> Iterator[None]:
+    """Have the error for a search that is not recorded here say where a submitted one is found.
+
+    address: where one was looked for already; None for nowhere.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if address is not None:
+            raise
+        text = str(error)
+        hint = "; one that was submitted is found by --address"
+        if text.endswith("."):
+            hint = " One that was submitted is found by --address."
+        raise type(error)(f"{text}{hint}") from error
 
 
 def grouped(

@@ -28,7 +28,6 @@ from elsa_tune.searching.answering import (
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.cluster.fair_part import NAMESPACE, FairPart, actor_name
 from elsa_tune.searching.cluster.joining import JoiningNodes
-from elsa_tune.searching.cluster.nodes import nodes_that_train
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch
@@ -54,7 +53,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
+from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT, WAITING
 from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.checkpoints import FolderCheckpoints
@@ -247,6 +246,10 @@ class SearchRun:
         value = {candidate.label: rate for candidate, rate in rates.items()}
         self._record.write(Decision(what="learning_rates", value=value))
 
+    def _note_waiting(self, what: str | None) -> None:
+        """Record what the search waits for, for whoever lists searches."""
+        self._record.write(Decision(what=WAITING, value=what))
+
     def _measuring(
         self, rates: Mapping[Candidate, float], trials: Sequence[KnownTrial]
     ) -> Sequence[TrialSpec]:
@@ -301,9 +304,9 @@ class SearchRun:
             give_up,
         )
         self._watch.look_around = fair_part.look
+        self._watch.note_waiting = self._note_waiting
         if spec.address is not None:
-            training = [node["NodeID"] for node in nodes_that_train()]
-            self._watch.joining = JoiningNodes(training)
+            self._watch.joining = JoiningNodes()
         self._watch.hangs = self._repeats.hangs
         self._watch.saved = FolderCheckpoints(self._record.paths.checkpoints).saved
         try:

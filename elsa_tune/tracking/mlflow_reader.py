@@ -90,26 +90,34 @@ def read_overview(tracking_uri: str) -> list[SearchState]:
             trials_done = run.data.tags.get(names.TRIALS_DONE_TAG, "")
             if state.end is not None and trials_done.isdecimal():
                 state.counted = int(trials_done)
+                state.counted_running = 0
             else:
-                state.counted = _trials_done(client, run, search_id)
+                state.counted, running = _counted(client, run, search_id)
+                state.counted_running = running if state.is_alive else 0
             states.setdefault(search_id, state)
     return sorted(states.values(), key=lambda state: state.started)
 
 
-def _trials_done(client: Any, parent: Any, search_id: str) -> int:
+def _counted(client: Any, parent: Any, search_id: str) -> tuple[int, int]:
+    """Return how many trials of a search's plan are done, and how many have not ended."""
     condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
     experiment = parent.info.experiment_id
     done = set()
+    unended = set()
     for run in _runs(client, condition, within=experiment):
         tags = run.data.tags
         trial = tags.get(names.TRIAL_TAG)
         status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
-        if trial is None or not status.is_final:
+        if trial is None:
             continue
         phase = _params(run).get("phase")
-        if is_planned(phase):
+        if not is_planned(phase):
+            continue
+        if status.is_final:
             done.add(trial)
-    return len(done)
+        elif status is TrialStatus.RUNNING:
+            unended.add(trial)
+    return len(done), len(unended)
 
 
 @contextlib.contextmanager

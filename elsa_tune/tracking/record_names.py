@@ -9,6 +9,8 @@ DESCRIPTION: Final = "description"
 COMPARISON: Final = "comparison"
 # The decision that says which of a hunt's ladder is tested, by their keys.
 LADDER: Final = "ladder"
+# The decision that says what a search waits for before a trial can run; None once one does.
+WAITING: Final = "waiting"
 # The decision that names the folder of figures and page, and the folder's name in a store.
 REPORT: Final = "report"
 # The search's parameter that has the command that starts such a search.

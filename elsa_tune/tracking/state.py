@@ -23,7 +23,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.params import UnreadParams
 from elsa_tune.tracking.paths import lock_of
-from elsa_tune.tracking.record_names import GPUS_TAG, REPORT
+from elsa_tune.tracking.record_names import GPUS_TAG, REPORT, WAITING
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
@@ -112,7 +112,9 @@ class SearchState:
     # By key, in the order of their first start.
     trials: dict[str, RecordedTrial] = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)  # the last of each name
-    counted: int | None = None  # how many trials are done, where they were counted and not read
+    # How many trials are done, and how many run, where they were counted and not read.
+    counted: int | None = None
+    counted_running: int | None = None
     time: float = 0.0  # of the last record, seconds since the epoch
     # Seconds for which trials that run no more held a GPU, times the part of it that each held; of
     # every attempt in every session.
@@ -134,6 +136,7 @@ class SearchState:
             self._cut_off(record.time)
             self.search = record
             self.end = None
+            self.decisions.pop(WAITING, None)
         elif isinstance(record, SearchEnded):
             self.end = record
             self.decisions.pop(REPORT, None)  # an earlier session's says less
@@ -191,6 +194,21 @@ class SearchState:
         if self.counted is not None:
             return self.counted
         return len(self.final_trials)
+
+    @property
+    def trials_running(self) -> int:
+        """How many run now."""
+        if self.counted_running is not None:
+            return self.counted_running
+        return sum(trial.runs for trial in self.planned_trials)
+
+    @property
+    def waits_for(self) -> str | None:
+        """What it waits for before a trial can run, in words; None where it waits for nothing."""
+        if self.status is not SearchStatus.RUNNING or self.trials_running:
+            return None
+        waiting = self.decisions.get(WAITING)
+        return waiting if isinstance(waiting, str) else None
 
     @property
     def is_complete(self) -> bool:

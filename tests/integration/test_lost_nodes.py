@@ -177,9 +177,7 @@ def test_a_node_that_joins_with_other_versions_ends_the_search_and_resume_goes_o
     state = testing.search(pretended(cluster), quality, places.working_directory)
     thread.join()
     assert state.end is not None and state.end.status.value == "failed"
-    assert ", which has joined the cluster, has other versions than this machine" in (
-        state.end.message
-    )
+    assert " of the cluster has other versions than this machine" in (state.end.message)
     assert "elsa-tune missing (here " in state.end.message
     is_over.touch()
     monkeypatch.setattr(node_versions, "question", ask)  # as if it was installed there

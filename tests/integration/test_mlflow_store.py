@@ -635,18 +635,20 @@ def test_a_list_asks_for_trials_only_where_their_number_is_not_told(
     record(second, [*begun, SearchEnded(status=SearchStatus.INTERRUPTED)], store)
     asked: list[str] = []
 
-    def count(client: object, run: Any, search_id: str) -> int:
+    def count(client: object, run: Any, search_id: str) -> tuple[int, int]:
         asked.append(run.info.run_name)
         return counted(client, run, search_id)
 
-    counted = mlflow_reader._trials_done
-    monkeypatch.setattr(mlflow_reader, "_trials_done", count)
+    counted = mlflow_reader._counted
+    monkeypatch.setattr(mlflow_reader, "_counted", count)
 
     def done() -> list[tuple[str, int]]:
         every = read_searches(uri)
         found = [(one.search.name, one.trials_done) for one in read_overview(uri)]
         assert found == [(one.search.name, one.trials_done) for one in every]
         assert [one.decisions for one in read_overview(uri)] == [one.decisions for one in every]
+        running = [one.trials_running for one in read_overview(uri)]
+        assert running == [one.trials_running for one in every]
         return found
 
     assert (done(), asked) == ([("first", 3), ("second", 1)], [])

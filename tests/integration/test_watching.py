@@ -16,6 +16,7 @@ from elsa_tune import testing
 from elsa_tune.searching.cluster import nodes, watching
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.output import say
+from elsa_tune.searching.session import SearchRun
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.trial import Recipe, TrialStatus
@@ -130,11 +131,24 @@ def test_a_trial_without_news_is_told_once(
 
 
 def test_room_that_others_have_is_said(
-    places: StorePaths, ray: Capacity, told: Path, capfd: pytest.CaptureFixture[str]
+    places: StorePaths,
+    ray: Capacity,
+    told: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    noted: list[str | None] = []
+    note = SearchRun._note_waiting
+
+    def note_it(self: SearchRun, what: str | None) -> None:
+        note(self, what)
+        noted.append(self._record.state().waits_for)
+
+    monkeypatch.setattr(SearchRun, "_note_waiting", note_it)
     with taken(ray, told):
         assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     [said] = [line for line in capfd.readouterr().err.splitlines() if "waiting for room" in line]
+    assert noted == [said.removeprefix("waiting for "), None]
     cpus = f"{ray.largest_cpus:g} CPU"
     assert said == (
         f"waiting for room: a trial takes {cpus}, and of Ray's {cpus} 0 are free; others have "

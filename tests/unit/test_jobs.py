@@ -6,6 +6,7 @@ The cluster is a stand-in for its dashboard (`tests/dashboard.py`).
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import pytest
 import yaml
 
 from elsa_tune.errors import UsageError
+from elsa_tune.searching.board import CandidateLine, counts_of
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.jobs import server as servers
 from elsa_tune.searching.jobs.address import dashboard_url
@@ -27,8 +30,13 @@ from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import JobServer
 from elsa_tune.searching.jobs.submitting import pinned_packages
 from elsa_tune.searching.request import read_requests
+from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
 from tests.conftest import Run
 from tests.dashboard import Dashboard, dashboard
+from tests.recorded_search import search_started, whole_search
 from tests.searching import make_bench
 
 SMALL = ("--set", "linear_probe=false", "--seeds", "3")
@@ -243,6 +251,17 @@ def test_a_node_has_its_own_store_or_lacks_the_package(
     assert lacks.startswith("elsa-tune: this node's python has no elsa-tune") and "|" not in lacks
 
 
+def test_a_record_below_the_home_there(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--storage-path=~/all/it's")
+    assert run("submit", *what, "--address", cluster.url).status == 0
+    home = tmp_path / "home of it"
+    store, _, words = shell_of(cluster, home).split("|")
+    assert store == f"sqlite:///{home}/all/mlflow.db"
+    assert words.endswith(f"--storage-path {home}/all/it's")
+
+
 def test_without_upload_it_runs_here_and_records_here(
     work: Path, run: Run, cluster: Dashboard, tmp_path: Path
 ) -> None:
@@ -284,6 +303,11 @@ def test_nothing_secret_is_in_the_jobs_description(
         (("--tracking-uri", "sqlite:///here.db"), "--tracking-uri sqlite:///here.db is relative"),
         (("--gpus-per-trial", "0.5"), "--gpus-per-trial is 0.5, but no node of the cluster"),
         (("--gpu-hours", "2"), "--gpu-hours is 2, but no node of the cluster"),
+        (
+            ("--cpus-per-trial", "64"),
+            "64 CPUs per trial were asked for, but the largest node has 8",
+        ),
+        (("--artifacts", "ftps3://b/x"), "--artifacts ftps3://b/x has the unknown scheme 'ftps3'"),
         (("--max-time", "soon"), "--max-time soon"),
         (("--task", "no.yaml"), "no.yaml"),
     ],
@@ -302,7 +326,7 @@ def test_gpus_that_the_cluster_has_or_does_not_tell_of(
     work: Path, run: Run, cluster: Dashboard
 ) -> None:
     what = ("--model", "minilm", "--task", "stdlib", "--gpus-per-trial", "1")
-    cluster.nodes = [{"state": "ALIVE", "resources_total": {"GPU": 2.0}}]
+    cluster.nodes = [{"state": "ALIVE", "resources_total": {"CPU": 8.0, "GPU": 2.0}}]
     assert run("submit", *what, "--address", cluster.url).status == 0
     cluster.nodes = "another version's answer"
     assert run("submit", *what, "--name", "b", "--address", cluster.url).status == 0
@@ -516,6 +540,56 @@ def test_the_list_has_jobs_whose_record_is_elsewhere(
     rows = [line.split()[:4] for line in done.out.splitlines()[1:]]
     assert rows == [["mine", "minilm", "rte", "running"], ["old", "-", "-", "completed"]]
     assert f"Next: elsa-tune watch mine --address {cluster.url}" in done.err
+
+
+def test_a_job_is_counted_by_its_log(work: Path, run: Run, cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    counts = Counter({"done": 2, "running": 1, "waiting": 30})
+    line = CandidateLine(FULL_MODEL, counts, None, None)
+    _, progress = counts_of([line], (13, 109), "epoch 1/3 for 56 s")
+    cluster.logs = [f"waiting for room: others have it\n{progress}; 3 min elapsed\nexploring\n"]
+    [row] = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
+    assert (row["trials_done"], row["trials_planned"], row["trials_running"]) == (2, 109, 1)
+    assert row["waits_for"] is None
+    assert "running (1 trial)" in run("searches", "--address", cluster.url).out
+    cluster.logs = ["0/12 trials: 12 waiting; 1 min elapsed\nwaiting for room: others have it\n"]
+    done = run("searches", "--address", cluster.url)
+    assert "running (no trial)" in done.out
+    assert "search 'mine' waits for room: others have it" in done.err
+    cluster.logs = ["starting Ray\n"]
+    [row] = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
+    assert row["trials_done"] is None and row["trials_running"] is None
+
+
+def test_a_running_job_is_not_hidden_by_an_older_search_of_its_name(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    storage = StorePaths(work).storage
+    for name in ("mine", "shared"):
+        with Journal(SearchPaths(storage, name).journal) as journal:
+            for record in whole_search(name, 4):
+                journal.append(record)
+    cluster.job("elsa-tune-1-mine", "RUNNING", metadata={"record": "/elsewhere/mine"})
+    record = str(SearchPaths(storage, "shared").folder)
+    cluster.job("elsa-tune-1-shared", "PENDING", metadata={"record": record})
+    cluster.logs = [""]
+    rows = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
+    states = sorted((row["name"], row["status"]) for row in rows)
+    assert states == [("mine", "completed"), ("mine", "running"), ("shared", "completed")]
+    cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0, metadata={"record": "/elsewhere/mine"})
+    rows = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
+    assert sorted(row["name"] for row in rows) == ["mine", "shared"]
+
+
+@pytest.mark.parametrize("command", ["watch", "stop", "searches"])
+def test_what_is_not_recorded_here_may_be_on_a_cluster(work: Path, run: Run, command: str) -> None:
+    done = run(command, "mine")
+    assert done.status == 2 and "one that was submitted is found by --address" in done.err
+    storage = StorePaths(work).storage
+    with Journal(SearchPaths(storage, "other").journal) as journal:
+        journal.append(search_started("other"))
+    done = run(command, "mine")
+    assert done.status == 2 and "One that was submitted is found by --address." in done.err
 
 
 def test_a_search_that_was_not_submitted_has_no_log(run: Run) -> None:

@@ -165,6 +165,32 @@ def test_an_interrupted_search_is_counted_as_its_board_counted_it(
     assert "interrupted 3 11" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_search_says_what_it_has_or_waits_for(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked() -> tuple[int, str | None]:
+        assert run(monkeypatch, "searches", "--format", "json") == 0
+        [row] = json.loads(capsys.readouterr().out)
+        return row["trials_running"], row["waits_for"]
+
+    with Journal(SearchPaths(storage, "mine").journal) as live:
+        live.append(search_started("mine"))
+        live.append(Decision(what="waiting", value="room: others have it"))
+        assert asked() == (0, "room: others have it")
+        assert run(monkeypatch, "searches") == 0
+        out, err = capsys.readouterr()
+        assert "running (no trial)" in out
+        assert "search 'mine' waits for room: others have it" in err
+        live.append(trial_started("measure-N3-s1", search="mine"))
+        assert asked() == (1, None)
+        assert run(monkeypatch, "searches") == 0
+        assert "running (1 trial)" in capsys.readouterr().out
+    assert asked() == (0, None)  # its driver is gone
+    with Journal(SearchPaths(storage, "mine").journal) as live:
+        live.append(search_started("mine"))
+        assert asked() == (0, None)
+
+
 def test_searches_that_began_together_are_listed_by_name(
     storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,9 @@ from elsa_tune.cli.options import (
     RECORD,
     AskedUri,
     JobAddress,
-    SearchName,
     StoragePath,
     grouped,
+    pointing_at_clusters,
     wanted_search,
 )
 from elsa_tune.errors import RunError, UsageError
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
     from elsa_tune.tracking.state import SearchState
 
 
+WatchedName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="The search. Default: the latest one in this folder, or with --address the one "
+        "submitted last.",
+    ),
+]
+StoppedName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="The search. Default: the latest one in this folder, or with --address the only one "
+        "under way.",
+    ),
+]
 # Of a search's options, those that mean a place on the cluster.
 _PLACES = {
     "address": typer.Option(
@@ -107,7 +123,7 @@ def _say_submitted(submitted: "Submitted") -> None:
 
 
 def watch(
-    name: SearchName = None,
+    name: WatchedName = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
     address: JobAddress = None,
@@ -139,8 +155,8 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
     from elsa_tune.searching.watched import watch_journal, watch_store
 
     if not is_asked_of_store:
-        chosen = wanted_search(name, None, storage)
-        paths = find_search(storage, chosen)
+        with pointing_at_clusters():
+            paths = find_search(storage, wanted_search(name, None, storage))
         _say_end(watch_journal(paths), paths)
         return
     if name is None:
@@ -214,14 +230,14 @@ def logs(
 
 
 def stop(
-    name: SearchName = None,
+    name: StoppedName = None,
     storage_path: StoragePath = None,
     address: JobAddress = None,
 ) -> None:
     """End a running search as Ctrl-C would; it can go on later.
 
-    A search of this machine is found by its journal, a submitted one by --address, where it must be
-    named unless it is the only one under way. Everything so far is kept.
+    A search of this machine is found by its journal, a submitted one by --address. Everything so
+    far is kept.
     """
     if address is not None:
         from elsa_tune.searching.jobs.server import JobServer
@@ -229,7 +245,8 @@ def stop(
         _stop_job(JobServer(address), name)
         return
     storage = StorePaths(Path.cwd()).storage_at(storage_path)
-    paths = find_search(storage, wanted_search(name, None, storage))
+    with pointing_at_clusters():
+        paths = find_search(storage, wanted_search(name, None, storage))
 
     from elsa_tune.searching.stopping import stop_here
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath
+from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath, pointing_at_clusters
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.searching.output import say
@@ -15,6 +15,7 @@ from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import trials_text
 
 if TYPE_CHECKING:
+    from elsa_tune.searching.jobs.server import Job
     from elsa_tune.sources import Searches
     from elsa_tune.tracking.state import SearchState
 
@@ -53,34 +54,36 @@ def searches(
     submitted = [] if address is None else _submitted(address, recorded)
     if not recorded and not warnings and not submitted:
         if name is not None:
-            find_search(storage, name)  # which says what there is instead
+            with pointing_at_clusters(address):
+                find_search(storage, name)  # which says what there is instead
         if format == "table":
             say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
             return
     rows = submitted + [_as_json(folder, state) for folder, state in recorded]
     if name is not None:
-        rows = _only(rows, name)
+        with pointing_at_clusters(address):
+            rows = _only(rows, name)
     if format != "table":
         show(rows, format, LISTED)
         return
-    under_way = {}
-    for folder, state in recorded:
-        if folder is not None and state.end is None and state.is_alive:
-            under_way[str(folder)] = _under_way(state)
     readable = []
     for row in rows:
         answer = _found_text(row["answer"], row.get("comparison"))
-        status = under_way.get(row["folder"], row["status"])
-        readable.append({**row, "answer": answer, "status": status})
+        readable.append({**row, "answer": answer, "status": _status_text(row)})
     show(readable, format, LISTED)
+    for row in rows:
+        if row["waits_for"] is not None:
+            say(f"search '{row['name']}' waits for {row['waits_for']}")
     _say_next(rows)
 
 
-def _under_way(state: "SearchState") -> str:
-    """Return what a search that runs has, or that it waits."""
-    running = sum(trial.runs for trial in state.planned_trials)
-    if running:
-        return f"running ({trials_text(running)})"
+def _status_text(row: _Listed) -> str:
+    """Return a search's status, of one that runs with what it has."""
+    status: str = row["status"]
+    if status != "running" or row["trials_running"] is None:
+        return status
+    if row["trials_running"]:
+        return f"running ({trials_text(row['trials_running'])})"
     return "running (no trial)"
 
 
@@ -117,24 +120,30 @@ def _recorded(
 
 def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
     """Return the searches of a cluster's jobs whose record is not at hand, the latest first."""
+    from elsa_tune.searching.jobs.progress import Progress, read_progress
     from elsa_tune.searching.jobs.server import JobServer
 
-    listed = {state.search.name for _, state in recorded}
     server = JobServer(address)
+    listed = set()
     rows = []
     for job in server.jobs():
-        if job.name in listed:
+        if job.name in listed or _is_at_hand(job, recorded):
             continue
         listed.add(job.name)
         about = job.metadata or {}
         verb = "logs" if job.is_over else "watch"
+        progress = Progress()
+        if job.status == "RUNNING":
+            progress = read_progress(server.log(job))
         row = {
             "name": job.name,
             "model": about.get("model"),
             "task": about.get("task"),
             "status": job.state,
-            "trials_done": None,
-            "trials_planned": None,
+            "trials_done": progress.done,
+            "trials_planned": progress.planned,
+            "trials_running": None if progress.done is None else progress.running,
+            "waits_for": progress.waits_for,
             "started": local_time(job.started),
             "answer": None,
             "folder": None,
@@ -142,6 +151,23 @@ def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
         }
         rows.append(row)
     return rows
+
+
+def _is_at_hand(job: "Job", recorded: "Searches") -> bool:
+    """Whether the record of a job's search is among those that are listed.
+
+    One that has ended is, where any search of its name is; one under way may share its name with an
+    older search of this folder, and is another one.
+    """
+    for folder, state in recorded:
+        if state.search.name != job.name:
+            continue
+        if job.is_over or state.status.value == job.state:
+            return True
+        record = (job.metadata or {}).get("record")
+        if folder is not None and str(folder) == record:
+            return True
+    return False
 
 
 def _only(rows: Sequence[_Listed], name: str) -> list[_Listed]:
@@ -200,6 +226,8 @@ def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
         "status": state.status.value,
         "trials_done": state.trials_done,
         "trials_planned": trials_in_all(folder, state),
+        "trials_running": state.trials_running,
+        "waits_for": state.waits_for,
         "started": local_time(state.started),
         "answer": state.decisions.get(ANSWER),
         "comparison": state.decisions.get(COMPARISON),

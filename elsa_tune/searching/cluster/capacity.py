@@ -1,6 +1,7 @@
 """What a machine or a cluster has for trials, and what one trial may take of it."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -37,6 +38,19 @@ class Capacity:
             largest_gpus=gpus,
             gpu_kinds=() if gpu.fault else (gpu,),
             no_gpu=gpu.fault,
+        )
+
+    @classmethod
+    def of_nodes(cls, nodes: Sequence[Mapping[str, float]]) -> Self:
+        """Return what a cluster has. nodes: by resource what each has, as Ray counts it."""
+        cpus = [node.get("CPU", 0.0) for node in nodes]
+        gpus = [node.get("GPU", 0.0) for node in nodes]
+        return cls(
+            cpus=sum(cpus),
+            gpus=sum(gpus),
+            nodes=max(1, len(nodes)),
+            largest_cpus=max(cpus, default=0.0),
+            largest_gpus=max(gpus, default=0.0),
         )
 
     def at_once(self, share: Resources) -> int:

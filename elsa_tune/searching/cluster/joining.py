@@ -15,16 +15,19 @@ from elsa_tune.words import listed
 
 
 class JoiningNodes:
-    """What nodes answer that were not there when the search began."""
+    """What nodes answer, each asked once.
 
-    def __init__(self, known: Iterable[str]) -> None:
-        """Prepare to look. known: the ids of the nodes that were asked before the first trial."""
+    Those that were there before the first trial are asked again: one may have been too busy to
+    answer then, or have joined since.
+    """
+
+    def __init__(self) -> None:
         self._question = node_versions.question()
-        self._known = set(known)
+        self._known: set[str] = set()
         self._asked: dict[str, Any] = {}  # the answers that are to come, by the node's id
 
     def look(self, nodes: Iterable[str]) -> str | None:
-        """Ask nodes that are new, and wait for none of them.
+        """Ask nodes that were not asked yet, and wait for none of them.
 
         nodes: the ids of those that train. Returns why one of them must get no trial, if any.
         """
@@ -47,7 +50,7 @@ class JoiningNodes:
             differences = node_versions.differences(versions, self._question())
             if differences:
                 return (
-                    f"node {node[:8]}, which has joined the cluster, has other versions than this "
-                    f"machine: {listed(differences)}; install the same ones there"
+                    f"node {node[:8]} of the cluster has other versions than this machine: "
+                    f"{listed(differences)}; install the same ones there"
                 )
         return None

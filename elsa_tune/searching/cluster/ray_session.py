@@ -155,14 +155,4 @@ def _start_ray(address: str | None) -> None:
 
 
 def _capacity() -> Capacity:
-    import ray
-
-    total = ray.cluster_resources()
-    of_nodes = [node["Resources"] for node in nodes_that_train()]
-    return Capacity(
-        cpus=total.get("CPU", 0.0),
-        gpus=total.get("GPU", 0.0),
-        nodes=max(1, len(of_nodes)),
-        largest_cpus=max((resources.get("CPU", 0.0) for resources in of_nodes), default=0.0),
-        largest_gpus=max((resources.get("GPU", 0.0) for resources in of_nodes), default=0.0),
-    )
+    return Capacity.of_nodes([node["Resources"] for node in nodes_that_train()])

@@ -93,6 +93,9 @@ class Watch:
         self._has_workers = has_workers
         self._say = say
         self._give_up = give_up
+        # Takes what the search waits for before a trial can run, and None once it waits no more.
+        self.note_waiting: Callable[[str | None], object] = lambda what: None
+        self._noted: str | None = None  # what that took last
         # Called at each look.
         self.look_around: Callable[[], object] = lambda: None
         self.joining: JoiningNodes | None = None  # of a cluster; None asks no node
@@ -168,6 +171,7 @@ class Watch:
                     f"no node that could train a trial answers; waiting "
                     f"{duration(REPLACEMENT_SECONDS)} for another"
                 )
+                self._waits("a node that can train")
             self._without_node += LOOK_SECONDS
             if self._without_node >= REPLACEMENT_SECONDS:
                 self.lost = (
@@ -181,6 +185,8 @@ class Watch:
         if is_running or not self._waiting.under_way:
             self._without_trial = 0.0
             self._said_waiting = 0.0
+            if self._noted is not None and not self._without_node:
+                self._waits(None)
             return
         self._without_trial += LOOK_SECONDS
         say_again = self._said_waiting + AGAIN_SECONDS
@@ -193,10 +199,12 @@ class Watch:
         if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
-                self._say(
-                    f"waiting for room: a trial takes {_shown(share)}, and of Ray's "
-                    f"{_free(share, free)} free; others have the rest"
+                room = (
+                    f"room: a trial takes {_shown(share)}, and of Ray's {_free(share, free)} free; "
+                    "others have the rest"
                 )
+                self._say(f"waiting for {room}")
+                self._waits(room)
         elif since >= BEGIN_SECONDS:
             self._said_waiting = since
             self._say(
@@ -204,6 +212,11 @@ class Watch:
                 f"{_little_shared_memory()}; Ray's logs in {self._logs} say more, and Ctrl-C ends "
                 "the search"
             )
+
+    def _waits(self, what: str | None) -> None:
+        """Have noted what the search waits for."""
+        self._noted = what
+        self.note_waiting(what)
 
     def _look_at_news(self, trials: Sequence[KnownTrial]) -> None:
         """Say once of each trial that it has sent nothing for long, and end it where it hangs."""

@@ -183,17 +183,13 @@ class JobServer:
         with self._failures_told():
             self._client.stop_job(job.id)
 
-    def gpus(self) -> float | None:
-        """Return how many GPUs the cluster has; None where it does not tell."""
+    def nodes(self) -> list[dict[str, float]] | None:
+        """Return what each node of the cluster has, by resource; None where it does not tell."""
         # Ray's own command line asks the dashboard the same; an answer is not promised.
         try:
             answer = self._client._do_request("GET", "/api/v0/nodes?detail=true")
             nodes = answer.json()["data"]["result"]["result"]
-            gpus = 0.0
-            for node in nodes:
-                if node["state"] == "ALIVE":
-                    gpus += float(node["resources_total"].get("GPU", 0))
-            return gpus
+            return [dict(node["resources_total"]) for node in nodes if node["state"] == "ALIVE"]
         except (OSError, ValueError, LookupError, TypeError):
             return None
 

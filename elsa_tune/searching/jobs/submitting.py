@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from elsa_tune.errors import UsageError
 from elsa_tune.files import slug
+from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.inputs import SearchOptions, option_words
 from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import Job, JobServer
@@ -23,7 +24,7 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.lora import Lora
 from elsa_tune.tracking.artifacts.places import asked_artifacts
-from elsa_tune.tracking.artifacts.remote import packages_of
+from elsa_tune.tracking.artifacts.remote import check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
@@ -31,9 +32,11 @@ from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_creden
 # How a job's nodes come by the packages: they have them, or Ray installs them with pip.
 Environment = Literal["there", "pip"]
 
-# Where a job records, unless told otherwise: below the home of whoever runs Ray on the node. A
-# search that is typed in this folder there has the same default places.
-HOME = "$HOME/elsa-tune/mlruns"
+# In a place on a node: the home of whoever runs Ray there, which a shell there puts in.
+HOME = "$HOME"
+# Where a job records, unless told otherwise. A search that is typed in this folder there has the
+# same default places.
+DEFAULT_PLACE = f"{HOME}/elsa-tune/mlruns"
 # How long a job that is asked to end has for it; Ray would kill it after three seconds.
 STOP_SECONDS = 120
 NO_SUCH_PACKAGE = (
@@ -78,7 +81,7 @@ def submit(
     requests = _checked(options)
     name = options.name or _name_of(requests)
     earlier = _ended_session(server, name)
-    _check_gpus(options, server)
+    _check_shares(options, server)
     parcel = Parcel(options, {})
     if uploads:
         parcel = pack(options, requests, here)
@@ -145,10 +148,11 @@ def entrypoint(options: SearchOptions, places: JobPlaces) -> str:
 
 
 def _for_shell(text: str) -> str:
-    """Quote a place for a shell, which still reads the $HOME of the default ones."""
-    if HOME in text:
-        return f'"{text}"'
-    return shlex.quote(text)
+    """Quote a place for a shell, which still puts in the home."""
+    before, home, behind = text.partition(HOME)
+    if not home:
+        return shlex.quote(text)
+    return f'{shlex.quote(before) if before else ""}"{home}"{shlex.quote(behind)}'
 
 
 def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
@@ -161,6 +165,8 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             "cluster's nodes, and leave `tracking_uri` out"
         )
     kept = asked_artifacts(options.artifacts, here)
+    if kept is not None and "://" in kept:
+        check_scheme(kept)
     is_relative = kept != asked_artifacts(options.artifacts, here / "elsewhere")
     if uploads and is_relative:
         raise UsageError(
@@ -176,8 +182,10 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             is_given=given is not None,
             folder=str(here),
         )
-    storage = options.storage_path or f"{HOME}/searches"
-    if options.storage_path is not None and not storage.startswith("/"):
+    storage = options.storage_path or f"{DEFAULT_PLACE}/searches"
+    if storage.startswith("~/"):
+        storage = f"{HOME}/{storage.removeprefix('~/')}"
+    if not storage.startswith(("/", f"{HOME}/")):
         raise UsageError(
             f"`storage_path` {storage} is relative, and the job's own folder on the cluster is "
             "deleted after it; give an absolute path there, best one that all nodes share"
@@ -214,18 +222,26 @@ def _name_of(requests: Sequence[Request]) -> str:
     return first.name.removesuffix(f"-{slug(first.spec.task.name)}")
 
 
-def _check_gpus(options: SearchOptions, server: JobServer) -> None:
-    """Raise UsageError for GPUs that the cluster does not have."""
+def _check_shares(options: SearchOptions, server: JobServer) -> None:
+    """Raise UsageError for a trial that no node of the cluster has room for."""
+    nodes = server.nodes()
+    if nodes is None:
+        return
+    training = [node for node in nodes if node.get("CPU")]
+    if not training:
+        return  # the search itself says that it needs one
     asked = ""
     if options.gpus_per_trial:
         asked = f"`gpus_per_trial` is {options.gpus_per_trial:g}"
     elif options.gpu_hours is not None:
         asked = f"`gpu_hours` is {options.gpu_hours:g}"
-    if asked and server.gpus() == 0:
+    capacity = Capacity.of_nodes(training)
+    if asked and capacity.gpus == 0:
         raise UsageError(
             f"{asked}, but no node of the cluster at {server.url} has a GPU that Ray knows of; "
             "leave it out to train on CPUs, or start Ray on nodes that have some"
         )
+    capacity.resources(options.cpus_per_trial, options.gpus_per_trial)
 
 
 def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:

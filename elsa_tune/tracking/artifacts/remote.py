@@ -31,6 +31,27 @@ def packages_of(artifacts: str) -> set[str]:
     return set()
 
 
+def check_scheme(artifacts: str) -> None:
+    """Raise UsageError for a URL whose scheme means nothing to fsspec.
+
+    Its package may be missing here, and so may fsspec, without which nothing is known.
+    """
+    scheme = scheme_of(artifacts)
+    try:
+        import fsspec
+    except ImportError:
+        return
+    if scheme not in fsspec.available_protocols():
+        raise _unknown_scheme(artifacts, scheme)
+
+
+def _unknown_scheme(url: str, scheme: str) -> UsageError:
+    return UsageError(
+        f"`artifacts` {url} has the unknown scheme '{scheme}'; give a folder, or a URL that begins "
+        "with s3://, gs://, abfs:// or another scheme of fsspec"
+    )
+
+
 class RemoteArtifacts:
     """Artifacts below a URL, such as `s3://bucket/prefix`.
 
@@ -98,10 +119,7 @@ def _kind(url: str) -> Any:
     try:
         return fsspec.get_filesystem_class(scheme)
     except ValueError:
-        raise UsageError(
-            f"`artifacts` {url} has the unknown scheme '{scheme}'; give a folder, or a URL that "
-            "begins with s3://, gs://, abfs:// or another scheme of fsspec"
-        ) from None
+        raise _unknown_scheme(url, scheme) from None
     except ImportError as error:
         if scheme in _BY_EXTRA:
             remedy = f"needs the package s3fs, which is not installed here: {INSTALL}"
