@@ -146,6 +146,14 @@ def test_frozen_embeddings_and_the_head_alone_continue_to_the_last_bit(
     check_every_cut(trial, make_data(), tmp_path, [1, 3])
 
 
+@pytest.mark.parametrize("way", ["lora", "lora-last2", "bitfit"])
+def test_every_method_of_the_package_continues_to_the_last_bit(
+    way: str, bert: ModelSpec, tmp_path: Path
+) -> None:
+    trial = make_trial(bert, candidate=read_candidate(way))
+    check_every_cut(trial, make_data(), tmp_path, [2, 4])
+
+
 def test_a_method_that_adds_parameters_continues_to_the_last_bit(
     bert: ModelSpec, tmp_path: Path
 ) -> None:
