@@ -42,7 +42,7 @@ class Forked:
             self.wait(0)
         return self.returncode
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = 200) -> int:
         """Return its status once it has ended; a signal's number below 0 where one killed it."""
         if self.returncode is None:
             if not select.select([self._ended], [], [], timeout)[0]:
@@ -51,7 +51,7 @@ class Forked:
             self.returncode = self._nursery.status(self.pid)
         return self.returncode
 
-    def communicate(self, timeout: float = 60) -> tuple[str, str]:
+    def communicate(self, timeout: float = 200) -> tuple[str, str]:
         """Return what it prints to its end, and wait for that."""
         texts = {self.stdout: b"", self.stderr: b""}
         deadline = time.monotonic() + timeout
@@ -113,7 +113,7 @@ class Nursery:
         os.close(its_err)
         return Forked(self, int(self._here.recv(LONGEST)), out, err)
 
-    def run(self, program: str, *arguments: str, timeout: float = 60) -> Any:
+    def run(self, program: str, *arguments: str, timeout: float = 200) -> Any:
         """Return how a program ended, as `subprocess.run` gives it."""
         process = self.start(program, *arguments)
         try:

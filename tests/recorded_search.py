@@ -162,7 +162,7 @@ def record(
             stamped = journal.append(entry)
             if forwarder:
                 forwarder.offer(stamped)
-        return forwarder.close(30) if forwarder else 0
+        return forwarder.close(200) if forwarder else 0
 
 
 def store_runs(uri: str, search: str = "first") -> dict[str, Any]:

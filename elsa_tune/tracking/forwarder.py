@@ -19,6 +19,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.store import RecordSink, RefusedError, StoreGoneError
 from elsa_tune.tracking.uris import hidden, reason, without_credentials
+from elsa_tune.tracking.waiting import Waited
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +87,12 @@ class Forwarder:
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""
         lag = self.lag
-        last_arrival = time.monotonic()
-        while self.lag and time.monotonic() < last_arrival + patience_s:
+        silence = Waited()
+        while self.lag and silence.look() < patience_s:
             time.sleep(0.05)
             if self.lag < lag:
                 lag = self.lag
-                last_arrival = time.monotonic()
+                silence.begin_again()
         return self.close(0.0 if lag else patience_s)
 
     def close(self, timeout_s: float = 30.0) -> int:

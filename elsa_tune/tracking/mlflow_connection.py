@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import math
 import os
 import re
 import tempfile
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.locks import open_locked
-from elsa_tune.tracking import database
+from elsa_tune.tracking import database, waiting
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.uris import DATABASE_SCHEMES, reason, scheme_of, shown_uri
 
@@ -61,7 +60,7 @@ class MlflowConnection:
 
         thread = threading.Thread(target=attempt, name="mlflow-check", daemon=True)
         thread.start()
-        thread.join(None if timeout_s == math.inf else timeout_s)
+        waiting.join(thread, timeout_s)
         if answers:
             return answers[0]
         silence = TimeoutError(f"nothing came within {timeout_s:g} s")

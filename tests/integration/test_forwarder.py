@@ -48,10 +48,13 @@ from tests.recorded_search import (
     whole_trial,
 )
 
+# Longer than anything here takes on a busy machine: it only ends a test that hangs.
+HANGS_S = 200.0
+
 A, B, C = (f"measure-N{depth}-s{depth}" for depth in range(3))
 
 
-def until(condition: Callable[[], bool], seconds: float = 45) -> None:
+def until(condition: Callable[[], bool], seconds: float = HANGS_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -164,7 +167,7 @@ def test_offering_never_waits_for_a_slow_store(
         assert forwarder.finish(0.3) == len(stamped)  # nothing arrives: it gives up
         assert forwarder.close(0.3) == len(stamped)
     released.set()
-    forwarder._thread.join(30)
+    forwarder._thread.join(HANGS_S)
 
 
 class Clock:
@@ -187,7 +190,8 @@ def test_a_store_that_takes_records_slowly_gets_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, limit = Clock(), 1.5
-    monkeypatch.setattr("elsa_tune.tracking.forwarder.time", clock)
+    for module in ("forwarder", "waiting"):
+        monkeypatch.setattr(f"elsa_tune.tracking.{module}.time", clock)
 
     def take_long(name: str, number: int) -> None:
         clock.now += 0.1
@@ -210,7 +214,7 @@ def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowSt
         forwarder = Forwarder(paths, store.sink(paths.journal)).start()
         for one in records:  # they were in the journal already
             forwarder.offer(one)
-        assert forwarder.close(30) == 0
+        assert forwarder.close(HANGS_S) == 0
     check_equal(paths, store.uri)
 
 
@@ -236,7 +240,7 @@ def test_a_refused_record_does_not_hold_up_the_others(
         for entry in records:
             journal.append(entry)
         forwarder = Forwarder(paths, store.sink(paths.journal)).start()
-        assert forwarder.close(30) == 0
+        assert forwarder.close(HANGS_S) == 0
     assert caplog.text.count("MLflow refuses a record") == 2
     assert "Invalid value" in caplog.text and '"what":"bad"' in caplog.text
     check_equal(paths, store.uri)
@@ -259,7 +263,7 @@ def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
         for entry in records:
             journal.append(entry)
         forwarder = Forwarder(paths, store.sink(paths.journal)).start()
-        assert forwarder.close(30) == 0
+        assert forwarder.close(HANGS_S) == 0
     assert caplog.text.count("did not reach MLflow") == 2 and "refuses" not in caplog.text
     assert {row.status for row in store_rows(store.uri)} == {TrialStatus.COMPLETED}
 
@@ -331,7 +335,7 @@ with Journal(paths.journal) as journal:
             write(record)
             if number > 2:
                 print(forwarder.lag, flush=True)
-    sys.exit(forwarder.close(120))
+    sys.exit(forwarder.close(200))
 """
 
 
@@ -437,7 +441,7 @@ def test_a_server_that_is_down_killed_and_back(
         until(lambda: "it will be sent again" in caplog.text)
         assert forwarder.lag == 6
         server.start()
-        until(lambda: forwarder.lag == 0, 60)
+        until(lambda: forwarder.lag == 0)
         caplog.clear()
         # It is killed in the middle, and the search goes on.
         for entry in whole_trial(trials[1], 0.5):
@@ -453,7 +457,7 @@ def test_a_server_that_is_down_killed_and_back(
         write(report(trials[2], 3, 0.5))
         write(dataclasses.replace(ended, artifact="predictions/a.npz"))
         write(SearchEnded(status=SearchStatus.COMPLETED))
-        assert forwarder.close(90) == 0
+        assert forwarder.close(HANGS_S) == 0
     check_equal(paths, server.uri)
     assert run_statuses(server.uri) == {"FINISHED"}
     # Through the server and straight from its database the record is the same.

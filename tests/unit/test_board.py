@@ -103,7 +103,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
         assert board._thread.is_alive()
         taken = threading.Thread(target=lambda: [*iter(lambda: os.read(reader, 65536), b"")])
         taken.start()
-        board._thread.join(60)
+        board._thread.join(200)
         assert not board._thread.is_alive()
     taken.join()
     os.close(reader)

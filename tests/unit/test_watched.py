@@ -84,7 +84,7 @@ def test_each_end_of_a_trial_is_told_until_the_session_ends(
         journal.append(trial_ended("measure-N3-s1", TrialStatus.COMPLETED))
         wait_for(says("measure-N3"))
         journal.append(SearchEnded(status=SearchStatus.INTERRUPTED))
-        thread.join(30)
+        thread.join(200)
     told += capsys.readouterr().err
     assert states[0].status is SearchStatus.INTERRUPTED
     assert told.count(": completed at ") == 1  # what had ended before is not told again
@@ -96,7 +96,7 @@ def test_a_driver_that_is_killed_ends_the_watch(paths: SearchPaths, quick: None)
         thread, states = watching(paths)
         time.sleep(0.2)
         assert thread.is_alive()
-    thread.join(30)
+    thread.join(200)
     assert states[0].status is SearchStatus.KILLED
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.tracking import waiting
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.remote import RemoteArtifacts
 from elsa_tune.tracking.artifacts.store import ArtifactStore
@@ -110,7 +111,7 @@ def asked(store: ArtifactStore, question: Callable[[], Any], patience_s: float =
     thread = threading.Thread(target=ask, name="artifacts", daemon=True)
     thread.start()
     seconds = patience_s or PATIENCE_S
-    thread.join(seconds)
+    waiting.join(thread, seconds)
     if not answers and not errors:
         errors.append(TimeoutError(f"no answer within {seconds:.0f} s"))
     if answers:
