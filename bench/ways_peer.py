@@ -7,7 +7,9 @@ whole command, with an empty cache, as in a fresh clone once it is installed. Th
 guides of transformers and peft write: a Trainer, batches padded to their longest row, on all cores,
 one trial at a time. Of each way it trains TRIALS trials, and is given as many of them as ours took;
 its minutes are the sum of those, by each way's median. They are an estimate, without its start, and
-without what it would need to find rates, repeat seeds and record. Writes
+without what it would need to find rates, repeat seeds and record. Of LoRA and BitFit it trains a
+little less than ours: beside LoRA peft trains the classifier alone, and BitFit the pooler's bias,
+where ours trains all of BERT's pooler, which is part of the head. Writes
 bench/results/ways_peer.json.
 """
 
@@ -81,7 +83,8 @@ def main() -> None:
     }
     note = (
         f"{MODEL}, {TASK}, {ROWS:,} rows, {EPOCHS} epochs, fp32; ours: one command; the peer: "
-        f"{TRIALS} trials of each way on all cores, times the number that ours took"
+        f"{TRIALS} trials of each way on all cores, times the number that ours took, without the "
+        "pooler's weights in LoRA and BitFit, where ours trains them"
     )
     print(machine.write(NAME, results, note))
 

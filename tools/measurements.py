@@ -115,6 +115,7 @@ def ways() -> str:
 def ways_step() -> str:
     """Return the CPU seconds of a training step by way, as bench/ways_step.py timed them."""
     names = {"minilm": "MiniLM", "mpnet": "MPNet", "sst2": "SST-2", "mrpc": "MRPC"}
+    layers = {"MiniLM": "6", "MPNet": "12"}
     rows = []
     for setting, steps in measured("ways_step.json")["results"].items():
         model, task = (names[word] for word in setting.split())
@@ -123,6 +124,8 @@ def ways_step() -> str:
             way_label = way
             if way.isdigit():
                 way_label = "full model" if way == "0" else f"freeze {way}"
+            if way == layers[model]:
+                way_label = "head alone"
             computed = "–"
             if "without_trunk" in step:
                 computed = f"{step['without_trunk']:.3f}"
