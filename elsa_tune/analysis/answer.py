@@ -61,13 +61,13 @@ class Certified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldCertify:
-    """What would probably certify a depth in a new search, each alone with the other as now.
+    """What would probably certify a depth, or a way, in a new search, each with the other as now.
 
-    Four times out of five, if the depths truly score and spread as they were measured.
+    Four times out of five, if they truly score and spread as they were measured.
     """
 
-    # A depth, the full model included; None where no number that can be advised would do: the
-    # depth, or one before it, lies below the target or too near it.
+    # Of each depth or way, the full model included; None where no number that can be advised would
+    # do: the depth, or one before it, or the way lies below the target or too near it.
     seeds: int | None
     evaluation_rows: int | None  # likewise; None also where nothing is known of the examples
 

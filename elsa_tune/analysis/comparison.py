@@ -30,6 +30,7 @@ from elsa_tune.analysis.ways import (
     cost_of,
     recorded_looks,
 )
+from elsa_tune.analysis.ways_forecast import would_certify
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth
@@ -82,6 +83,7 @@ def compare_ways(
         comparison = _with_recommendation(comparison)
         comparison = replace(comparison, rate_ratios=rate_ratios(comparison))
     comparison = replace(comparison, reason=reason)
+    comparison = _with_forecast(comparison)
     return replace(comparison, first_lines=comparison_lines(comparison))
 
 
@@ -343,6 +345,22 @@ def _with_recommendation(comparison: WayComparison) -> WayComparison:
         recommended=recommended,
         equivalence=_equivalence(comparison, recommended),
     )
+
+
+def _with_forecast(comparison: WayComparison) -> WayComparison:
+    """Return the comparison with what would certify the recommended way that is not."""
+    way = comparison.recommended
+    if way is None or comparison.reason is not None:
+        return comparison
+    of_claim = None
+    if not way.certified:
+        of_claim = would_certify(comparison, way, corrected=comparison.claims_corrected)
+    of_score = of_claim
+    if way.score_certified:
+        of_score = None
+    elif comparison.claims_corrected:
+        of_score = would_certify(comparison, way, corrected=False)
+    return replace(comparison, would_certify=of_claim, score_would_certify=of_score)
 
 
 def _equivalence(comparison: WayComparison, way: Way) -> Equivalence | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from elsa_tune.analysis.answer import WouldCertify
 from elsa_tune.analysis.answer_json import csv_cell, curve_heading, plain_number
 from elsa_tune.analysis.ways import Equivalence, RateRatio, Way, WayComparison
 from elsa_tune.results.results_csv import csv_text
@@ -44,6 +45,8 @@ def comparison_object(comparison: WayComparison) -> dict[str, Any]:
         "unsettled": [way.candidate.label for way in comparison.unsettled],
         "reason": None if comparison.reason is None else comparison.reason.value,
         "equivalence": _equivalence(comparison.equivalence),
+        "would_certify": _would_certify(comparison.would_certify),
+        "score_would_certify": _would_certify(comparison.score_would_certify),
         "rate_ratios": [_rate_ratio(ratio) for ratio in comparison.rate_ratios],
         "ways": [way_object(comparison, way) for way in comparison.ways],
         "headline": first.headline,
@@ -142,6 +145,10 @@ def _equivalence(equivalence: Equivalence | None) -> dict[str, Any] | None:
         "label": equivalence.way.candidate.label,
         "most_better": plain_number(equivalence.most),
     }
+
+
+def _would_certify(needed: WouldCertify | None) -> dict[str, int | None] | None:
+    return None if needed is None else asdict(needed)
 
 
 def _rate_ratio(ratio: RateRatio) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class _Forecast:
         def certifies(seeds: int) -> bool:
             return self._certifies(self.uncertainty, (seeds, seeds), None)
 
-        return _first(choices, certifies)
+        return first(choices, certifies)
 
     def fewest_rows(self, least: int) -> int | None:
         """Return the fewest evaluation rows, `least` or more, that would probably certify it."""
@@ -125,7 +125,7 @@ class _Forecast:
             uncertainty = with_rows(self.uncertainty, rows / rows_now)
             return self._certifies(uncertainty, seeds, ends)
 
-        return _first(choices, certifies)
+        return first(choices, certifies)
 
     def _planned(self) -> tuple[tuple[int, int] | None, Ends | None]:
         """Return the seeds of the last planned test, and its ends; None where none was planned."""
@@ -158,7 +158,7 @@ class _Forecast:
         return _is_probably_above(contrast)
 
 
-def _first(choices: Sequence[int], certifies: Callable[[int], bool]) -> int | None:
+def first(choices: Sequence[int], certifies: Callable[[int], bool]) -> int | None:
     """Return the first choice that certifies; more never hurt, so that it is found by bisection."""
     if not choices:
         return None

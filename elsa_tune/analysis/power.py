@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.evidence import NORMAL
-from elsa_tune.analysis.forecast import MOST_TIMES_ROWS, round_numbers
+from elsa_tune.analysis.forecast import MOST_TIMES_ROWS, first, round_numbers
 from elsa_tune.analysis.statistics.resampling import Floats
 
 # Of one example's variance, q (1 - q) with quality q, what stays in the contrast of a depth that
@@ -141,11 +141,12 @@ class Power:
     def rows_needed(self, rows: int, margin: float) -> int | None:
         """Return how many rows such a depth probably takes, more than these; None for too many."""
         most = MOST_TIMES_ROWS * rows
-        for number in round_numbers(rows, most):
-            share = self.share_certified(number, margin)
-            if share >= PROBABLY:
-                return number
-        return None
+        choices = round_numbers(rows, most)
+
+        def certifies(number: int) -> bool:
+            return self.share_certified(number, margin) >= PROBABLY
+
+        return first(choices, certifies)
 
     def margin_needed(self, rows: int) -> float | None:
         """Return how far above the target a depth must lie to be probably certified.

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from elsa_tune.analysis.answer import FirstLines, QualityClaimed, Reason
+from elsa_tune.analysis.answer import FirstLines, QualityClaimed, Reason, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ResultGroup, comparison_groups, require_one_each
@@ -105,6 +105,10 @@ class WayComparison:
     basis: WayBasis | None = None  # what speaks for it, or for all that may be the cheapest
     reason: Reason | None = None  # why there is no answer, or nothing is certified
     equivalence: Equivalence | None = None  # of the recommended way
+    # What would probably certify the recommended way of what is claimed, and of the score itself;
+    # None where it is certified, and where more of the same would not mend what is wrong.
+    would_certify: WouldCertify | None = None
+    score_would_certify: WouldCertify | None = None
     rate_ratios: tuple[RateRatio, ...] = ()  # of the best way of each method but freezing
     # All that in words.
     first_lines: FirstLines = field(default_factory=lambda: FirstLines(""))

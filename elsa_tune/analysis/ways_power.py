@@ -7,6 +7,7 @@ is: bench/results/ways_error.json.
 
 from dataclasses import dataclass
 
+from elsa_tune.analysis.forecast import first
 from elsa_tune.analysis.power import PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.ways import COMPARED_TARGET
 from elsa_tune.specs.policy import Policy
@@ -31,7 +32,8 @@ class Chance:
 class WaysPower:
     """What is estimated of a comparison before it trains."""
 
-    rows: int  # evaluation rows
+    rows: int  # evaluation rows, or units
+    are_units: bool  # whether these are units of several rows, or some of them are
     seeds: int  # of each way
     target: float  # the share of the best way's quality to keep
     of_gain: Chance  # that it is kept of what the best way gains over guessing
@@ -45,11 +47,11 @@ def ways_power(
     ways: int,
     guessing: float,
     policy: Policy,
-    target: float = COMPARED_TARGET,
+    are_units: bool = False,
 ) -> WaysPower:
     """Estimate how far below the best a way may lie to be certified.
 
-    seeds: measuring seeds of each way, 2 or more. rows: evaluation rows (or units). ways: how many
+    seeds: measuring seeds of each way, 2 or more. rows: evaluation rows, or units. ways: how many
     are compared. guessing: the quality of a constant answer.
     """
     test = PlannedTest(
@@ -59,15 +61,16 @@ def ways_power(
     )
     power = Power(
         guessing=guessing,
-        target=target,
+        target=COMPARED_TARGET,
         tests=(test,),
         seed_spread=policy.seed_spread,
     )
-    share_lost = 1 - target
+    share_lost = 1 - COMPARED_TARGET
     return WaysPower(
         rows=rows,
+        are_units=are_units,
         seeds=seeds,
-        target=target,
+        target=COMPARED_TARGET,
         of_gain=_chance(power, rows, share_lost * (power.full - guessing)),
         of_score=_chance(power, rows, share_lost * power.full),
     )
@@ -79,11 +82,11 @@ def _chance(power: Power, rows: int, most: float) -> Chance:
     if share_of_equal < PROBABLY:
         needed = power.rows_needed(rows, most)
         return Chance(share_of_equal=share_of_equal, gap=None, rows_needed=needed)
-    gap = 0.0
     steps = int(most / _STEP)
-    for step in range(1, steps + 1):
-        wider = step * _STEP
-        if power.share_certified(rows, most - wider) < PROBABLY:
-            break
-        gap = wider
-    return Chance(share_of_equal=share_of_equal, gap=gap, rows_needed=None)
+
+    def is_too_wide(step: int) -> bool:
+        return power.share_certified(rows, most - step * _STEP) < PROBABLY
+
+    too_wide = first(range(1, steps + 1), is_too_wide)
+    widest = steps if too_wide is None else too_wide - 1
+    return Chance(share_of_equal=share_of_equal, gap=widest * _STEP, rows_needed=None)

@@ -16,7 +16,7 @@ from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, with_earlier
 from elsa_tune.searching.output import Say
-from elsa_tune.searching.planning.plan import Plan, plan_warnings
+from elsa_tune.searching.planning.plan import Plan, said_before_training
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import (
     asked_settings,
@@ -155,8 +155,8 @@ def _begin(request: Request, say: Say) -> Finished:
             store = _open_store(request.tracking_uri, say)
             listing = StoreListing(store)
             spec, data = _with_data(spec)
-            for warning in plan_warnings(spec):
-                say(warning)
+            for sentence in said_before_training(spec):
+                say(sentence)
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say, spec.task.is_published)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from elsa_tune.analysis.power import PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.ways_power import WaysPower, ways_power
 from elsa_tune.analysis.wording.ways_power import ways_power_text
+from elsa_tune.searching.planning.plan import plan_warnings, said_before_training, ways_outlook
+from elsa_tune.specs.candidates import read_candidate
 from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tasks.task_file import resolve_task
+from tests.conftest import Run
+from tests.unit.search_examples import make_spec
 
 
 def six_ways(seeds: int, rows: int) -> WaysPower:
@@ -48,3 +56,70 @@ def test_words_say_what_would_do() -> None:
     assert "(1,300 rows would probably do)" in few and few.endswith("(an estimate)")
     many = ways_power_text(six_ways(5, 5463))
     assert "a way that lies within 0.8 points of the best is probably certified" in many
+
+
+# ---- of a search's plan ----
+
+WAYS = tuple(read_candidate(label) for label in ("0", "3", "lora", "bitfit"))
+
+
+def planned(**changes: Any) -> SearchSpec:
+    """Return a search that compares four ways in accuracy."""
+    fields = {"candidates": WAYS, "explored": WAYS, "seeds": 5, "policy": Policy(), **changes}
+    return make_spec(**fields)
+
+
+def test_a_plan_says_what_its_comparison_can_certify() -> None:
+    by_hand = ways_power(seeds=5, rows=600, ways=4, guessing=0.5, policy=Policy())
+    assert ways_outlook(planned(), 600, 600) == ways_power_text(by_hand)
+    # In a real search it is known how often guessing is right.
+    better_guess = ways_power(seeds=5, rows=600, ways=4, guessing=0.8, policy=Policy())
+    assert ways_outlook(planned(chance=0.8), 600, 600) == ways_power_text(better_guess)
+    assert ways_power_text(better_guess) != ways_power_text(by_hand)
+
+
+def test_rows_that_share_units_count_as_these() -> None:
+    text = ways_outlook(planned(), 3000, 600)
+    assert text is not None and text.startswith("with 600 evaluation units and 5 seeds a way")
+    assert "units would probably do" in text and "rows" not in text
+    # So few that nothing is certified, which is said of the rows.
+    assert ways_outlook(planned(), 3000, 99) is None
+    assert ways_outlook(planned(), 60, 60) is not None
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [("mrpc", "F1"), ("cola", "Matthews correlation"), ("stsb", "Spearman correlation")],
+)
+def test_in_another_metric_it_is_said_that_nothing_is_estimated(task: str, words: str) -> None:
+    assert ways_outlook(planned(task=resolve_task(task)), 1000) == (
+        f"what this comparison can certify is not estimated in {words}, only in accuracy; if it "
+        "certifies nothing, its answer says what would"
+    )
+
+
+def test_nothing_is_said_where_nothing_is_compared_or_certified() -> None:
+    depths = WAYS[:2]
+    assert ways_outlook(planned(candidates=depths, explored=depths), 600) is None
+    assert ways_outlook(planned(seeds=2), 600) is None
+
+
+def test_a_search_says_it_before_it_trains() -> None:
+    spec = planned(evaluation_examples=3000, evaluation_units=600)
+    *warnings, last = said_before_training(spec)
+    assert warnings == list(plan_warnings(spec))
+    assert last == ways_outlook(spec, 3000, 600)
+    # Two seeds certify nothing, which is one of the warnings.
+    two_seeds = planned(seeds=2, evaluation_examples=3000, evaluation_units=600)
+    assert list(said_before_training(two_seeds)) == list(plan_warnings(two_seeds))
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("accuracy", "is certified to keep 95 % of its score"), ("f1", "is not estimated in F1")],
+)
+def test_a_dry_run_has_it_as_a_line(metric: str, words: str, run: Run) -> None:
+    asked = ("--model", "minilm", "--task", "stdlib", "--space", "ways", "--metric", metric)
+    done = run("search", *asked, "--dry-run")
+    [line] = [line for line in done.out.splitlines() if line.startswith("compares ")]
+    assert words in line

@@ -21,6 +21,7 @@ from elsa_tune.analysis.wording.ways import (
     names_of,
     range_text,
 )
+from elsa_tune.analysis.wording.would_certify import gain_need_text, would_certify_text
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.cost import Cost
@@ -204,6 +205,8 @@ def _how_sure(comparison: WayComparison) -> str:
         verb = "keep" if are_plural(curve, surely) else "keeps"
         share = target_text(comparison.target)
         text += f" Certain is only that {names} {verb} {share} of the best score itself."
+    if not comparison.unsettled and not _is_incomplete(comparison):
+        text += would_certify_text(comparison)
     return text
 
 
@@ -230,6 +233,7 @@ def _certificate(comparison: WayComparison) -> str:
     way = comparison.recommended
     if comparison.basis is WayBasis.SCORE_CERTIFIED and way is not None:
         text += f"; measured, not certified: {percent(way.gain_kept)} of its gain over guessing"
+        text += gain_need_text(comparison)
     return f"{text}. {conditions(curve)}"
 
 

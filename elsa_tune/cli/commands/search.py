@@ -221,15 +221,14 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
-    from elsa_tune.analysis.wording.ways_power import ways_power_text
     from elsa_tune.searching.checkpoint_size import checkpoint_text
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
-        planned_ways_power,
         power_text,
         steps_per_trial,
+        ways_outlook,
     )
     from elsa_tune.searching.planning.strategies import strategy_of
 
@@ -264,9 +263,9 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     power = planned_power(spec)
     if power is not None:
         lines["certifies"] = power_text(power, evaluation)
-    ways = planned_ways_power(spec, evaluation)
+    ways = ways_outlook(spec, evaluation)
     if ways is not None:
-        lines["compares"] = ways_power_text(ways)
+        lines["compares"] = ways
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
         lines["holdout"] = f"{share} choose learning rate and evaluation"

@@ -14,6 +14,7 @@ from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.ways import FEWEST_SEEDS
 from elsa_tune.analysis.ways_power import WaysPower, ways_power
+from elsa_tune.analysis.wording.ways_power import not_estimated_text, ways_power_text
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -32,7 +33,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.words import points
+from elsa_tune.words import metric_text, points
 
 
 class Plan:
@@ -254,6 +255,14 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
         yield note
 
 
+def said_before_training(spec: SearchSpec) -> Iterator[str]:
+    """Yield what a search whose rows are read says of its plan, in sentences."""
+    yield from plan_warnings(spec)
+    ways = ways_outlook(spec, spec.evaluation_examples, spec.evaluation_units or None)
+    if ways is not None:
+        yield ways
+
+
 def planned_power(spec: SearchSpec) -> Power | None:
     """Return what can be estimated of the planned tests of the last depth.
 
@@ -284,19 +293,35 @@ def planned_power(spec: SearchSpec) -> Power | None:
     )
 
 
-def planned_ways_power(spec: SearchSpec, rows: int) -> WaysPower | None:
-    """Return what can be estimated of a comparison of ways on so many evaluation rows.
+def ways_outlook(spec: SearchSpec, rows: int, units: int | None = None) -> str | None:
+    """Return what a comparison of ways on so many evaluation rows can certify: one sentence.
 
-    None where only depths are compared, and where nothing can be said of depths either.
+    units: how many these are, where that is known. None where only depths are compared, and where
+    nothing is certified in any case, which is said elsewhere.
     """
-    is_share = spec.task.metric.is_share
-    if all(candidate.is_ranked for candidate in spec.candidates) or not is_share:
+    if not _certifies_ways(spec, rows, units):
         return None
-    if spec.seeds < FEWEST_SEEDS:
-        return None
+    if not spec.task.metric.is_share:
+        return not_estimated_text(metric_text(spec.task.metric))
+    return ways_power_text(planned_ways_power(spec, rows, units))
+
+
+def _certifies_ways(spec: SearchSpec, rows: int, units: int | None) -> bool:
+    """Whether a search compares ways with enough seeds, and enough units, to certify any."""
+    if all(candidate.is_ranked for candidate in spec.candidates):
+        return False
+    if units is not None and units < min(rows, spec.policy.fewest_units):
+        return False
+    return spec.seeds >= FEWEST_SEEDS
+
+
+def planned_ways_power(spec: SearchSpec, rows: int, units: int | None = None) -> WaysPower:
+    """Return what can be estimated of a comparison of ways in a metric that is a share of rows."""
+    independent = rows if units is None else units
     return ways_power(
         seeds=spec.seeds,
-        rows=rows,
+        rows=independent,
+        are_units=independent < rows,
         ways=sum(candidate.is_tested for candidate in spec.candidates),
         guessing=_guessing(spec),
         policy=spec.policy,
@@ -305,6 +330,9 @@ def planned_ways_power(spec: SearchSpec, rows: int) -> WaysPower | None:
 
 def _guessing(spec: SearchSpec) -> float:
     """Return the quality of a constant answer; an even guess's where it is not known yet."""
+    has_read_rows = bool(spec.fingerprints)
+    if has_read_rows:
+        return spec.chance
     guessing = spec.task.known_chance
     if guessing is None:
         guessing = 1 / spec.task.outputs

@@ -1,0 +1,100 @@
+"""What would probably certify a way that was only measured: more seeds, or more evaluation rows.
+
+As of a depth (`forecast.py`), and in any metric, from what the ways were measured to have. A way is
+tested against every other at the error divided by the number of ways, as the first of Holm's
+procedure is.
+"""
+
+from dataclasses import dataclass, replace
+
+from elsa_tune.analysis.answer import WouldCertify
+from elsa_tune.analysis.evidence import NORMAL
+from elsa_tune.analysis.forecast import MOST_SEEDS, MOST_TIMES_ROWS, first, round_numbers, with_rows
+from elsa_tune.analysis.power import PROBABLY
+from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
+from elsa_tune.analysis.ways import Way, WayComparison
+from elsa_tune.specs.policy import Policy
+
+
+def would_certify(comparison: WayComparison, way: Way, *, corrected: bool) -> WouldCertify:
+    """Return what a new search would probably certify a way by, of its gain or of its score."""
+    # Whatever planned the search that is compared, this version plans the next one.
+    uncertainty = replace(comparison.curve.uncertainty, policy=Policy())
+    forecast = _Forecast(
+        comparison=comparison,
+        uncertainty=uncertainty,
+        way=way,
+        corrected=corrected,
+    )
+    return WouldCertify(seeds=forecast.fewest_seeds(), evaluation_rows=forecast.fewest_rows())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forecast:
+    """What a new search would make of one way."""
+
+    comparison: WayComparison  # as it was measured
+    uncertainty: Uncertainty  # the comparison's, judged as a new search would be
+    way: Way
+    corrected: bool  # for chance
+
+    @property
+    def _seeds_now(self) -> int:
+        """With how many seeds the ways were compared: the fewest that any has."""
+        runs = self.uncertainty.runs
+        return min(runs[way.candidate].count for way in self.comparison.ways)
+
+    def fewest_seeds(self) -> int | None:
+        """Return the fewest seeds a way, more than now, that would probably certify it."""
+        choices = range(self._seeds_now + 1, MOST_SEEDS + 1)
+
+        def certifies(seeds: int) -> bool:
+            return self._certifies(self.uncertainty, seeds)
+
+        return first(choices, certifies)
+
+    def fewest_rows(self) -> int | None:
+        """Return the fewest evaluation rows, more than now, that would probably certify it."""
+        rows_now = self.comparison.curve.examples
+        if rows_now is None or self.uncertainty.examples is None:
+            return None
+        choices = round_numbers(rows_now, MOST_TIMES_ROWS * rows_now)
+
+        def certifies(rows: int) -> bool:
+            uncertainty = with_rows(self.uncertainty, rows / rows_now)
+            return self._certifies(uncertainty, self._seeds_now)
+
+        return first(choices, certifies)
+
+    def _certifies(self, uncertainty: Uncertainty, seeds: int) -> bool:
+        """Return whether the way would probably be certified against every other."""
+        for other in self.comparison.ways:
+            if other.candidate == self.way.candidate:
+                continue
+            if not self._beats(uncertainty, seeds, other):
+                return False
+        return True
+
+    def _beats(self, uncertainty: Uncertainty, seeds: int, other: Way) -> bool:
+        """Return whether it would probably be certain to keep the target of one other way."""
+        level = uncertainty.policy.test_error(seeds) / len(self.comparison.ways)
+        contrast = uncertainty.contrast(
+            self.way.candidate,
+            self.comparison.target,
+            against=other.candidate,
+            corrected=self.corrected,
+            as_if_seeds=(seeds, seeds),
+            ends=(level / 2, 1 - level / 2, level),
+        )
+        return contrast is not None and _is_probably_above(contrast, level)
+
+
+def _is_probably_above(contrast: Interval, level: float) -> bool:
+    """Whether the bound would lie above 0 even if seeds and examples are somewhat unlucky.
+
+    It lies so many standard errors below the value as its level asks for, and in one of five
+    searches the value comes out lower by .84 of them or more.
+    """
+    half_width = contrast.value - contrast.allowance - contrast.lower
+    unlucky_share = NORMAL.inv_cdf(PROBABLY) / NORMAL.inv_cdf(1 - level)
+    return contrast.lower - unlucky_share * half_width > 0
