@@ -43,8 +43,8 @@ from elsa_tune.training.model.encoder import facts, load_classifier
 STEPS = 9
 NOT_COUNTED = 2
 _HEAD_NOTE = (
-    "; the head alone was measured later, beside the full model: its seconds are in those of the "
-    "first run (`scaled_by`)"
+    "; the head alone was measured later, on the processor named there, beside the full model: its "
+    "seconds are in those of the first run (`scaled_by`)"
 )
 
 
@@ -79,11 +79,12 @@ def add_head(setting: str, found: dict[str, Any]) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     recorded = content["results"][setting]
     (_, full), (label, head) = found.items()
-    # In seconds of the recorded run, whose machine may have been less busy.
+    # In seconds of the recorded run, which may have had another machine, or a less busy one.
     factor = recorded["0"]["seconds"] / full["seconds"]
     for name in ("seconds", "plain", "without_trunk"):
         head[name] = round(factor * head[name], 4)
     head["scaled_by"] = round(factor, 3)
+    head["cpu"] = machine.describe()["cpu"]
     recorded[label] = head
     if _HEAD_NOTE not in content["note"]:
         content["note"] += _HEAD_NOTE

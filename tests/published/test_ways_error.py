@@ -71,6 +71,23 @@ def test_the_numbers_in_the_sentences(page: str, root: Path) -> None:
     )
 
 
+def test_what_is_said_of_few_rows(page: str) -> None:
+    shared = [
+        claim["units_raw_certified_false"]
+        for claim in measured("units.json")["results"]["claims"]
+        if claim["rows"] / claim["size"] < Policy().fewest_units
+    ]
+    assert f"in up\nto {percent(max(shared))} % of simulated studies" in page
+
+    few = {cell["profile"]: cell for cell in CELLS.values() if cell["examples"] == 60}
+    most = max(cell["false"] for cell in few.values())
+    score = few["score_boundary"]["score_any"]
+    gain = few["score_boundary"]["claim_any"]
+    assert f"wrong in {points(most)} % of the replays" in page
+    assert f"the score in {score:.0%}".replace("%", " %") in page
+    assert f"the gain in {gain:.0%}".replace("%", " %") in page
+
+
 def percent(share: float) -> str:
     """Return `2.8`."""
     return f"{100 * share:.1f}"
