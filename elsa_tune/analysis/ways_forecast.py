@@ -40,7 +40,7 @@ class _Forecast:
 
     @property
     def _seeds_now(self) -> int:
-        """With how many seeds the ways were compared: the fewest that any has."""
+        """The number of seeds that the ways were compared with: the fewest that any has."""
         runs = self.uncertainty.runs
         return min(runs[way.candidate].count for way in self.comparison.ways)
 

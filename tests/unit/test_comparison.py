@@ -384,6 +384,16 @@ def test_a_full_model_that_did_not_learn_makes_every_claim_easy() -> None:
 def test_too_few_units_certify_nothing() -> None:
     rows = four_ways_of(examples=5000, evaluation_units=20)
     no_claim(rows, Reason.TOO_FEW_UNITS, "there are 20")
+    assert compared(four_ways_of(examples=100, evaluation_units=99)).reason is not None
+    assert compared(four_ways_of(examples=200, evaluation_units=100)).reason is None
+
+
+@pytest.mark.parametrize("units", [None, 60])
+def test_few_rows_that_share_no_unit_certify_what_they_can(units: int | None) -> None:
+    comparison = compared(four_ways_of(examples=60, evaluation_units=units))
+    assert comparison.reason is None
+    assert all(way.p_value is not None for way in comparison.ways)
+    assert comparison.basis is WayBasis.MEASURED
 
 
 @pytest.mark.parametrize(
