@@ -75,12 +75,14 @@ TESTED = {
     "elsa_tune/analysis/comparison_json.py": f"{_COMPARISONS} persisted_names",
     "elsa_tune/analysis/rate_ratio.py": _COMPARISONS,
     "elsa_tune/analysis/ways.py": _COMPARISONS,
+    "elsa_tune/analysis/ways_forecast.py": "ways_forecast",
     "elsa_tune/analysis/ways_power.py": "ways_power",
     "elsa_tune/analysis/wording/comparison.py": _COMPARISONS,
     "elsa_tune/analysis/wording/fairness.py": _COMPARISONS,
     "elsa_tune/analysis/wording/ways.py": _COMPARISONS,
     "elsa_tune/analysis/wording/comparison_tables.py": _COMPARISONS,
     "elsa_tune/analysis/wording/ways_power.py": "ways_power",
+    "elsa_tune/analysis/wording/would_certify.py": "ways_forecast",
     "elsa_tune/analysis/wording/certainty.py": f"certainty looks what_would_certify {_ANSWERS}",
     "elsa_tune/analysis/wording/first_lines.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",
@@ -91,7 +93,7 @@ TESTED = {
     "elsa_tune/searching/planning/neighbours.py": "neighbours",
     "elsa_tune/searching/planning/one_study.py": f"neighbours own_rates {_PLANNING}",
     "elsa_tune/searching/planning/outward.py": f"extension {_PLANNING}",
-    "elsa_tune/searching/planning/plan.py": f"plan {_PLANNING} hunt searches_cli",
+    "elsa_tune/searching/planning/plan.py": f"plan {_PLANNING} hunt searches_cli ways_power",
     "elsa_tune/searching/planning/rates.py": f"extension {_PLANNING} hunt",
     "elsa_tune/searching/planning/sampler.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/samplers.py": f"sampler {_PLANNING}",
@@ -102,6 +104,7 @@ TESTED = {
     "elsa_tune/tasks/types": "metrics task_types selection resampling",
     "elsa_tune/tracking/state.py": "state",
     "elsa_tune/tracking/journal.py": "journal damaged_journals",
+    "elsa_tune/tracking/waiting.py": "waiting",
 }
 
 # Each comparison at its edge and turned round, each sign, `and` for `or`, each constant. Not
