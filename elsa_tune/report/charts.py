@@ -82,6 +82,9 @@ CHOSEN = look(INK, line="", hollow=True, size=12, width=1.2)
 # What tells depths apart besides their colour.
 MARKERS = ("o", "s", "^", "D", "v", "p")
 LINES = ("-", "--", "-.", ":")
+# What tells points apart that no line joins: by their shapes alone where a print is grey.
+POINT_MARKERS = (*MARKERS, "X", "P", "<", ">", "*", "h")
+POINT_COLOURS = (*SERIES, INK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,16 +464,29 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     return number, f"last {number}"
 
 
-def line_look(number: int, line: str | None = None) -> Look:
-    """Return how the line of this number is drawn: 24 differ by more than their colour.
-
-    line: "" for the markers alone.
-    """
+def line_look(number: int) -> Look:
+    """Return how the line of this number is drawn: 24 differ by more than their colour."""
     round_of_markers, place = divmod(number, len(MARKERS))
     return look(
         SERIES[number % len(SERIES)],
         marker=MARKERS[place],
-        line=LINES[round_of_markers % len(LINES)] if line is None else line,
+        line=LINES[round_of_markers % len(LINES)],
+        width=1.6,
+    )
+
+
+def point_look(number: int) -> Look:
+    """Return how the point of this number is drawn.
+
+    24 differ by more than their colour, and of these the first 7 by their colour too.
+    """
+    round_of_markers, place = divmod(number, len(POINT_MARKERS))
+    return look(
+        POINT_COLOURS[number % len(POINT_COLOURS)],
+        marker=POINT_MARKERS[place],
+        line="",
+        hollow=round_of_markers % 2 == 1,
+        size=7.5,
         width=1.6,
     )
 

@@ -10,11 +10,12 @@ from elsa_tune.report.charts import (
     TARGET,
     Arrow,
     Chart,
+    Look,
     Panel,
     Series,
     Tick,
     Ticks,
-    line_look,
+    point_look,
 )
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
@@ -37,11 +38,13 @@ _FEW_TICKS = (1,)
 
 def quality_by_cost(named: Mapping[str, WayComparison]) -> Chart:
     """Draw each named comparison whose costs are known of two ways or more."""
-    panels: list[Panel] = []
+    drawn: dict[str, list[Way]] = {}
     for name, comparison in named.items():
         priced = [way for way in comparison.ways if way.cost is not None and way.cost > 0]
         if len(priced) >= 2:
-            panels.append(_panel(name, comparison, priced))
+            drawn[name] = priced
+    looks = _looks(named, drawn)
+    panels = [_panel(name, named[name], ways, looks) for name, ways in drawn.items()]
     return Chart(
         key=KEY,
         title="Quality and cost",
@@ -52,9 +55,27 @@ def quality_by_cost(named: Mapping[str, WayComparison]) -> Chart:
     )
 
 
-def _panel(name: str, comparison: WayComparison, ways: Sequence[Way]) -> Panel:
-    """Return one pair of axes; the cost is drawn as its logarithm."""
-    series = [_point(comparison, number, way) for number, way in enumerate(ways)]
+def _looks(
+    named: Mapping[str, WayComparison], drawn: Mapping[str, Sequence[Way]]
+) -> dict[str, Look]:
+    """Return how each way is drawn, by its name: alike in every panel, and like no other way."""
+    names: dict[str, None] = {}  # each once, in the order in which they are drawn
+    for panel, ways in drawn.items():
+        for way in ways:
+            names[_way_name(named[panel], way)] = None
+    return {name: point_look(number) for number, name in enumerate(names)}
+
+
+def _way_name(comparison: WayComparison, way: Way) -> str:
+    """Return what the legend calls a way."""
+    return way.candidate.name(comparison.curve.layers)
+
+
+def _panel(
+    name: str, comparison: WayComparison, ways: Sequence[Way], looks: Mapping[str, Look]
+) -> Panel:
+    """Return one pair of axes; the cost is drawn as its logarithm. looks: by a way's name."""
+    series = [_point(comparison, way, looks) for way in ways]
     xs = [x for one in series for x in one.x]
     ends = (min(xs) - 0.1, max(xs) + 0.1)
     target = _target(comparison, ends)
@@ -78,7 +99,7 @@ def _panel(name: str, comparison: WayComparison, ways: Sequence[Way]) -> Panel:
     )
 
 
-def _point(comparison: WayComparison, number: int, way: Way) -> Series:
+def _point(comparison: WayComparison, way: Way, looks: Mapping[str, Look]) -> Series:
     """Return a way as a series of one point, with its bars."""
     point = way.point
     low = None
@@ -94,9 +115,10 @@ def _point(comparison: WayComparison, number: int, way: Way) -> Series:
     if len(costs) > 1:
         left = math.log10(min(costs))
         right = math.log10(max(costs))
+    name = _way_name(comparison, way)
     return Series(
-        name=way.candidate.name(comparison.curve.layers),
-        look=line_look(number, line=""),
+        name=name,
+        look=looks[name],
         x=(x,),
         y=(y,),
         low=(low,),

@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
 from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Look, Panel, Series
+from elsa_tune.report.words_place import Box, Drawn, Place, place_words
 from elsa_tune.visible import visible
 
 GRID = "#e3e5e9"
@@ -44,6 +45,7 @@ LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH = 6.0  # of a character, and of what stands before a name
 HANDLE_WIDTH = 50.0
+WORDS_PAD = 0.2  # around an arrow's words, in parts of their font's size
 WIDEST_BAR = 0.25  # how far beyond all points the axis goes for a bar, in parts of their range
 
 STYLE = Path(__file__).parent / "assets" / "figures.mplstyle"
@@ -205,20 +207,16 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
     ys: list[float] = []
-    levels = []  # of lines across the axes, which have no marker
     for layer, series in enumerate(panel.series, 2):
         _draw_bars(axes, series)
         axes.plot(series.x, series.y, zorder=layer, **series.look)
         ys += series.y
-        has_marker = bool(series.look["marker"])
-        if not has_marker:
-            levels.append(series.y[0])
     tick_places = [place for place, _ in panel.ticks]
     tick_texts = [text for _, text in panel.ticks]
     axes.set_xticks(tick_places, tick_texts)
     _fit_to_points(axes, ys)
     if panel.arrow is not None:
-        _point_to(axes, panel.arrow, levels)
+        _point_to(axes, panel, panel.arrow)
 
 
 def _fit_to_points(axes: Axes, ys: Sequence[float]) -> None:
@@ -267,34 +265,13 @@ def _draw_bars(axes: Axes, series: Series) -> None:
         )
 
 
-def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
-    """Draw the arrow's words to the right of their place and below it, or above without room.
-
-    A curve that rises leaves room below. levels: of lines across the axes, which they leave clear.
-    """
-    left, right = axes.get_xlim()
-    bottom, top = axes.get_ylim()
-    width = right - left
-    height = top - bottom
-    height_in_points = 72 * axes.bbox.height / axes.figure.dpi
-    a_point = height / height_in_points
-    is_left = arrow.x - left < 0.6 * width
-    text_x = right
-    alignment = "right"
-    if is_left:
-        text_x = arrow.x + 0.04 * width
-        alignment = "left"
-    has_room_below = arrow.y - bottom > 90 * a_point
-    direction = 1
-    if has_room_below:
-        direction = -1
-    heights = []
-    for points in (50, 35, 65, 80):
-        distance = points * a_point
-        heights.append(arrow.y + direction * distance)
-    text_y = _clear_height(heights, levels, 11 * a_point)
+def _point_to(axes: Axes, panel: Panel, arrow: Arrow) -> None:
+    """Draw the arrow and its words, where they hide nothing that was measured."""
+    words = visible(arrow.text)
+    target = _in_points(axes, arrow.x, arrow.y)
+    place = place_words(target, _size(axes, words), drawn(axes, panel))
     box = {
-        "boxstyle": "square,pad=0.2",
+        "boxstyle": f"square,pad={WORDS_PAD}",
         "facecolor": GROUND,
         "edgecolor": "none",
     }
@@ -305,10 +282,11 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
         "shrinkB": 6,
     }
     axes.annotate(
-        visible(arrow.text),
+        words,
         xy=(arrow.x, arrow.y),
-        xytext=(text_x, text_y),
-        horizontalalignment=alignment,
+        xytext=place,
+        textcoords="axes points",
+        horizontalalignment="center",
         verticalalignment="center",
         fontweight="bold",
         bbox=box,
@@ -317,10 +295,52 @@ def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
     )
 
 
-def _clear_height(heights: Sequence[float], levels: Sequence[float], room: float) -> float:
-    """Return the first height that is farther than this from every level, else the first."""
-    for height in heights:
-        distances = [abs(height - level) for level in levels]
-        if min(distances, default=math.inf) > room:
-            return height
-    return heights[0]
+def drawn(axes: Axes, panel: Panel) -> Drawn:
+    """Return what of a panel stands where in its axes, in points."""
+    width, height = _in_points_of(axes, axes.bbox.width, axes.bbox.height)
+    points: list[Place] = []
+    levels: list[float] = []
+    bars: list[Box] = []
+    for series in panel.series:
+        has_marker = bool(series.look["marker"])
+        places = [_in_points(axes, x, y) for x, y in zip(series.x, series.y, strict=True)]
+        if has_marker:
+            points += places
+        else:
+            _, level = places[0]
+            levels.append(level)
+        bars += _bars(axes, series)
+    return Drawn(width=width, height=height, points=points, levels=levels, bars=bars)
+
+
+def _bars(axes: Axes, series: Series) -> Iterator[Box]:
+    """Yield the intervals of a series, as far as the axes show them."""
+    upright = zip(series.x, series.low, series.high, strict=False)
+    for x, low, high in upright:
+        if low is not None and high is not None:
+            yield Box(*_in_points(axes, x, low), *_in_points(axes, x, high))
+    level = zip(series.y, series.left, series.right, strict=False)
+    for y, left, right in level:
+        if left is not None and right is not None:
+            yield Box(*_in_points(axes, left, y), *_in_points(axes, right, y))
+
+
+def _in_points(axes: Axes, x: float, y: float) -> Place:
+    """Return where a place of the data stands in the axes."""
+    x_pixels, y_pixels = axes.transData.transform((x, y))
+    return _in_points_of(axes, x_pixels - axes.bbox.x0, y_pixels - axes.bbox.y0)
+
+
+def _in_points_of(axes: Axes, x_pixels: float, y_pixels: float) -> Place:
+    a_pixel = 72 / axes.figure.dpi
+    return float(x_pixels * a_pixel), float(y_pixels * a_pixel)
+
+
+def _size(axes: Axes, words: str) -> Place:
+    """Return how wide and high the words of an arrow are, with the box around them."""
+    text = axes.text(0, 0, words, fontweight="bold")
+    extent = text.get_window_extent()
+    pad = 2 * WORDS_PAD * text.get_fontsize()
+    text.remove()
+    width, height = _in_points_of(axes, extent.width, extent.height)
+    return width + pad, height + pad

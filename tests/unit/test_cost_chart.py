@@ -8,15 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.text import Text
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.report import figures
-from elsa_tune.report.charts import Series
+from elsa_tune.report import charts, figures
+from elsa_tune.report.charts import Chart, Series
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.page import by_answer, by_name, write_report
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs import candidates
+from elsa_tune.specs.bitfit import BitFit
 from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run
 from tests.unit.ways import ADAPTER, Adapter, compared, four_ways, way_rows
@@ -48,6 +52,77 @@ def test_each_way_is_a_point_with_bars_both_ways() -> None:
     target = drawn["95 % of the best gain"]
     assert target.y == (pytest.approx(88.0),) * 2
     assert drawn["recommended"].x == drawn["the last 2 layers"].x
+
+
+def ways_as_measured() -> list[ResultRow]:
+    """Return seven ways that stand as they do in a recorded study, with runs' own spread."""
+    found = {
+        FreezeDepth(6, True): (0.701, 0.4),
+        FreezeDepth(4, True): (0.808, 8.8),
+        Lora(last=3): (0.803, 11.4),
+        FreezeDepth(3, True): (0.809, 14.9),
+        BitFit(): (0.780, 21.9),
+        Lora(): (0.815, 25.5),
+        FreezeDepth(0, False): (0.805, 33.2),
+    }
+    rows: list[ResultRow] = []
+    for candidate, (quality, seconds) in found.items():
+        rows += way_rows(candidate, quality, train_seconds=seconds, chance=0.509)
+    return rows
+
+
+def test_each_way_has_a_look_of_its_own() -> None:
+    chart = quality_by_cost({"minilm on sst2": compared(ways_as_measured())})
+    looks = [one.look for one in chart.panels[0].series if one.look["marker"] and one.low]
+    assert len(looks) == 7
+    # A grey print has the shapes alone.
+    assert len({look["marker"] for look in looks}) == 7
+    assert len({look["color"] for look in looks}) == 7
+    many = [charts.point_look(number) for number in range(24)]
+    shapes = {(look["marker"], look["markerfacecolor"] == look["color"]) for look in many}
+    assert len(shapes) == 24
+
+
+def test_a_way_looks_alike_in_every_panel() -> None:
+    rows = ways_as_measured()
+    swapped = {"bitfit": 1.0, "6": 30.0}
+    others = [
+        replace(one, train_seconds=swapped.get(one.candidate.label, one.train_seconds))
+        for one in rows
+        if one.candidate.label != "4"
+    ]
+    first, second = quality_by_cost({"one": compared(rows), "two": compared(others)}).panels
+    looks = {one.name: one.look for one in first.series}
+    assert [one.name for one in first.series] != [one.name for one in second.series]
+    assert all(one.look == looks[one.name] for one in second.series)
+
+
+def hidden_points(chart: Chart) -> int:
+    """Return how many points stand behind an arrow's words."""
+    with figures._drawing("test"):
+        figure = figures._figure(chart)
+        [axes] = figure.axes
+        [panel] = chart.panels
+        [words] = axes.texts
+        words_box = Text.get_window_extent(words)
+    points = [
+        axes.transData.transform((x, y))
+        for series in panel.series
+        if series.look["marker"]
+        for x, y in zip(series.x, series.y, strict=True)
+    ]
+    radius = 4
+    return sum(words_box.padded(radius).contains(x, y) for x, y in points)
+
+
+def test_no_point_is_hidden_by_the_words_of_an_arrow() -> None:
+    chart = quality_by_cost({"minilm on sst2": compared(ways_as_measured())})
+    assert chart.panels[0].arrow is not None
+    assert hidden_points(chart) == 0
+    # Nor where another way stands at the words' own place.
+    other = way_rows(ADAPTER, 0.74, train_seconds=25.0, chance=0.509)
+    crowded = compared([*ways_as_measured(), *other])
+    assert hidden_points(quality_by_cost({"minilm on sst2": crowded})) == 0
 
 
 def test_ticks_are_round_costs() -> None:
