@@ -37,7 +37,7 @@ from elsa_tune.searching.request import read_request
 from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.arguments import checked
-from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.frames import write_task
@@ -439,11 +439,12 @@ def compare(
         rows = results.ask(question, say)
         comparisons = []
         for curve in results.ways(question, rows):
-            seconds: Mapping[Candidate, float] | None = None
+            seconds: Latencies
             if latencies is None:
-                seconds = latencies_of(curve, unit, results.folder_of(question, curve))
+                folder = results.folder_of(question, curve)
+                seconds = latencies_of(curve, unit, folder, say)
             else:
-                seconds = _by_candidate(curve, latencies)
+                seconds = {unit: _by_candidate(curve, latencies)}
             comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
         return Comparisons(comparisons)
 

@@ -34,7 +34,7 @@ from elsa_tune.analysis.ways_forecast import would_certify
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import is_depth
-from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS
 
@@ -54,17 +54,17 @@ def compare_ways(
     target: float = COMPARED_TARGET,
     unit: Cost = Cost.TIME,
     *,
-    latencies: Mapping[Candidate, float] | None = None,
+    latencies: Latencies | None = None,
     planned_target: float = COMPARED_TARGET,
 ) -> WayComparison:
     """Compare the ways of one curve, as `ways.way_curves` gives them.
 
-    latencies: the seconds of each way's exported model, for the units that results do not record.
+    latencies: of each way's exported model, for the units that results do not record.
     planned_target: the one that the claim was named for before the first trial; nothing is
     certified above it. Raises UsageError for a target outside (0, 1].
     """
     check_target(target)
-    ways = _measured_ways(curve, unit, latencies)
+    ways = _measured_ways(curve, unit, latencies or {})
     comparison = WayComparison(
         curve=curve,
         target=target,
@@ -87,14 +87,17 @@ def compare_ways(
     return replace(comparison, first_lines=comparison_lines(comparison))
 
 
-def _measured_ways(
-    curve: FreezeCurve, unit: Cost, latencies: Mapping[Candidate, float] | None
-) -> tuple[Way, ...]:
+def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tuple[Way, ...]:
     """Return the ways that were measured, the cheapest first."""
     ways: list[Way] = []
     for point in curve.measured:
-        cost = cost_of(point, unit, latencies)
-        ways.append(Way(point=point, cost=cost))
+        way = Way(
+            point=point,
+            cost=cost_of(point, unit, latencies),
+            latency=cost_of(point, Cost.LATENCY, latencies),
+            bundle_latency=cost_of(point, Cost.BUNDLE, latencies),
+        )
+        ways.append(way)
     return tuple(sorted(ways, key=_cheapest_first))
 
 

@@ -26,6 +26,7 @@ _WAY = (
     *("kept", "gain_kept", "reaches_target", "p_value", "certified"),
     *("score_p_value", "score_certified"),
     *("recommended", "cost", "train_seconds", "peak_memory_mb", "trainable_parameters"),
+    *("latency_seconds", "bundle_seconds"),
 )
 COLUMNS = (*_HEADING, *_WAY)
 
@@ -102,6 +103,8 @@ def way_object(comparison: WayComparison, way: Way) -> dict[str, Any]:
         "train_seconds": point.train_seconds,
         "peak_memory_mb": point.peak_memory_mb,
         "trainable_parameters": point.trainable_parameters,
+        "latency_seconds": way.latency,
+        "bundle_seconds": way.bundle_latency,
     }
     values = {**told, **{name: plain_number(number) for name, number in numbers.items()}}
     return _in_order(values)

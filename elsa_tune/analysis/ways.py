@@ -5,7 +5,7 @@ What only freeze depths claim is decided elsewhere, and is the same whatever els
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.answer import FirstLines, QualityClaimed, Reason, WouldCertify
@@ -16,7 +16,7 @@ from elsa_tune.analysis.measured import MeasuredRun
 from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
@@ -46,6 +46,9 @@ class Way:
     score_p_value: float | None = None  # likewise, of the score itself
     score_certified: bool = False  # which `certified` implies
     cost: float | None = None  # in the comparison's unit; None where it is not known
+    # Seconds of the exported model for one input, where they were measured.
+    latency: float | None = None  # alone
+    bundle_latency: float | None = None  # of one task in a bundle
 
     @property
     def candidate(self) -> Candidate:
@@ -240,9 +243,7 @@ def _planned_seeds(rows: Sequence[ResultRow]) -> range | None:
     return range(first_seed, first_seed + seeds)
 
 
-def cost_of(
-    point: CurvePoint, unit: Cost, latencies: Mapping[Candidate, float] | None
-) -> float | None:
+def cost_of(point: CurvePoint, unit: Cost, latencies: Latencies) -> float | None:
     """Return what a way costs; None where it is not known."""
     if unit is Cost.TIME:
         return point.train_seconds
@@ -250,7 +251,7 @@ def cost_of(
         return point.peak_memory_mb
     if unit is Cost.PARAMETERS:
         return point.trainable_parameters
-    return (latencies or {}).get(point.candidate)
+    return latencies.get(unit, {}).get(point.candidate)
 
 
 def _in_short(group: ResultGroup) -> str:

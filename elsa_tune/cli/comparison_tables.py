@@ -21,8 +21,12 @@ from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, target_text
 # Beside a way of which only the score is certain.
 SCORE_MARK = "○"
 
-# Columns in the order in which a narrow window does without them; JSON has them all.
-SPARED = ("p of score", "p", "tries", "memory", "parameters", "95 %", "rate")
+# Columns in the order in which a narrow window does without them, but for what ways are ordered
+# by; JSON has them all.
+SPARED = (
+    *("p of score", "p", "tries", "memory", "parameters", "latency"),
+    *("95 %", "rate", "time"),
+)
 # Columns that are for the details.
 DETAILED = ("p", "p of score", "tries", "memory", "parameters")
 
@@ -73,7 +77,7 @@ def _ways(console: Console, comparison: WayComparison, *, details: bool) -> None
     table = fitted_table(
         columns,
         console.width,
-        spared=SPARED,
+        spared=[name for name in SPARED if name != comparison.unit.value],
         bold=[CHOSEN_MARK in mark for mark in marks],
     )
     console.print(table)
@@ -118,6 +122,10 @@ def _legend(comparison: WayComparison, marks: str, shown: set[str]) -> list[str]
         legend.append("kept: of the best way's score")
     if "gain kept" in shown:
         legend.append("gain kept: of its gain over guessing (the best constant answer)")
+    if "latency" in shown:
+        legend.append("latency: of the exported model alone, for one text")
+    if "bundle" in shown:
+        legend.append("bundle: likewise per task, in a bundle of eight")
     if "p" in shown:
         legend.append("p: that the way does not keep the target, each way by itself")
     return legend

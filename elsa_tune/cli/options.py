@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -24,6 +24,9 @@ PLAN = "Before it starts"
 WHICH = "Which results"
 TABLE = "Other results than the record's"
 ANSWER = "The answer"
+
+# What the ways of a comparison may be ordered by.
+CostName = Literal["time", "memory", "parameters", "latency", "bundle"]
 
 # The options of a search, in the order of its help. Those that other commands share follow.
 SEARCH_OPTIONS = {

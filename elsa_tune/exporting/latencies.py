@@ -4,24 +4,25 @@ from pathlib import Path
 
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import UsageError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.cost import Cost
+from elsa_tune.exporting.progress import Progress
+from elsa_tune.searching.output import Say
+from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.tracking.paths import SearchPaths
 
 # How many tasks of a way answer in a unit of cost: the model alone, or a bundle.
 TASKS = {Cost.LATENCY: 1, Cost.BUNDLE: 8}
 
 
-def latencies_of(
-    curve: FreezeCurve, unit: Cost, folder: Path | None
-) -> dict[Candidate, float] | None:
+def latencies_of(curve: FreezeCurve, unit: Cost, folder: Path | None, say: Say) -> Latencies:
     """Return the seconds of each way for one text of the evaluation rows, and one task.
 
-    None where the unit is recorded with each trial. folder: of the search that the curve is of,
-    whose model and data are read; nothing is trained. Raises UsageErrors where they are not there.
+    Of a bundle also those of the model alone; nothing where the unit is recorded with each trial.
+    folder: of the search that the curve is of, whose model and data are read; nothing is trained.
+    say: takes what is measured, and every few seconds how far that is. Raises UsageErrors where
+    model or data are not there.
     """
     if unit not in TASKS:
-        return None
+        return {}
     if folder is None:
         raise UsageError(
             f"`cost` {unit} is measured with the model and data of a recorded search, and these "
@@ -37,10 +38,26 @@ def latencies_of(
     texts: list[str | tuple[str, str]] = []
     for cells in zip(*evaluation.texts, strict=True):
         texts.append(cells[0] if len(cells) == 1 else (cells[0], cells[1]))
-    return latencies(
+    candidates = [point.candidate for point in curve.measured]
+    say(_what_is_measured(spec.model.name, unit, len(candidates)))
+    progress = Progress(say)
+    found = latencies(
         spec.model,
-        [point.candidate for point in curve.measured],
+        candidates,
         texts,
         max_length=spec.recipe.max_length,
         tasks=TASKS[unit],
+        tell=lambda where: progress.at(where, None),
     )
+    alone = dict.fromkeys(candidates, found.alone)
+    if unit is Cost.LATENCY:
+        return {Cost.LATENCY: alone}
+    return {Cost.LATENCY: alone, Cost.BUNDLE: found.of_task}
+
+
+def _what_is_measured(model: str, unit: Cost, ways: int) -> str:
+    """Return a line to say before the measurement, which takes a while."""
+    what = f"measuring on this machine what {model} takes for one text"
+    if unit is Cost.LATENCY:
+        return what
+    return f"{what}: alone, and per task of a bundle of {TASKS[unit]}, in {ways} ways"

@@ -340,7 +340,7 @@ def _size(axes: Axes, words: str) -> Place:
     """Return how wide and high the words of an arrow are, with the box around them."""
     text = axes.text(0, 0, words, fontweight="bold")
     extent = text.get_window_extent()
-    pad = 2 * WORDS_PAD * text.get_fontsize()
+    pad = 2 * WORDS_PAD * float(text.get_fontsize())
     text.remove()
     width, height = _in_points_of(axes, extent.width, extent.height)
     return width + pad, height + pad

@@ -25,6 +25,7 @@ from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw, page_svgs
 from elsa_tune.report.tables import Table, cost_table, curve_table, overview
 from elsa_tune.results.results_csv import write_results
+from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.visible import visible
@@ -245,10 +246,21 @@ def page_html(
         searches=_distinct(commands),
         exports=_distinct(exports),
         command=command,
-        again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
+        again=_again(target, comparisons),
         # What a table cannot hold, and what a certificate may rest on.
         has_more=any(row.predictions for row in rows),
     )
+
+
+def _again(target: float, comparisons: Sequence[WayComparison]) -> str:
+    """Return the command that makes the report of its own table; that knows no latencies."""
+    words = ["elsa-tune report --from trials.csv", f"--target {target:g}"]
+    units = {comparison.unit for comparison in comparisons}
+    for unit in (Cost.MEMORY, Cost.PARAMETERS):
+        if unit in units:
+            words.append(f"--cost {unit}")
+    words.append("--out again")
+    return " ".join(words)
 
 
 def _about(named: Mapping[str, Answer]) -> str:

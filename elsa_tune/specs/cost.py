@@ -1,6 +1,9 @@
 """What users pay for a way to adapt a model: the units in which ways are compared."""
 
 import enum
+from collections.abc import Mapping
+
+from elsa_tune.specs.adaptation import Candidate
 
 
 class Cost(enum.StrEnum):
@@ -11,3 +14,7 @@ class Cost(enum.StrEnum):
     PARAMETERS = "parameters"  # how many parameters it trains
     LATENCY = "latency"  # seconds of the exported model for one input, alone
     BUNDLE = "bundle"  # the same per task, beside seven others on one shared prefix
+
+
+# The seconds that exported models take for one input, by unit and way.
+Latencies = Mapping[Cost, Mapping[Candidate, float]]

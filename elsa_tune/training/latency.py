@@ -6,7 +6,8 @@ leaves it. In a bundle tasks share what their way leaves as the base model has i
 
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune.specs.adaptation import Candidate
@@ -23,6 +24,17 @@ PASSES = 6
 # A head's width hardly matters.
 OUTPUTS = 2
 
+# Takes where the work is, in words.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """What ways take for one text: seconds."""
+
+    alone: float  # of any way: as models they are all alike
+    of_task: Mapping[Candidate, float]  # per task of a bundle of one way
+
 
 def latencies(
     model: ModelSpec,
@@ -31,18 +43,21 @@ def latencies(
     *,
     max_length: int,
     tasks: int,
-) -> dict[Candidate, float]:
-    """Return the seconds that each way takes for one text and one task.
+    tell: Tell = lambda where: None,
+) -> Latency:
+    """Return the seconds that each way takes for one text: alone, and for one task of a bundle.
 
     texts: of which at most MOST_TEXTS are read. max_length: in tokens. tasks: of one way, on one
     bundle; 1 for the model alone. Models that share nothing, or whose tasks cannot, take as long
-    together as apart. All take turns, so that a slow spell of the machine hits them alike. Raises
-    ModelError where the model cannot be loaded.
+    together as apart. All take turns, so that a slow spell of the machine hits them alike. tell: is
+    called before each step. Raises ModelError where the model cannot be loaded.
     """
+    tell("loading the model")
     alone = _bundle(model, REFERENCE, max_length, tasks=1)
     bundles: dict[int | None, Bundle] = {None: alone}
     shared: dict[Candidate, int | None] = {}
-    for candidate in candidates:
+    for number, candidate in enumerate(candidates, 1):
+        tell(f"loading way {number} of {len(candidates)}")
         layers = _shared_layers(model, candidate) if tasks > 1 else None
         shared[candidate] = layers
         if layers not in bundles:
@@ -50,12 +65,12 @@ def latencies(
                 bundles[layers] = _bundle(model, candidate, max_length, tasks=tasks)
             except ValueError:  # an architecture that cannot be taken apart
                 shared[candidate] = None
-    seconds = _in_turns(bundles, texts[:MOST_TEXTS])
+    seconds = _in_turns(bundles, texts[:MOST_TEXTS], tell)
     of_task: dict[Candidate, float] = {}
     for candidate, layers in shared.items():
         answered = len(bundles[layers].tasks)
         of_task[candidate] = seconds[layers] / answered
-    return of_task
+    return Latency(alone=seconds[None], of_task=of_task)
 
 
 def _shared_layers(model: ModelSpec, candidate: Candidate) -> int | None:
@@ -84,11 +99,12 @@ def _bundle(model: ModelSpec, candidate: Candidate, max_length: int, *, tasks: i
 
 
 def _in_turns(
-    bundles: Mapping[int | None, Bundle], texts: Sequence[Text]
+    bundles: Mapping[int | None, Bundle], texts: Sequence[Text], tell: Tell
 ) -> dict[int | None, float]:
     """Return the seconds of each bundle for one text and all of its tasks."""
     spent: dict[int | None, list[float]] = {layers: [] for layers in bundles}
     for number in range(PASSES):
+        tell(f"timing, pass {number + 1} of {PASSES}")
         sums = dict.fromkeys(bundles, 0.0)
         for text in texts:
             for layers, bundle in bundles.items():

@@ -282,7 +282,7 @@ def test_the_unit_decides_what_is_cheap(unit: Cost, field: str, text: str) -> No
 
 def test_latencies_are_given_by_who_measures_them() -> None:
     latencies = {FULL: 0.012, ADAPTER: 0.002, LAST_TWO: 0.012, HEAD: 0.012}
-    comparison = compared(four_ways(), unit=Cost.LATENCY, latencies=latencies)
+    comparison = compared(four_ways(), unit=Cost.LATENCY, latencies={Cost.LATENCY: latencies})
     assert comparison.recommended == way_of(comparison, ADAPTER)
     assert line(comparison, "Costs").startswith("2 ms for one input, alone (the full model: 12 ms)")
 

@@ -192,7 +192,8 @@ def test_a_narrow_window_does_without_columns() -> None:
 
 
 def test_markdown_has_the_lines_and_the_table() -> None:
-    text = comparison_markdown(compared(four_ways(), unit=Cost.LATENCY, latencies={HEAD: 0.01}))
+    latencies = {Cost.LATENCY: {HEAD: 0.01}}
+    text = comparison_markdown(compared(four_ways(), unit=Cost.LATENCY, latencies=latencies))
     assert text.startswith("**The last 2 layers, adapters of size 8 and the full model are certif")
     assert (
         "| way | quality | 95 % | kept | gain kept | time | parameters | latency | rate |" in text
@@ -200,6 +201,35 @@ def test_markdown_has_the_lines_and_the_table() -> None:
     assert "| the head alone |" in text and "10 ms" in text
     bold = comparison_markdown(compared(four_ways()))
     assert "| **the last 2 layers** | **89.8 ± 0.1** |" in bold
+
+
+def test_alone_and_in_a_bundle_stand_side_by_side_where_both_are_known() -> None:
+    ways = (FULL, ADAPTER, LAST_TWO, HEAD)
+    latencies = {
+        Cost.LATENCY: dict.fromkeys(ways, 0.012),
+        Cost.BUNDLE: {FULL: 0.012, ADAPTER: 0.011, LAST_TWO: 0.005, HEAD: 0.002},
+    }
+    comparison = compared(four_ways(), unit=Cost.BUNDLE, latencies=latencies)
+    text = printed(comparison, width=160)
+    [header] = [line for line in text.splitlines() if line.lstrip().startswith("way")]
+    assert "latency  bundle" in header
+    [chosen] = [line for line in text.splitlines() if "▶" in line and "the last 2" in line]
+    assert "12 ms    5 ms" in chosen
+    assert "bundle: likewise per task, in a bundle of eight" in text
+    assert "| latency | bundle | rate |" in comparison_markdown(comparison)
+    costs = [
+        (way["latency_seconds"], way["bundle_seconds"], way["cost"])
+        for way in comparison_object(comparison)["ways"]
+    ]
+    assert costs[0] == (0.012, 0.002, 0.002)
+    # A narrow window does without the other one.
+    narrow = printed(comparison, width=62)
+    [header] = [line for line in narrow.splitlines() if line.lstrip().startswith("way")]
+    assert "bundle" in header and "latency" not in header
+    # Nothing is known of either.
+    bare = compared(four_ways())
+    assert "latency" not in printed(bare, width=160)
+    assert comparison_object(bare)["ways"][0]["latency_seconds"] is None
 
 
 @pytest.mark.parametrize(

@@ -200,3 +200,24 @@ def test_the_command_writes_it_where_a_way_has_no_place_on_the_curve(
     assert not (tmp_path / "depths" / "figures" / "quality_by_cost.png").exists()
     with_ways = (tmp_path / "ways" / "curve.csv").read_text()
     assert with_ways == (tmp_path / "depths" / "curve.csv").read_text()
+
+
+def test_a_report_takes_the_cost_that_compare_takes(run: Run, tmp_path: Path) -> None:
+    rows = [
+        replace(one, trainable_parameters={"0": 100.0, "4": 50.0, "6": 1.0}[one.candidate.label])
+        for one in four_ways()
+        if one.candidate.is_ranked
+    ]
+    table = tmp_path / "depths.csv"
+    table.write_text(write_results(rows), encoding="utf-8")
+    asked = ("report", "--from", table, "--out", tmp_path / "report")
+    assert run(*asked, "--cost", "parameters").status == 0
+    # Depths alone are compared too where a cost is asked for.
+    [told] = json.loads((tmp_path / "report" / "ways.json").read_text())
+    assert told["cost_unit"] == "parameters"
+    figure = (tmp_path / "report" / "figures" / "quality_by_cost.svg").read_text()
+    assert "trained parameters" in figure
+    assert "--cost parameters --out again" in (tmp_path / "report" / "index.html").read_text()
+    refused = run(*asked, "--cost", "latency")
+    assert refused.status == 2 and "ask for time, memory or parameters" in refused.err
+    assert run(*asked, "--cost", "money").status == 2

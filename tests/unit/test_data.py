@@ -17,7 +17,7 @@ import pytest
 from elsa_tune.errors import DataError
 from elsa_tune.files import cache_dir
 from elsa_tune.specs.model import ModelSpec, resolve_model
-from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tasks.types.registry import type_of, with_metric
@@ -441,3 +441,20 @@ def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -
         check=True,
     )
     assert answer.stdout.splitlines() == ["40", "[]"]
+
+
+def test_a_recorded_data_folder_that_is_relative_says_where_it_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who passes a search's record on may shorten its paths."""
+    monkeypatch.chdir(tmp_path)
+    task = resolve_task("rte")
+    assert isinstance(task.source, GlueSource)
+    source = dataclasses.replace(task.source, data_dir="glue")
+    moved = dataclasses.replace(task, source=source)
+    with pytest.raises(DataError) as caught:
+        read_splits(moved, Recipe())
+    assert str(caught.value) == (
+        f"the data folder is recorded as 'glue', which leads nowhere from {tmp_path}; run the "
+        "command in the folder that 'glue' lies in"
+    )

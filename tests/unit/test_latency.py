@@ -7,16 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from elsa_tune.errors import UsageError
+from elsa_tune.exporting import progress
+from elsa_tune.exporting.latencies import latencies_of
+from elsa_tune.searching import specification
+from elsa_tune.sources import Journals, Question
 from elsa_tune.specs.bitfit import BitFit
 from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.training import latency
 from elsa_tune.training.bundled import Bundle
+from elsa_tune.training.data import preparation
+from tests.recorded_search import searched
 from tests.unit.tiny_models import make_tiny
 
 TEXTS = ["the film was good", "a dull story", "fun"]
@@ -35,7 +44,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int | None, int, int]]:
     """Have the clock left out; returns what was to be timed: shared layers, tasks, texts."""
     asked: list[tuple[int | None, int, int]] = []
 
-    def in_turns(bundles: Mapping[int | None, Bundle], texts: Any) -> dict[int | None, float]:
+    def in_turns(
+        bundles: Mapping[int | None, Bundle], texts: Any, tell: Any
+    ) -> dict[int | None, float]:
         for layers, bundle in bundles.items():
             assert bundle.predict(list(texts)).keys() == set(bundle.tasks)
             asked.append((layers, len(bundle.tasks), len(texts)))
@@ -49,7 +60,7 @@ def test_alone_every_way_is_one_model(model: ModelSpec, monkeypatch: pytest.Monk
     asked = taken(monkeypatch)
     found = latency.latencies(model, WAYS, TEXTS, max_length=16, tasks=1)
     assert asked == [(None, 1, 3)]
-    assert found == dict.fromkeys(WAYS, 1.0)
+    assert found.alone == 1.0 and found.of_task == dict.fromkeys(WAYS, 1.0)
 
 
 def test_in_a_bundle_ways_share_what_they_leave_as_it_is(
@@ -58,7 +69,8 @@ def test_in_a_bundle_ways_share_what_they_leave_as_it_is(
     asked = taken(monkeypatch)
     found = latency.latencies(model, WAYS, TEXTS, max_length=16, tasks=2)
     assert sorted(asked, key=str) == [(0, 2, 3), (2, 2, 3), (3, 2, 3), (4, 2, 3), (None, 1, 3)]
-    by_label = {way.label: round(seconds, 3) for way, seconds in found.items()}
+    by_label = {way.label: round(seconds, 3) for way, seconds in found.of_task.items()}
+    assert found.alone == 1.0
     # Half of what two tasks take together; who shares nothing takes what it takes alone.
     assert by_label == {
         **{"0": 1.0, "bitfit": 1.0, "lora": 0.5, "lora-last2": 0.4},
@@ -74,7 +86,7 @@ def test_models_that_cannot_share_take_as_long_together(
     ways = [read_candidate("0"), read_candidate("1")]
     found = latency.latencies(model, ways, TEXTS, max_length=16, tasks=2)
     assert asked == [(None, 1, 3)]
-    assert found == dict.fromkeys(ways, 1.0)
+    assert found.of_task == dict.fromkeys(ways, 1.0)
 
 
 def test_few_texts_are_timed_of_many(model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +95,51 @@ def test_few_texts_are_timed_of_many(model: ModelSpec, monkeypatch: pytest.Monke
     assert asked == [(None, 1, latency.MOST_TEXTS)]
 
 
-def test_they_are_timed(tmp_path: Path) -> None:
+def test_they_are_timed_and_each_step_is_told(tmp_path: Path) -> None:
     model = resolve_model(str(make_tiny("bert", tmp_path, layers=2)))
-    [(_, seconds)] = latency.latencies(
-        model, [read_candidate("0")], TEXTS, max_length=16, tasks=1
-    ).items()
-    assert 0 < seconds < 60
+    way = read_candidate("0")
+    told: list[str] = []
+    found = latency.latencies(model, [way], TEXTS, max_length=16, tasks=1, tell=told.append)
+    assert 0 < found.alone < 60 and found.of_task == {way: found.alone}
+    assert told[:3] == ["loading the model", "loading way 1 of 1", "timing, pass 1 of 6"]
+    assert len(told) == 2 + latency.PASSES
+
+
+def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measurement itself is left out."""
+    searched(tmp_path)
+    [curve] = Journals(tmp_path).ways(Question(), Journals(tmp_path).ask(Question(), str))
+    asked: list[dict[str, Any]] = []
+
+    def measured(*of: Any, **how: Any) -> latency.Latency:
+        asked.append(how)
+        how["tell"]("timing, pass 3 of 6")
+        return latency.Latency(alone=0.01, of_task={one: 0.002 for one in of[1]})
+
+    recorded = SimpleNamespace(
+        task=None,
+        model=SimpleNamespace(name="minilm"),
+        recipe=SimpleNamespace(max_length=16),
+    )
+    splits = {"evaluation": SimpleNamespace(texts=[TEXTS])}
+    monkeypatch.setattr(specification, "load_specification", lambda paths: recorded)
+    monkeypatch.setattr(preparation, "read_splits", lambda *of: splits)
+    monkeypatch.setattr(latency, "latencies", measured)
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    said: list[str] = []
+    folder = tmp_path / "first"
+    found = latencies_of(curve, Cost.BUNDLE, folder, said.append)
+    assert set(found[Cost.LATENCY].values()) == {0.01}
+    assert set(found[Cost.BUNDLE].values()) == {0.002}
+    assert said == [
+        "measuring on this machine what minilm takes for one text: alone, and per task of a bundle "
+        f"of 8, in {len(curve.measured)} ways",
+        "timing, pass 3 of 6",
+    ]
+    assert list(latencies_of(curve, Cost.LATENCY, folder, said.append)) == [Cost.LATENCY]
+    assert [how["tasks"] for how in asked] == [8, 1]
+    assert latencies_of(curve, Cost.TIME, None, said.append) == {}
+    with pytest.raises(UsageError, match="these results name none"):
+        latencies_of(curve, Cost.BUNDLE, None, said.append)

@@ -163,7 +163,7 @@ def _known_units(ways: Sequence[Way]) -> list[str]:
     """Return in which units all costs of these ways are recorded."""
     known: list[str] = []
     for unit in (Cost.TIME, Cost.MEMORY, Cost.PARAMETERS):
-        costs = [cost_of(way.point, unit, None) for way in ways]
+        costs = [cost_of(way.point, unit, {}) for way in ways]
         if None not in costs:
             known.append(unit.value)
     return known

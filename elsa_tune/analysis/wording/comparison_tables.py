@@ -7,7 +7,7 @@ from elsa_tune.specs.cost import Cost
 from elsa_tune.visible import visible
 from elsa_tune.words import percent, rate_text
 
-# The columns of Markdown's table, without that of a cost that only exported models have.
+# The columns of Markdown's table, without those of costs that few comparisons have.
 _COLUMNS = ("way", "quality", "95 %", "kept", "gain kept", "time", "parameters", "rate", "seeds")
 
 
@@ -24,9 +24,9 @@ def way_cells(comparison: WayComparison, way: Way) -> dict[str, str]:
         "time": cost_cell(point.train_seconds, Cost.TIME),
         "memory": cost_cell(point.peak_memory_mb, Cost.MEMORY),
         "parameters": cost_cell(point.trainable_parameters, Cost.PARAMETERS),
+        "latency": cost_cell(way.latency, Cost.LATENCY),
+        "bundle": cost_cell(way.bundle_latency, Cost.BUNDLE),
     }
-    if comparison.unit.value not in cells:
-        cells[comparison.unit.value] = cost_cell(way.cost, comparison.unit)
     if comparison.curve.chance == 0:
         cells["gain kept"] = "-"  # the same as what is kept
     for name in ("rate", "seeds", "failed", "tries"):
@@ -60,8 +60,8 @@ def _table(comparison: WayComparison) -> str:
     if not comparison.ways:
         return ""
     columns = list(_COLUMNS)
-    if comparison.unit.value not in columns:
-        columns.insert(columns.index("rate"), comparison.unit.value)
+    for cost in _more_costs(comparison):
+        columns.insert(columns.index("rate"), cost)
     lines = [
         markdown_line(columns),
         markdown_line(["---"] + ["---:"] * (len(columns) - 1)),
@@ -73,3 +73,15 @@ def _table(comparison: WayComparison) -> str:
         bold = "**" if is_chosen else ""
         lines.append(markdown_line([f"{bold}{cells[name]}{bold}" for name in columns]))
     return "\n".join(lines)
+
+
+def _more_costs(comparison: WayComparison) -> list[str]:
+    """Return the columns of costs that are asked for or known, beside those of every table."""
+    costs: list[str] = []
+    if comparison.unit is Cost.MEMORY:
+        costs.append(Cost.MEMORY.value)
+    if comparison.unit is Cost.LATENCY or any(way.latency for way in comparison.ways):
+        costs.append(Cost.LATENCY.value)
+    if comparison.unit is Cost.BUNDLE or any(way.bundle_latency for way in comparison.ways):
+        costs.append(Cost.BUNDLE.value)
+    return costs

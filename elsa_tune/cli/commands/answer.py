@@ -16,6 +16,7 @@ from elsa_tune.cli.options import (
     TABLE,
     WHICH,
     AskedUri,
+    CostName,
     SearchName,
     SearchOption,
     StoragePath,
@@ -33,7 +34,9 @@ from elsa_tune.words import listed
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
     from elsa_tune.analysis.curve import FreezeCurve
+    from elsa_tune.analysis.ways import WayComparison
     from elsa_tune.sources import Question, Source
+    from elsa_tune.specs.result_row import ResultRow
 
 ALL = "all"
 Curve = TypeVar("Curve", bound="FreezeCurve")
@@ -181,6 +184,14 @@ def report(
     options: Options,
     target: Target = None,
     exclude_task: ExcludeTask = None,
+    cost: Annotated[
+        CostName | None,
+        typer.Option(
+            rich_help_panel=ANSWER,
+            help="What is cheap where ways are compared, as `compare` has it; freeze depths are "
+            "compared too then. Default: time, where there are other ways than freeze depths.",
+        ),
+    ] = None,
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
 
@@ -188,7 +199,7 @@ def report(
     asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.comparison import compare_ways
+    from elsa_tune.analysis.ways import COMPARED_TARGET
     from elsa_tune.report.page import check_folder, write_report
 
     check_folder(out)
@@ -196,8 +207,9 @@ def report(
     rows = source.ask(question, note)
     share = source.target(question, rows, target)
     comparisons = []
-    if not all(row.candidate.is_ranked for row in rows):
-        comparisons = [compare_ways(curve) for curve in source.ways(question, rows)]
+    has_other_ways = not all(row.candidate.is_ranked for row in rows)
+    if has_other_ways or cost is not None:
+        comparisons = compared(source, question, rows, cost or "time", COMPARED_TARGET)
     try:
         curves = source.curves(question, rows, share)
     except NoAnswerError:
@@ -212,6 +224,23 @@ def report(
     typer.echo(page)
     if not any(comparison.is_answered for comparison in comparisons):
         _require_an_answer(answers, is_table=False)
+
+
+def compared(
+    source: Source, question: Question, rows: Sequence[ResultRow], cost: str, target: float
+) -> list[WayComparison]:
+    """Return the comparisons of all ways of rows that were asked for, by a cost's name."""
+    from elsa_tune.analysis.comparison import compare_ways
+    from elsa_tune.exporting.latencies import latencies_of
+    from elsa_tune.specs.cost import Cost
+
+    unit = Cost(cost)
+    comparisons = []
+    for curve in source.ways(question, rows):
+        folder = source.folder_of(question, curve)
+        latencies = latencies_of(curve, unit, folder, note)
+        comparisons.append(compare_ways(curve, target, unit, latencies=latencies))
+    return comparisons
 
 
 def read_question(options: Options) -> tuple[Source, Question]:

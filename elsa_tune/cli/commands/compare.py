@@ -1,12 +1,12 @@
 """`compare`: ask a record or a results table for the cheapest way to adapt the model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.commands.answer import Details, Format, Options, note, read_question
-from elsa_tune.cli.options import ANSWER, grouped
+from elsa_tune.cli.commands.answer import Details, Format, Options, compared, note, read_question
+from elsa_tune.cli.options import ANSWER, CostName, grouped
 from elsa_tune.errors import NoAnswerError, first_few
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Target = Annotated[
     ),
 ]
 CostUnit = Annotated[
-    Literal["time", "memory", "parameters", "latency", "bundle"],
+    CostName,
     typer.Option(
         rich_help_panel=ANSWER,
         help="What is cheap: the time of a training run, its peak memory, how many parameters it "
@@ -45,26 +45,18 @@ def compare(
     """
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import as_json
-    from elsa_tune.analysis.comparison import compare_ways
     from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
-    from elsa_tune.exporting.latencies import latencies_of
-    from elsa_tune.specs.cost import Cost
 
     source, question = read_question(options)
     check_target(target)  # latencies take long to measure
     try:
         rows = source.ask(question, note)
-        curves = source.ways(question, rows)
+        comparisons = compared(source, question, rows, cost, target)
     except NoAnswerError:
         if format == "json":
             # A reader of stdout gets valid JSON here too.
             typer.echo("[]")
         raise
-    unit = Cost(cost)
-    comparisons = []
-    for curve in curves:
-        seconds = latencies_of(curve, unit, source.folder_of(question, curve))
-        comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
     if format == "json":
         typer.echo(as_json([comparison_object(comparison) for comparison in comparisons]))
     elif format == "csv":

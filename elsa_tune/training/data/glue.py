@@ -53,6 +53,12 @@ def local_files(task: TaskSpec, source: GlueSource) -> list[Path]:
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
+    if not data_dir.is_dir() and not data_dir.is_absolute():
+        # Searches record absolute paths; who passes one on may have shortened them.
+        raise DataError(
+            f"the data folder is recorded as '{data_dir}', which leads nowhere from {Path.cwd()}; "
+            f"run the command in the folder that '{data_dir}' lies in"
+        )
     if not data_dir.is_dir():
         raise DataError(f"the data folder {data_dir} does not exist on this machine")
     for entry in sorted(data_dir.iterdir()):
