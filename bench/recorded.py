@@ -117,10 +117,10 @@ def is_finished(folder: Path) -> bool:
     return bool(commands) and commands[-1]["status"] in ENDED
 
 
-def asked(command: str, folder: Path) -> Any:
+def asked(command: str, folder: Path, *options: str) -> Any:
     """Return what `elsa-tune COMMAND` says of a search, as JSON."""
     words = [sys.executable, "-m", "elsa_tune", command, "--search", folder.name]
-    words += ["--storage-path", str(folder.parent), "--format", "json"]
+    words += ["--storage-path", str(folder.parent), "--format", "json", *options]
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE)
     [answer] = json.loads(done.stdout)
     return answer

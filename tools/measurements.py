@@ -104,12 +104,29 @@ def ways() -> str:
                     f"{way['trainable_parameters']:,}",
                     f"{seconds:.1f}" if seconds < 1 else f"{seconds:.0f}",
                     f"{way['peak_memory_mb']:,.0f}",
+                    _milliseconds(way.get("latency_seconds")),
+                    _milliseconds(way.get("bundle_seconds")),
                 ]
             )
             search = ""
     header = ["search", "way", "quality × 100", "of the best, %", "of its gain, %", "certified"]
     header += ["rate", "trained parameters", "s a run", "MiB"]
-    return table(header, rows)
+    header += ["ms a text, alone", "ms a text, in a bundle"]
+    return table(*_without_empty_columns(header, rows))
+
+
+def _milliseconds(seconds: float | None) -> str:
+    """Return a cell; "" for what was not measured."""
+    return "" if seconds is None else f"{1000 * seconds:.1f}"
+
+
+def _without_empty_columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Return a table's header and rows without columns in which no row has anything."""
+    columns = [number for number in range(len(header)) if any(row[number] for row in rows)]
+    shown = [[row[number] for number in columns] for row in rows]
+    return [header[number] for number in columns], shown
 
 
 def ways_step() -> str:
