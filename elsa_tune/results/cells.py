@@ -187,7 +187,8 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
     if is_freezing and is_depth(told):
         return told
     way = read_way(method, layers if isinstance(layers, int) else None)
-    if way != told and method_name(method) != told.method:
+    is_told = way == told or method == told.label or method_name(method) == told.method
+    if not is_told:
         raise ValueError(
             f"method is '{method}', but frozen_layers or candidate says '{told.label}'; leave "
             "empty what does not say how this run was trained"

@@ -84,6 +84,9 @@ def import_results(
     is_foreign = len(layout.understood) > 0
     for number, line in lines:
         cells = _cells_of(line, layout)
+        if METHOD in cells and _is_our_trial(header, line):
+            # There it is no free text, but the label of what we trained.
+            cells.setdefault(CANDIDATE, cells.pop(METHOD))
         why = _why_left_out(cells, is_foreign=is_foreign)
         if _is_whole_search(header, line):
             why = "of whole searches"
@@ -161,6 +164,13 @@ def _is_whole_search(header: Sequence[str], line: Sequence[str]) -> bool:
         return False
     by_name = dict(zip(header, line, strict=False))
     return bool(by_name[_OF_SEARCH]) and not by_name.get(_OF_TRIAL)
+
+
+def _is_our_trial(header: Sequence[str], line: Sequence[str]) -> bool:
+    """Return whether a line of MLflow's export is the run of one of our trials."""
+    if _OF_TRIAL not in header:
+        return False
+    return bool(line[header.index(_OF_TRIAL)])
 
 
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:

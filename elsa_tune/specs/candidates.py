@@ -86,24 +86,18 @@ def read_way(text: str, layers: int | None) -> Candidate:
     """Return the way that a table names in its column `method`; any text names one.
 
     The full model and the head alone are known by their usual names, the head only where the
-    model's number of layers is known. A label as elsa-tune prints it is its candidate; in capitals
-    it is somebody's way of that name. Raises SpaceError for a number that is no depth.
+    model's number of layers is known. Any other text stays what it is: somebody's `lora` need not
+    be LoRA as elsa-tune trains it, of which rank and where. Raises SpaceError for a number that is
+    no depth.
     """
     name = method_name(text)
     if name in _FULL_MODEL_NAMES:
         return REFERENCE
     if name in _HEAD_NAMES and layers is not None:
         return FreezeDepth(layers, True)
-    is_number = re.fullmatch(r"-?[0-9]+", text) is not None
-    if is_number:
-        return read_candidate(text)
-    if text == text.lower():
-        try:
-            candidate = _read(text)
-        except SpaceError:  # begins like a method's label, and is free text
-            candidate = None
-        if candidate is not None:
-            return candidate
+    depth = FreezeDepth.read(text)
+    if depth is not None:
+        return depth
     return NamedWay(text)
 
 

@@ -17,6 +17,7 @@ from elsa_tune.errors import NoAnswerError, ResultsError, SpaceError
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources import Question, Table
 from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.bitfit import BitFit
 from elsa_tune.specs.candidates import (
     REFERENCE,
     candidate_fields,
@@ -26,10 +27,10 @@ from elsa_tune.specs.candidates import (
     told_candidate,
 )
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from tests.registering import registered
 from tests.unit.result_rows import EMBEDDINGS_ONLY, row
 
 HEADER = "model,task,method,quality,seed"
@@ -70,27 +71,45 @@ def test_costs_beside_a_method(tmp_path: Path) -> None:
         ("head only", 6, FreezeDepth(6, True)),
         ("head", None, NamedWay("head")),  # of how many layers it is the head is not known
         ("fully frozen", 6, NamedWay("fully frozen")),
+        # Nothing says of which rank somebody's is, or on which layers.
+        ("lora", 6, NamedWay("lora")),
+        ("lora-r16", None, NamedWay("lora-r16")),
+        ("bitfit", 6, NamedWay("bitfit")),
     ],
 )
 def test_what_a_method_names(text: str, layers: int | None, way: Candidate) -> None:
     assert read_way(text, layers) == way
 
 
-def test_a_label_as_printed_is_its_candidate_and_in_capitals_it_is_not() -> None:
-    with registered("tests.biases") as module:
-        biases = module.Biases()
-        assert read_way(biases.label, None) == biases
-        assert read_way(biases.label.upper(), None) == NamedWay(biases.label.upper())
+def test_a_foreign_way_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,full,0.9,1", "m,t,lora,0.95,1", "m,t,bitfit,0.5,1")
+    source = Table(path)
+    question = Question(train_sizes=())
+    [curve] = source.ways(question, source.ask(question, print))
+    comparison = compare_ways(curve)
+    names = [way.candidate.name(curve.layers) for way in comparison.ways]
+    assert sorted(names) == ["bitfit", "lora", "the full model"]
+    said = str(comparison)
+    assert "lora" in said and not re.search("rank|all layers|biases", said)
 
 
-def test_a_text_that_only_begins_like_a_methods_label_is_free_text() -> None:
-    with registered("tests.biases") as module:
+def test_what_we_trained_is_known_by_the_tag_of_its_run(tmp_path: Path) -> None:
+    header = "params.model,params.task,params.layers,params.method,metrics.quality,params.seed"
+    ours = "tags.elsa_tune.trial"
+    lines = ("m,t,6,lora-last3,0.8,1,measure-lora-last3-s1", "m,t,6,lora-last3,0.7,1,")
+    path = table(tmp_path, *lines, header=f"{header},{ours}")
+    first, second = (one.candidate for one in import_results(path).rows)
+    assert (first, second) == (Lora(last=3), NamedWay("lora-last3"))
 
-        def read(cls: type[Candidate], text: str) -> Candidate | None:
-            raise SpaceError(f"'{text}' is no label")
 
-        module.Biases.read = classmethod(read)
-        assert read_way("biases at 32", None) == NamedWay("biases at 32")
+def test_a_label_beside_its_candidate_is_no_contradiction(tmp_path: Path) -> None:
+    header = "model,task,layers,candidate,method,quality,seed"
+    lines = ("m,t,6,lora-last3,lora-last3,0.8,1", "m,t,6,bitfit,BitFit,0.8,1")
+    path = table(tmp_path, *lines, header=header)
+    assert [one.candidate for one in import_results(path).rows] == [Lora(last=3), BitFit()]
+    path = table(tmp_path, "m,t,6,lora-last3,lora-last2,0.8,1", header=header)
+    with pytest.raises(ResultsError, match="method is 'lora-last2', but"):
+        import_results(path)
 
 
 @pytest.mark.parametrize(
