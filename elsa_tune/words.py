@@ -247,6 +247,22 @@ def depth_cells(candidate: Candidate, layers: int) -> tuple[str, str]:
     return candidate.short, str(number)
 
 
+def frozen_text(candidate: Candidate, layers: int) -> str:
+    """Write `4 frozen layers, 2 fine-tuned`, `the full model` or `the head alone`, else the label.
+
+    For whoever reads a depth's label, which counts frozen layers, beside sentences that count
+    fine-tuned ones.
+    """
+    fine_tuned = number_of(candidate, layers)
+    if candidate.is_reference or fine_tuned == 0:
+        return candidate.name(layers)
+    if fine_tuned is None:
+        return candidate.label
+    frozen = layers - fine_tuned
+    noun = "layer" if frozen == 1 else "layers"
+    return f"{frozen} frozen {noun}, {fine_tuned} fine-tuned"
+
+
 def either_text(candidates: Iterable[Candidate], layers: int) -> str:
     """Return `2, 3 or 6 layers`, `2 layers or the biases alone`."""
     numbers = []

@@ -83,9 +83,11 @@ SEARCH_OPTIONS = {
     ),
     "trials": typer.Option(
         rich_help_panel=HOW_MUCH,
-        help="Most exploring trials in all; each depth first has equally many.",
+        help="Most exploring trials in all; each depth or other way first has equally many.",
     ),
-    "seeds": typer.Option(rich_help_panel=HOW_MUCH, help="Measuring trials per depth."),
+    "seeds": typer.Option(
+        rich_help_panel=HOW_MUCH, help="Measuring trials per depth or other way."
+    ),
     "max_time": typer.Option(
         rich_help_panel=HOW_MUCH, help="End after this time (90s, 30m, 2h) with what is done."
     ),

@@ -12,9 +12,10 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import NoAnswerError, SpaceError, UsageError, quoted, shortlist
+from elsa_tune.errors import NoAnswerError, UsageError, shortlist
+from elsa_tune.exporting.asked_way import asked_way
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth, read_candidate
+from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.tasks.types.registry import type_of
@@ -86,7 +87,7 @@ def choose(
     way: str | None = None,
     curves: Sequence[FreezeCurve] = (),
 ) -> Choice:
-    """Return what is recommended, what has so many fine-tuned layers, or the way of this label.
+    """Return what is recommended, what has so many fine-tuned layers, or the way of this name.
 
     curves: of all candidates, also those that have no place among depths. Raises NoAnswerError
     without an answer, UsageError for what was not measured.
@@ -99,7 +100,7 @@ def choose(
     why = "as asked for"
     uncertainty = answer.uncertainty
     if way is not None:
-        point, uncertainty = _labelled([answer, *curves], way)
+        point, uncertainty = _named([answer, *curves], way)
     elif layers is not None:
         point = _with_layers(answer, layers)
     else:
@@ -107,7 +108,8 @@ def choose(
     if point.learning_rate is None:
         which = candidates_text([point.candidate], answer.layers)
         raise UsageError(
-            f"the learning rate of {which} is not known; give `layers` K to export another depth"
+            f"the learning rate of {which} is not known; give `layers` K or `way` to export another "
+            "one"
         )
     promised = uncertainty.next_run(point.candidate)
     if promised is not None:
@@ -123,29 +125,17 @@ def _exportable(curve: FreezeCurve) -> list[CurvePoint]:
     return [point for point in curve.measured if point.learning_rate is not None]
 
 
-def _labelled(curves: Sequence[FreezeCurve], label: str) -> tuple[CurvePoint, Uncertainty]:
-    """Return the measured point of a label, by the first curve that has it, and its uncertainty.
+def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncertainty]:
+    """Return the measured point of a way, by the first curve that has it, and its uncertainty.
 
     Raises UsageError.
     """
-    labels: list[str] = []
+    points: dict[Candidate, tuple[CurvePoint, Uncertainty]] = {}
     for curve in curves:
         for point in _exportable(curve):
-            if point.candidate.label not in labels:
-                labels.append(point.candidate.label)
-    measured = f"measured: {shortlist(labels)}"
-    try:
-        wanted = read_candidate(label).label
-    except SpaceError:
-        raise UsageError(f"`way` is {quoted(label)}, which is no way; {measured}") from None
-    for curve in curves:
-        for point in _exportable(curve):
-            if point.candidate.label == wanted:
-                return point, curve.uncertainty
-    raise UsageError(
-        f"`way` is {wanted}, which was not measured, so that its learning rate is not known; "
-        f"{measured}"
-    )
+            points.setdefault(point.candidate, (point, curve.uncertainty))
+    candidate = asked_way(text, list(points), curves[0].layers)
+    return points[candidate]
 
 
 def _with_layers(answer: Answer, layers: int) -> CurvePoint:

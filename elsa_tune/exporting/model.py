@@ -71,7 +71,7 @@ class ExportRequest:
     paths: SearchPaths  # of the search
     out: Path  # the folder to create
     layers: int | None = None  # fine-tuned ones; None for what the search's answer recommends
-    way: str | None = None  # by its label; None as above
+    way: str | None = None  # by its label or another name; None as above
     check: Path | None = None  # a file of labelled rows
     full: bool = False  # train on all rows of a task of which the search used a subset
     onnx: bool = False  # write an ONNX file, too

@@ -90,15 +90,26 @@ def read_way(text: str, layers: int | None) -> Candidate:
     be LoRA as elsa-tune trains it, of which rank and where. Raises SpaceError for a number that is
     no depth.
     """
+    usual = usual_way(text, layers)
+    if usual is not None:
+        return usual
+    depth = FreezeDepth.read(text)
+    if depth is not None:
+        return depth
+    return NamedWay(text)
+
+
+def usual_way(text: str, layers: int | None) -> Candidate | None:
+    """Return the full model or the head alone where a text is one of their usual names, else None.
+
+    layers: of the model, without which nothing is called the head alone.
+    """
     name = method_name(text)
     if name in _FULL_MODEL_NAMES:
         return REFERENCE
     if name in _HEAD_NAMES and layers is not None:
         return FreezeDepth(layers, True)
-    depth = FreezeDepth.read(text)
-    if depth is not None:
-        return depth
-    return NamedWay(text)
+    return None
 
 
 def method_name(text: str) -> str:

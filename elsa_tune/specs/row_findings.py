@@ -162,8 +162,8 @@ class RowFinding:
 
 # What a finding does to an answer.
 _EFFECTS = {
-    FindingCode.LEAKED_ROWS: "every depth's quality may be too high",
-    FindingCode.LEAKED_GROUPS: "every depth's quality may be too high for new groups",
+    FindingCode.LEAKED_ROWS: "every measured quality may be too high",
+    FindingCode.LEAKED_GROUPS: "every measured quality may be too high for new groups",
     FindingCode.FEW_UNITS: "an answer is only as sure as so many units make it",
     FindingCode.CONTRADICTING_LABELS: "no model can be right about all of them",
     FindingCode.CLASSES_NOT_EVALUATED: "the quality says nothing about them",

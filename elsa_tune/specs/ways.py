@@ -64,6 +64,21 @@ class LoraSettings:
         return Lora(r=self.r, lora_alpha=self.lora_alpha, target_modules=targets, last=last)
 
 
+def method_of(candidate: Candidate, layers: int) -> MethodName | None:
+    """Return which method's way a candidate is, for a model with L layers; None for no method's.
+
+    The full model is what every method is compared with.
+    """
+    if isinstance(candidate, BitFit):
+        return MethodName.BITFIT
+    if isinstance(candidate, Lora):
+        return MethodName.LORA if candidate.last is None else MethodName.LORA_LAST
+    if isinstance(candidate, FreezeDepth) and not candidate.is_reference:
+        is_head = candidate.frozen_layers == layers
+        return MethodName.HEAD if is_head else MethodName.FREEZE
+    return None
+
+
 def other_ways(methods: Collection[MethodName], lora: LoraSettings, layers: int) -> list[Candidate]:
     """Return the ways that methods name beside freeze depths, for a model with L layers.
 

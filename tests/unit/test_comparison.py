@@ -684,3 +684,11 @@ def test_a_comparison_needs_no_full_model() -> None:
     [curve] = way_curves([*way_rows(ADAPTER, 0.9), *way_rows(LAST_TWO, 0.9)])
     comparison = compare_ways(curve)
     assert labels(comparison) == ["4", "adapter-8"] and comparison.rate_ratios == ()
+
+
+def test_what_is_assumed_is_said_of_ways_and_of_depths_by_their_own_word() -> None:
+    rows = four_ways()
+    said = line(compared(rows), "How sure")
+    assert "fall far below others of their way)" in said and "depth" not in said
+    depths = [one for one in rows if one.candidate.is_ranked]
+    assert "fall far below others of their depth)" in line(compared(depths), "How sure")

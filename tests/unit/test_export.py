@@ -119,13 +119,12 @@ def test_what_has_no_adapter_and_what_was_not_measured_is_refused(ways: SearchPa
         exported(ways, way="lora")
     assert str(refused.value) == (
         "`way` is lora, which was not measured, so that its learning rate is not known; measured: "
-        "0, 1, 2, bitfit, lora-last1"
+        "0 (the full model), 1 (1 frozen layer, 1 fine-tuned), 2 (the head alone), bitfit, "
+        "lora-last1"
     )
     with pytest.raises(UsageError) as refused:
         exported(ways, way="adapters")
-    assert str(refused.value) == (
-        "`way` is 'adapters', which is no way; measured: 0, 1, 2, bitfit, lora-last1"
-    )
+    assert str(refused.value).startswith("`way` is 'adapters', which was not measured, ")
     assert with_options("`way` and `adapter`") == "--way and --adapter"
 
 

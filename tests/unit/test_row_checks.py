@@ -86,7 +86,7 @@ def test_evaluation_rows_that_are_trained_on(task: Task) -> None:
     [line] = finding_lines([leaked])
     assert line == (
         "! 3 of 4 evaluation rows (75.0 %) are also in training (1 letter for letter, 3 "
-        "with the same label): every depth's quality may be too high; `drop_leaked: true` drops "
+        "with the same label): every measured quality may be too high; `drop_leaked: true` drops "
         "these rows from training"
     )
 

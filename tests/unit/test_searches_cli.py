@@ -303,3 +303,27 @@ def test_a_port_in_use_is_named(
         port = str(taken.getsockname()[1])
         assert run(monkeypatch, "ui", "--port", port) == 2
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recommended", "text"),
+    [
+        ({"frozen_layers": 4, "embeddings_frozen": True, "label": "4"}, "4 frozen layers, 2 fine"),
+        ({"frozen_layers": 6, "embeddings_frozen": True, "label": "6"}, "the head alone; depths"),
+        ({"frozen_layers": 0, "embeddings_frozen": False, "label": "0"}, "the full model; depths"),
+        ({"candidate": "lora-last3", "label": "lora-last3"}, "lora-last3; depths"),
+        ({"candidate": "new-1", "label": "of a later version"}, "of a later version; depths"),
+    ],
+)
+def test_the_cheapest_way_is_listed_by_what_its_number_counts(
+    recommended: dict[str, Any],
+    text: str,
+    storage: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compared = Decision(what="comparison", value=[{"layers": 6, "recommended": recommended}])
+    *begun, ended = whole_search("done", 1)
+    journal_of(storage, "done", [*begun, compared, ended])
+    assert run(monkeypatch, "searches") == 0
+    assert f"the cheapest good way: {text}" in capsys.readouterr().out

@@ -222,7 +222,7 @@ def test_groups_in_both_splits_are_found(grouped: GroupedTask) -> None:
     [line, *_] = finding_lines([finding])
     assert line.startswith(
         "! 3 of 4 evaluation rows (75.0 %), of 2 groups, have rows of their group in training: "
-        "every depth's quality may be too high for new groups; keep a group's rows in one split"
+        "every measured quality may be too high for new groups; keep a group's rows in one split"
     )
     assert FindingCode.LEAKED_GROUPS not in codes(dataclasses.replace(task, group_column=None))
 

@@ -14,6 +14,7 @@ from elsa_tune.words import (
     capitalized,
     count_text,
     either_text,
+    kind_text,
     metric_text,
     number_of,
     ordinal,
@@ -178,17 +179,18 @@ def _too_few_seeds_text(curve: FreezeCurve) -> str:
         return "the rows are means, and single runs are needed"
     if curve.looks is not None and not curve.looks.has_begun:
         return "the seeds planned for the first test are not all there"
+    kind = kind_text([point.candidate for point in curve.points])
     fewest = curve.policy.fewest_seeds
     if curve.looks is not None and curve.looks.most_seeds < fewest:
         return (
-            f"that takes {fewest} seeds or more a depth, planned from the start, and this search "
+            f"that takes {fewest} seeds or more a {kind}, planned from the start, and this search "
             f"planned {curve.looks.most_seeds}: seeds that are added later do not count"
         )
     least = min(point.seeds for point in curve.measured)
     if least < fewest:
-        return f"that takes {fewest} seeds or more a depth, and there is {least}"
+        return f"that takes {fewest} seeds or more a {kind}, and there is {least}"
     fewest = curve.policy.fewest_freedom
-    return f"that takes at least {fewest} runs more than there are depths that learn"
+    return f"that takes at least {fewest} runs more than there are {kind}s that learn"
 
 
 def _examples_text(curve: FreezeCurve) -> str:

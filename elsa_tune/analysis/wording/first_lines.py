@@ -29,6 +29,7 @@ from elsa_tune.words import (
     capitalized,
     either_text,
     interval,
+    kind_text,
     last_of_text,
     last_text,
     listed,
@@ -221,7 +222,8 @@ def conditions(curve: FreezeCurve) -> str:
         how_often = f": {failed} of the {count} runs that could learn"
     ways = "diverge, or end at guessing"
     if curve.policy.failed_loss is not None:
-        ways = "diverge, end at guessing, or fall far below others of their depth"
+        kind = kind_text([point.candidate for point in curve.points])
+        ways = f"diverge, end at guessing, or fall far below others of their {kind}"
     return (
         f"The certificate assumes these learning rates, and that fresh seeds fail ({ways}) "
         f"no more often than here{how_often}.{asked_before}"
@@ -257,12 +259,13 @@ def _why_not(answer: Answer) -> str:
 
 
 def _seeds(answer: Answer) -> str:
+    kind = kind_text([point.candidate for point in answer.points])
     counts = [point.seeds for point in answer.points if point.seeds]
     fewest = min(counts)
     most = max(counts)
     if fewest == most:
-        return f"{fewest} seeds a depth"
-    return f"{fewest} to {most} seeds a depth"
+        return f"{fewest} seeds a {kind}"
+    return f"{fewest} to {most} seeds a {kind}"
 
 
 def _not_ruled_out(answer: Answer, point: CurvePoint) -> str:

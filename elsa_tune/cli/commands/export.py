@@ -39,8 +39,9 @@ def export(
         typer.Option(
             "--way",
             "--candidate",
-            metavar="LABEL",
-            help="What to export, as the search calls it: lora-last3, bitfit, or a depth, 8.",
+            metavar="WAY",
+            help="What to export, as the search or its table calls it: full, head, bitfit, lora, "
+            "lora_last, lora-last3, or a number of frozen layers, 8.",
         ),
     ] = None,
     check: Annotated[

@@ -108,7 +108,9 @@ def resume(
     search: SearchOption = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Measuring trials per depth; those added count for the curve alone."),
+        typer.Option(
+            help="Measuring trials per depth or other way; those added count for the curve alone."
+        ),
     ] = None,
     until: Annotated[Literal["certified"] | None, SEARCH_OPTIONS["until"]] = None,
     max_time: Annotated[

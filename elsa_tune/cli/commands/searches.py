@@ -8,11 +8,11 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath, pointing_at_clusters
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
-from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.errors import SpaceError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.words import trials_text
+from elsa_tune.words import frozen_text, trials_text
 
 if TYPE_CHECKING:
     from elsa_tune.searching.jobs.server import Job
@@ -242,8 +242,23 @@ def _found_text(answer: Any, comparison: Any) -> str:
     for compared in comparison if isinstance(comparison, list) else ():
         recommended = compared.get("recommended") if isinstance(compared, dict) else None
         if isinstance(recommended, dict) and recommended.get("label") is not None:
-            text = f"{recommended['label']} is the cheapest good way; depths: {text}"
+            way = _way_text(recommended, compared.get("layers"))
+            text = f"the cheapest good way: {way}; depths: {text}"
     return text
+
+
+def _way_text(recommended: dict[str, Any], layers: int | None) -> str:
+    """Return a recorded way in a few words: a depth's label alone does not tell what it counts."""
+    from elsa_tune.specs.candidates import told_candidate
+
+    label = str(recommended["label"])
+    if layers is None:
+        return label
+    try:
+        candidate = told_candidate(recommended)
+    except SpaceError:  # a method that this version does not know
+        return label
+    return frozen_text(candidate, layers)
 
 
 def _answer_text(answer: Any) -> str:
