@@ -470,9 +470,10 @@ def export(
     Returns the folder, which `AutoModelForSequenceClassification.from_pretrained` loads.
 
     layers: fine-tuned ones, by default the answer's. way: in their place what to export, as the
-    search calls it, such as `lora-last3` or `head`; a number counts frozen layers. check: a file of labelled rows to score the model on.
-    full: train on all rows where the search used a subset. adapter: of LoRA also write the folder
-    `adapter`, which peft loads. push: a name on the hub. Errors as the command's.
+    search calls it, such as `lora-last3` or `head`; a number counts frozen layers. check: a file of
+    labelled rows to score the model on. full: train on all rows where the search used a subset.
+    adapter: of LoRA also write the folder `adapter`, which peft loads. push: a name on the hub.
+    Errors as the command's.
     """
     from elsa_tune.exporting.model import ExportRequest
     from elsa_tune.exporting.model import export as write

@@ -108,8 +108,8 @@ def choose(
     if point.learning_rate is None:
         which = candidates_text([point.candidate], answer.layers)
         raise UsageError(
-            f"the learning rate of {which} is not known; give `layers` K or `way` to export another "
-            "one"
+            f"the learning rate of {which} is not known; give `layers` K or `way` to export "
+            "something else"
         )
     promised = uncertainty.next_run(point.candidate)
     if promised is not None:
