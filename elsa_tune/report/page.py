@@ -254,13 +254,13 @@ def page_html(
 
 def _again(target: float, comparisons: Sequence[WayComparison]) -> str:
     """Return the command that makes the report of its own table; that knows no latencies."""
-    words = ["elsa-tune report --from trials.csv", f"--target {target:g}"]
     units = {comparison.unit for comparison in comparisons}
     for unit in (Cost.MEMORY, Cost.PARAMETERS):
         if unit in units:
-            words.append(f"--cost {unit}")
-    words.append("--out again")
-    return " ".join(words)
+            return (
+                f"elsa-tune report --from trials.csv --target {target:g} --cost {unit} --out again"
+            )
+    return f"elsa-tune report --from trials.csv --target {target:g} --out again"
 
 
 def _about(named: Mapping[str, Answer]) -> str:

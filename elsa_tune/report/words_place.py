@@ -1,4 +1,4 @@
-"""Where an arrow's words stand in a figure: near what they point at, and on top of no point.
+"""The place of an arrow's words in a figure: near what they point at, and on top of no point.
 
 Lengths are in points, counted from the lower left corner of the axes.
 """

@@ -188,8 +188,8 @@ def report(
         CostName | None,
         typer.Option(
             rich_help_panel=ANSWER,
-            help="What is cheap where ways are compared, as `compare` has it; freeze depths are "
-            "compared too then. Default: time, where there are other ways than freeze depths.",
+            help="Compare ways by this cost, as `compare` does, also where there are freeze depths "
+            "alone. Default: time, where there are other ways.",
         ),
     ] = None,
 ) -> None:
