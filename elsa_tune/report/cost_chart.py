@@ -17,6 +17,7 @@ from elsa_tune.report.charts import (
     Ticks,
     point_look,
 )
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import metric_text, target_text
@@ -58,12 +59,16 @@ def quality_by_cost(named: Mapping[str, WayComparison]) -> Chart:
 def _looks(
     named: Mapping[str, WayComparison], drawn: Mapping[str, Sequence[Way]]
 ) -> dict[str, Look]:
-    """Return how each way is drawn, by its name: alike in every panel, and like no other way."""
-    names: dict[str, None] = {}  # each once, in the order in which they are drawn
+    """Return how each way is drawn, by its name: alike in every panel, and like no other way.
+
+    The same ways look alike by every cost: they are numbered in the order of candidates.
+    """
+    candidates: dict[str, Candidate] = {}
     for panel, ways in drawn.items():
         for way in ways:
-            names[_way_name(named[panel], way)] = None
-    return {name: point_look(number) for number, name in enumerate(names)}
+            candidates[_way_name(named[panel], way)] = way.candidate
+    in_order = sorted(candidates.items(), key=lambda item: (item[1].rank, item[1].key, item[0]))
+    return {name: point_look(number) for number, (name, _) in enumerate(in_order)}
 
 
 def _way_name(comparison: WayComparison, way: Way) -> str:

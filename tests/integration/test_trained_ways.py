@@ -149,7 +149,8 @@ def test_what_cannot_be_exported_is_said_in_one_sentence(searched: Bench, run: R
     lacking = run("export", NAME, "--candidate", "lora-r4", "--out", "refused")
     assert lacking.status == 2
     assert "--way is lora-r4, which was not measured" in lacking.err
-    assert "measured: 0, 1, 2, bitfit, lora, lora-last1" in lacking.err
+    assert "measured: 0 (the full model), 1 (1 frozen layer, 1 fine-tuned), " in lacking.err
+    assert "2 (the head alone), bitfit, lora, lora-last1" in lacking.err
     both = run("export", NAME, "--way", "lora", "--layers", "1", "--out", "refused")
     assert (both.status, "exclude each other" in both.err) == (2, True)
     assert not (searched.folder / "refused").exists()

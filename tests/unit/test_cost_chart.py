@@ -95,6 +95,12 @@ def test_a_way_looks_alike_in_every_panel() -> None:
     looks = {one.name: one.look for one in first.series}
     assert [one.name for one in first.series] != [one.name for one in second.series]
     assert all(one.look == looks[one.name] for one in second.series)
+    # Nor does another order of costs change it.
+    other_order = [
+        replace(one, train_seconds=100 / (one.train_seconds or 1.0)) for one in ways_as_measured()
+    ]
+    turned = series_of(other_order)
+    assert all(turned[name].look == look for name, look in looks.items() if name in turned)
 
 
 def hidden_points(chart: Chart) -> int:
