@@ -29,9 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import machine
-from scipy.special import stdtr, stdtrit
 from way_facts import WayFacts, left_open, way_facts
 
+from elsa_tune.analysis.statistics.differences import (
+    DifferenceTest,
+    corrected_by_holm,
+    difference_test,
+    fewest_seeds,
+    least_found,
+    rows_needed,
+)
+from elsa_tune.analysis.statistics.uncertainty import Spread
 from elsa_tune.results.peft_benchmark import TEXT_SUITE, read_benchmark
 from elsa_tune.specs.result_row import ResultRow
 
@@ -40,11 +48,7 @@ FULL = "full-finetuning"
 SUITE = "method_comparison/MetaMathQA"
 LEVEL = 0.95
 Z = 1.95996  # of a normal variable at that level, two-sided
-MANY = 1e6  # degrees of freedom, from which on Student's t is normal
 TARGET = 0.95
-# (z_.975 + z_.80)^2: what a difference, squared and over its variance, must reach to be found
-# four times out of five.
-FOUND = 7.849
 DIFFER = 0.2  # of the rows on which two ways may differ, as an example
 LEARNT = 0.3  # a run above this has learnt the task; others tell nothing of how learning spreads
 
@@ -87,31 +91,9 @@ def phi_variance(phi: float, share: float) -> float:
     return 1 - phi**2 + (phi + phi**3 / 2) * skew - 1.5 * phi**2 * skew
 
 
-def test(difference: float, parts: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return the standard error, half of the interval and p of a difference.
-
-    parts: variance and degrees of freedom of each independent part (Welch-Satterthwaite).
-    """
-    variance = sum(part for part, _ in parts)
-    by_freedom = sum(part**2 / degrees for part, degrees in parts)
-    freedom = MANY if by_freedom == 0 else min(MANY, variance**2 / by_freedom)
-    error = math.sqrt(variance)
-    return {
-        "error": error,
-        "half": float(stdtrit(freedom, (1 + LEVEL) / 2)) * error,
-        "p": 2 * float(stdtr(freedom, -abs(difference) / error)),
-        "p_above": float(stdtr(freedom, -difference / error)),
-    }
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return p by Holm's correction for testing all of them."""
-    corrected: dict[str, float] = {}
-    largest = 0.0
-    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        largest = max(largest, min(1.0, p_values[name] * (len(p_values) - place)))
-        corrected[name] = largest
-    return corrected
+def part_of(variance: float, freedom: float = math.inf) -> Spread:
+    """Return an independent part of a difference's variance."""
+    return Spread(variance=variance, freedom=freedom)
 
 
 def glue() -> dict[str, Any]:
@@ -124,17 +106,20 @@ def glue() -> dict[str, Any]:
         by_seeds = spread**2 / SEEDS
         of_full = variance_of(metric, full, rows)
         of_lora = variance_of(metric, lora, rows)
-        parts = [(of_full + of_lora, math.inf), (by_seeds, SEEDS - 1)]
-        difference = lora - full
+        seeds_of_lora = part_of(by_seeds, SEEDS - 1)
         # The full model's spread is not printed: it is taken to be LoRA's.
-        tested = test(difference, [*parts, parts[1]])
+        seeds_of_full = seeds_of_lora
+        difference = lora - full
+        tested = difference_test(
+            difference, [part_of(of_full + of_lora), seeds_of_lora, seeds_of_full]
+        )
         kept = lora - TARGET * full
-        keeps = test(
+        keeps = difference_test(
             kept,
             [
-                (of_lora + TARGET**2 * of_full, math.inf),
-                (by_seeds, SEEDS - 1),
-                (TARGET**2 * by_seeds, SEEDS - 1),
+                part_of(of_lora + TARGET**2 * of_full),
+                seeds_of_lora,
+                part_of(TARGET**2 * by_seeds, SEEDS - 1),
             ],
         )
         tasks[name] = {
@@ -145,15 +130,18 @@ def glue() -> dict[str, Any]:
             "spread": spread,
             "from_mnli": name in FROM_MNLI,
             "difference": difference,
-            **tested,
+            "error": tested.error,
+            "half": tested.half,
+            "p": tested.p,
+            "p_above": tested.p_above,
             "half_at_least": half_at_least(metric, difference, rows, 2 * by_seeds),
             "kept": kept,
-            "p_kept": keeps["p_above"],
+            "p_kept": keeps.p_above,
             # How many rows would show the printed difference, were it the true one, with any seeds.
-            "rows_needed": math.ceil(FOUND * (of_full + of_lora) * rows / difference**2),
+            "rows_needed": rows_needed(difference, (of_full + of_lora) * rows),
         }
-    corrected = holm({name: task["p"] for name, task in tasks.items()})
-    kept_corrected = holm({name: task["p_kept"] for name, task in tasks.items()})
+    corrected = corrected_by_holm({name: task["p"] for name, task in tasks.items()})
+    kept_corrected = corrected_by_holm({name: task["p_kept"] for name, task in tasks.items()})
     for name, task in tasks.items():
         task["p_holm"] = corrected[name]
         task["p_kept_holm"] = kept_corrected[name]
@@ -320,12 +308,14 @@ def leaderboard(rows: Sequence[ResultRow], of_a_run: float) -> dict[str, Any]:
         rates.update(rate for rate, _ in way.means)
     methods_at_one_rate = [method for method, rates in rates_by_method.items() if len(rates) == 1]
     listed = [compared(way, best, full, of_a_run) for way in ways]
-    behind_best = holm({each["way"]: each["p_behind_best"] for each in listed[1:]})
     others = [each for each in listed if each["way"] != name_of(full)]
-    unlike_full = holm({each["way"]: each["p_full"] for each in others})
+    unlike_full = corrected_by_holm({each["way"]: each["p_full"] for each in others})
     for each in listed:
-        each["p_behind_best_holm"] = behind_best.get(each["way"])
+        each["p_behind_best_corrected"] = None
         each["p_full_holm"] = unlike_full.get(each["way"])
+    for each in listed[1:]:
+        # By Bonferroni, because the best was chosen for being so (Gupta 1965).
+        each["p_behind_best_corrected"] = min(1.0, each["p_behind_best"] * len(listed[1:]))
     from_full = [each["from_full"] for each in others if each["p_full_holm"] <= 1 - LEVEL]
     return {
         "runs": len(rows),
@@ -350,7 +340,7 @@ def leaderboard(rows: Sequence[ResultRow], of_a_run: float) -> dict[str, Any]:
         "not_below_best_at_least": sum(
             abs(each["from_best"]) <= each["half_at_least"] for each in listed[1:]
         ),
-        "not_below_best": sum(each["p_behind_best_holm"] > 1 - LEVEL for each in listed[1:]),
+        "not_below_best": sum(each["p_behind_best_corrected"] >= 1 - LEVEL for each in listed[1:]),
         "above_full": sum(difference > 0 for difference in from_full),
         "below_full": sum(difference < 0 for difference in from_full),
     }
@@ -361,10 +351,10 @@ def compared(way: WayFacts, best: WayFacts, full: WayFacts, of_a_run: float) -> 
     assert way.examples is not None
     own = way.quality * (1 - way.quality) / way.examples
 
-    def against(other: WayFacts) -> tuple[float, float, dict[str, float]]:
+    def against(other: WayFacts) -> tuple[float, float, DifferenceTest]:
         variance = own + other.quality * (1 - other.quality) / way.examples
         difference = way.quality - other.quality
-        tested = test(difference, [(variance + 2 * of_a_run**2, math.inf)])
+        tested = difference_test(difference, [part_of(variance), part_of(2 * of_a_run**2)])
         return difference, Z * math.sqrt(variance), tested
 
     behind, by_rows, from_best = against(best)
@@ -376,13 +366,13 @@ def compared(way: WayFacts, best: WayFacts, full: WayFacts, of_a_run: float) -> 
         "quality": way.quality,
         "from_best": behind,
         "half_by_rows": by_rows,
-        "half": from_best["half"],
+        "half": from_best.half,
         "half_at_least": half_at_least("accuracy", behind, way.examples, 2 * of_a_run**2),
         "beyond_rows": abs(behind) > by_rows,
         # One-sided: whether it lies below the best of all, which was chosen for being so.
-        "p_behind_best": 1 - from_best["p_above"],
+        "p_behind_best": 1 - from_best.p_above,
         "from_full": ahead,
-        "p_full": from_full["p"],
+        "p_full": from_full.p,
     }
 
 
@@ -404,26 +394,24 @@ def needs(examples: int, of_a_run: float) -> dict[str, Any]:
     rows: at five seeds each, for ways that are right on rows of their own, and for ways that differ
     on a share DIFFER of the rows, which published predictions would tell.
     """
-    by_difference: list[dict[str, float]] = []
+    by_difference: list[dict[str, float | None]] = []
     for difference in (0.01, 0.02, 0.03, 0.05):
-        allowed = difference**2 / FOUND - 2 * of_a_run**2 / SEEDS
+        by_seeds = 2 * of_a_run**2 / SEEDS
         by_difference.append(
             {
                 "difference": difference,
                 # The fewest seeds with any number of rows.
-                "seeds": max(2, math.ceil(2 * of_a_run**2 * FOUND / difference**2)),
-                "rows": math.ceil(0.5 / allowed) if allowed > 0 else math.inf,
-                "rows_paired": (
-                    math.ceil((DIFFER - difference**2) / allowed) if allowed > 0 else math.inf
-                ),
+                "seeds": fewest_seeds(difference, 2 * of_a_run**2),
+                "rows": rows_needed(difference, 0.5, by_seeds),
+                "rows_paired": rows_needed(difference, DIFFER - difference**2, by_seeds),
             }
         )
     by_rows = 0.5 / examples
     return {
         "by_difference": by_difference,
         # The least difference that these rows can show, with any number of seeds, and with five.
-        "least_any_seeds": math.sqrt(FOUND * by_rows),
-        "least_five_seeds": math.sqrt(FOUND * (by_rows + 2 * of_a_run**2 / SEEDS)),
+        "least_any_seeds": least_found(by_rows),
+        "least_five_seeds": least_found(by_rows + 2 * of_a_run**2 / SEEDS),
     }
 
 

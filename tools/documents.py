@@ -40,6 +40,7 @@ PARTS: dict[str, Part] = {
     "demo": Part("README.md", measurements.demo),
     "ways_example": Part("README.md", measurements.ways_example),
     "ways": Part("docs/measured.md", measurements.ways),
+    "ways_rates": Part("docs/measured.md", measurements.ways_rates),
     "ways_step": Part("docs/measured.md", measurements.ways_step),
     "hunts": Part("docs/measured.md", measurements.hunts),
     "hunt_rates": Part("docs/measured.md", measurements.hunt_rates),

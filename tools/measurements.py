@@ -16,7 +16,13 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.measured import CandidateRates
+from elsa_tune.analysis.rate_ratio import ratios_of_ways
+from elsa_tune.analysis.ways import WayComparison
+from elsa_tune.analysis.wording.fairness import times_text
 from elsa_tune.cli.app import app
+from elsa_tune.sources import Journals, Question
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import rate_text
 
@@ -127,6 +133,53 @@ def _without_empty_columns(
     columns = [number for number in range(len(header)) if any(row[number] for row in rows)]
     shown = [[row[number] for number in columns] for row in rows]
     return [header[number] for number in columns], shown
+
+
+def ways_rates() -> str:
+    """Return the best rates of a study's ways in those of the full model, as recorded searches say.
+
+    The full model's row has the rates that it tried itself. A rate in brackets is one whose
+    exploring run was stopped early.
+    """
+    rows = []
+    for folder in sorted((BENCH / "results" / "ways").iterdir()):
+        comparison = _comparison(folder)
+        curve = comparison.curve
+        ratios = {ratio.way.candidate: ratio for ratio in ratios_of_ways(comparison)}
+        search = f"{curve.model}, {curve.task}"
+        for way in comparison.ways:
+            ratio = ratios.get(way.candidate)
+            times = interval = "-"
+            if ratio is not None:
+                times = times_text(ratio.factor)
+            if ratio is not None and ratio.low is not None and ratio.high is not None:
+                interval = f"{times_text(ratio.low)} to {times_text(ratio.high)}"
+            name = way.candidate.name(curve.layers)
+            rows.append([search, name, times, interval, _tried(way.point.tried)])
+            search = ""
+    return table(["search", "way", "times", "95 %", "rates tried"], rows)
+
+
+def _comparison(folder: Path) -> WayComparison:
+    """Return what a recorded search says of its ways."""
+    source = Journals(folder / "journal.jsonl")
+    question = Question()
+    rows = source.ask(question, _say_nothing)
+    [curve] = source.ways(question, rows)
+    return compare_ways(curve)
+
+
+def _say_nothing(line: str) -> None:
+    """Drop what a source says beside its results."""
+
+
+def _tried(rates: CandidateRates) -> str:
+    """Return the rates that a way explored, those of a run that was stopped early in brackets."""
+    texts = []
+    for rate, _ in rates.explored:
+        text = rate_text(rate)
+        texts.append(f"({text})" if rate in rates.stopped else text)
+    return ", ".join(texts)
 
 
 def ways_step() -> str:

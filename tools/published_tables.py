@@ -45,7 +45,7 @@ def peft_top() -> str:
     rows = []
     for way in read("peft")["listed"][:SHOWN]:
         is_full = way["p_full_holm"] is None
-        is_best = way["p_behind_best_holm"] is None
+        is_best = way["p_behind_best_corrected"] is None
         rows.append(
             [
                 way["way"],

@@ -147,28 +147,42 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
 
 def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
     """Whether what was adapted so learnt; None where it was not measured."""
-    uncertainty_of = curve.uncertainty
     if point.quality is None:
         return None
-    spread = None
-    variance = uncertainty_of.example_variance(point.candidate)
-    if point.seeds > 1 and point.candidate in uncertainty_of.runs:
-        spread = uncertainty_of.spread(point.candidate)
-    elif point.seeds > 1 and point.std is not None:
-        spread = Spread(variance=point.std**2 / point.seeds, freedom=point.seeds - 1)
-    metric = Metric.named(curve.metric)
-    is_share = metric is not None and metric.is_share
-    if variance is None and curve.examples is not None and is_share:
-        # Of a share of the examples their number tells how far it can be trusted.
-        variance = point.quality * (1 - point.quality) / (curve.units or curve.examples)
+    variance = curve.uncertainty.example_variance(point.candidate)
+    if variance is None:
+        variance = variance_by_rows(curve, point)
     variance = max(variance or 0.0, 0.0)
     return uncertainty.learnt(
         point.quality,
         chance=curve.chance,
-        spread=spread,
+        spread=spread_of_mean(curve, point),
         example_variance=variance,
         policy=curve.policy,
     )
+
+
+def spread_of_mean(curve: FreezeCurve, point: CurvePoint) -> Spread | None:
+    """Return how far the mean over a point's seeds can be trusted; None where nothing tells."""
+    if point.seeds < 2:
+        return None
+    if point.candidate in curve.uncertainty.runs:
+        return curve.uncertainty.spread(point.candidate)
+    if point.std is None:
+        return None
+    return Spread(variance=point.std**2 / point.seeds, freedom=point.seeds - 1)
+
+
+def variance_by_rows(curve: FreezeCurve, point: CurvePoint) -> float | None:
+    """Return the variance of a quality by the number of evaluation rows alone.
+
+    None where that number is not known, and of a metric that is no share of the rows.
+    """
+    metric = Metric.named(curve.metric)
+    is_share = metric is not None and metric.is_share
+    if point.quality is None or curve.examples is None or not is_share:
+        return None
+    return point.quality * (1 - point.quality) / (curve.units or curve.examples)
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:

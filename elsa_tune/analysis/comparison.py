@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
 from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.differences import differences_of
 from elsa_tune.analysis.rate_ratio import rate_ratios
 from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.ways import (
@@ -81,7 +82,11 @@ def compare_ways(
         if reason is None:
             comparison = _with_certificates(comparison, planned_target)
         comparison = _with_recommendation(comparison)
-        comparison = replace(comparison, rate_ratios=rate_ratios(comparison))
+        comparison = replace(
+            comparison,
+            rate_ratios=rate_ratios(comparison),
+            differences=differences_of(comparison),
+        )
     comparison = replace(comparison, reason=reason)
     comparison = _with_forecast(comparison)
     return replace(comparison, first_lines=comparison_lines(comparison))
@@ -101,16 +106,19 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
     return tuple(sorted(ways, key=_cheapest_first))
 
 
-def _cheapest_first(way: Way) -> tuple[float, float, str]:
-    """Order by cost; where that is equal or not known, by how little is trained.
+def _cheapest_first(way: Way) -> tuple[float, float, float, float, str]:
+    """Order by cost, of equal ones the highest score first; ways of unknown cost come last.
 
-    Depths go by their frozen layers, the most first; then come other methods, by their labels, and
-    the full model at the end.
+    What is left equal, and what has no known cost, goes by how little is trained: depths by their
+    frozen layers, the most first, then other methods by their scores, the highest first, and the
+    full model at the end. Labels decide only where all of that is equal.
     """
-    cost = math.inf if way.cost is None else way.cost
     candidate = way.candidate
     trained = -candidate.rank if is_depth(candidate) else -0.5
-    return cost, trained, candidate.label
+    lower_score = -_quality(way)
+    if way.cost is None:
+        return math.inf, 0.0, trained, lower_score, candidate.label
+    return way.cost, lower_score, trained, 0.0, candidate.label
 
 
 def _best(ways: tuple[Way, ...]) -> Way | None:
@@ -377,7 +385,8 @@ def _equivalence(comparison: WayComparison, way: Way) -> Equivalence | None:
     policy = comparison.curve.policy
     if way.p_value is None:
         return None
-    most = 0.0
+    most = -math.inf
+    widest: Way | None = None
     for other in comparison.ways:
         if other.candidate == way.candidate:
             continue
@@ -388,5 +397,15 @@ def _equivalence(comparison: WayComparison, way: Way) -> Equivalence | None:
         contrast = uncertainty.contrast(way.candidate, 1.0, against=other.candidate, ends=ends)
         if contrast is None:
             return None
-        most = max(most, -contrast.lower)
-    return Equivalence(way=way, most=most)
+        if -contrast.lower > most:
+            most = -contrast.lower
+            widest = other
+    assert widest is not None  # there are two ways at least
+    quality = _quality(way)
+    return Equivalence(
+        way=way,
+        most=max(most, 0.0),
+        other=widest,
+        room=1 - quality,
+        gain=quality - (comparison.curve.chance or 0.0),
+    )

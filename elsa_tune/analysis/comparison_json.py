@@ -6,7 +6,7 @@ from typing import Any
 
 from elsa_tune.analysis.answer import WouldCertify
 from elsa_tune.analysis.answer_json import csv_cell, curve_heading, plain_number
-from elsa_tune.analysis.ways import Equivalence, RateRatio, Way, WayComparison
+from elsa_tune.analysis.ways import Differences, Equivalence, RateRatio, Rerun, Way, WayComparison
 from elsa_tune.results.results_csv import csv_text
 from elsa_tune.specs.candidates import candidate_fields
 
@@ -22,7 +22,14 @@ _HEADING = (
 _WAY = (
     *("method", "label", "frozen_layers", "embeddings_frozen", "fine_tuned_layers"),
     *("quality", "std", "ci_low", "ci_high", "seeds", "failed_seeds"),
-    *("learning_rate", "rate_at_border", "explored", "rates_explored", "stopped_early"),
+    *(
+        "learning_rate",
+        "rate_at_border",
+        "alike_ends",
+        "explored",
+        "rates_explored",
+        "stopped_early",
+    ),
     *("kept", "gain_kept", "reaches_target", "p_value", "certified"),
     *("score_p_value", "score_certified"),
     *("recommended", "cost", "train_seconds", "peak_memory_mb", "trainable_parameters"),
@@ -49,6 +56,7 @@ def comparison_object(comparison: WayComparison) -> dict[str, Any]:
         "would_certify": _would_certify(comparison.would_certify),
         "score_would_certify": _would_certify(comparison.score_would_certify),
         "rate_ratios": [_rate_ratio(ratio) for ratio in comparison.rate_ratios],
+        "differences": _differences(comparison.differences),
         "ways": [way_object(comparison, way) for way in comparison.ways],
         "headline": first.headline,
         "lines": [list(line) for line in first.lines],
@@ -80,6 +88,7 @@ def way_object(comparison: WayComparison, way: Way) -> dict[str, Any]:
         "fine_tuned_layers": point.fine_tuned_layers,
         "learning_rate": point.learning_rate,
         "rate_at_border": None if border is None else border.value,
+        "alike_ends": [end.value for end in point.tried.alike_ends],
         "rates_explored": len(point.tried.explored),
         "reaches_target": way.reaches_target,
         "certified": way.certified,
@@ -147,6 +156,38 @@ def _equivalence(equivalence: Equivalence | None) -> dict[str, Any] | None:
     return {
         "label": equivalence.way.candidate.label,
         "most_better": plain_number(equivalence.most),
+        "other": equivalence.other.candidate.label,
+        "tells_nothing": equivalence.tells_nothing,
+    }
+
+
+def _differences(differences: Differences | None) -> dict[str, Any] | None:
+    if differences is None:
+        return None
+    return {
+        "possible_best": _labels(differences.possible),
+        "untested": _labels(differences.untested),
+        "above_full": _labels(differences.above_full),
+        "below_full": _labels(differences.below_full),
+        "counts_rows": differences.counts_rows,
+        "without_spread": _labels(differences.without_spread),
+        "rerun": _rerun(differences.rerun),
+    }
+
+
+def _labels(ways: Iterable[Way]) -> list[str]:
+    return [way.candidate.label for way in ways]
+
+
+def _rerun(rerun: Rerun | None) -> dict[str, Any] | None:
+    if rerun is None:
+        return None
+    return {
+        "label": rerun.way.candidate.label,
+        "other": rerun.other.candidate.label,
+        "difference": plain_number(rerun.difference),
+        "seeds": rerun.seeds,
+        "rows": rerun.rows,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.border import Border, border, has_learnt
+from elsa_tune.specs.border import Border, alike_ends, border, has_learnt
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -58,13 +58,23 @@ class CandidateRates:
     means: tuple[tuple[float, float], ...] = ()
     # Rate and mean quality of its exploring trials, by rising rate; None where none completed.
     explored: tuple[tuple[float, float | None], ...] = ()
+    stopped: tuple[float, ...] = ()  # those at which early stopping ended an exploring trial
     # Where the chosen rate lies among all that were tried; None where they are not known.
     at_border: Border | None = None
+    # The ends of what was tried that score as well as the chosen rate, where that is at neither.
+    alike_ends: tuple[Border, ...] = ()
     learnt: bool = True  # False where no rate that was tried is better than a constant answer
     # The measured quality where its rate is one of those given, else that of the best completed
     # exploring run among them (one run, looked at to choose); None where there is neither.
     quality_within_given: float | None = None
     tries_within_given: int = 0  # exploring trials of the given rates
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Every rate of which a trial is known, exploring or measuring, rising."""
+        of_explored = {rate for rate, _ in self.explored}
+        of_means = {rate for rate, _ in self.means}
+        return tuple(sorted(of_explored | of_means))
 
 
 def candidate_rates(
@@ -84,8 +94,10 @@ def candidate_rates(
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
     at_border = None
+    ends: tuple[Border, ...] = ()
     if chosen in tried:
         at_border = border(tried, chance, policy.noise)
+        ends = alike_ends(tried, chance, policy.noise)
     scores = {rate: score for rate, score in tried.items() if score is not None}
     learnt = True
     if scores and chance is not None:
@@ -105,7 +117,9 @@ def candidate_rates(
     return CandidateRates(
         means=tuple(means),
         explored=tuple(sorted(explored_rates.items())),
+        stopped=_stopped(exploring),
         at_border=at_border,
+        alike_ends=ends,
         learnt=learnt,
         quality_within_given=quality,
         tries_within_given=tries,
@@ -131,6 +145,15 @@ def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
         if rate is not None:
             tried[rate] = means.get(rate)
     return tried
+
+
+def _stopped(exploring: Sequence[ResultRow]) -> tuple[float, ...]:
+    """Return the rates at which early stopping ended a trial, rising."""
+    stopped: set[float] = set()
+    for row in exploring:
+        if row.status is TrialStatus.STOPPED_EARLY and row.learning_rate is not None:
+            stopped.add(row.learning_rate)
+    return tuple(sorted(stopped))
 
 
 def _means(rows: Sequence[ResultRow]) -> dict[float, float]:

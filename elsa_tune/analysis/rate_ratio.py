@@ -3,14 +3,18 @@
 Of the rates that a way explored, those that one run does not show to be worse than the best contain
 the truly best of them with a given confidence (subset selection: Gupta 1965, Technometrics 7,
 225-245; here by Bonferroni). How far single runs differ is known from the measuring runs.
+
+A run that early stopping ended shows nothing of its rate, which stays among those that may be the
+best. It counts among the comparisons all the same, because it was its score that had it stopped.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import student_quantile
+from elsa_tune.analysis.statistics.uncertainty import Learnt, student_quantile
 from elsa_tune.analysis.ways import RateRatio, Way, WayComparison
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -26,28 +30,48 @@ class _Rates:
 def rate_ratios(comparison: WayComparison) -> tuple[RateRatio, ...]:
     """Return the ratio of the best way of each method but freezing, by the methods' names.
 
-    None of them where the full model was not measured at a rate that is known. A way that learnt
-    nothing has no best rate, so that it has no ratio.
+    The best has the highest score, and of equal ones is the cheapest. Ways without a best rate have
+    none (`ratios_of_ways`).
     """
-    reference = None
-    best_by_method: dict[str, Way] = {}
+    best_by_method: dict[str, RateRatio] = {}
+    for ratio in ratios_of_ways(comparison):
+        method = ratio.way.candidate.method
+        if method == FreezeDepth.method:
+            continue
+        best = best_by_method.get(method)
+        if best is None or (ratio.way.point.quality or 0.0) > (best.way.point.quality or 0.0):
+            best_by_method[method] = ratio
+    return tuple(best_by_method[method] for method in sorted(best_by_method))
+
+
+def ratios_of_ways(comparison: WayComparison) -> tuple[RateRatio, ...]:
+    """Return the ratio of every way but the full model, in the comparison's order.
+
+    Both must have a best rate: a way tried at one rate alone has none, nor has one that is not
+    certain to have learnt anything.
+    """
+    reference: Way | None = None
+    others: list[Way] = []
     for way in comparison.ways:
-        if way.point.learning_rate is None or not way.point.tried.learnt:
+        if not _has_best_rate(comparison, way):
             continue
         if way.candidate.is_reference:
             reference = way
-        method = way.candidate.method
-        best = best_by_method.get(method)
-        if best is None or (way.point.quality or 0.0) > (best.point.quality or 0.0):
-            best_by_method[method] = way
-    best_by_method.pop(FreezeDepth.method, None)
+        else:
+            others.append(way)
     if reference is None:
         return ()
-    ratios: list[RateRatio] = []
-    for method in sorted(best_by_method):
-        ratio = _ratio(comparison, best_by_method[method], reference)
-        ratios.append(ratio)
-    return tuple(ratios)
+    return tuple(_ratio(comparison, way, reference) for way in others)
+
+
+def _has_best_rate(comparison: WayComparison, way: Way) -> bool:
+    """Whether a way learnt, exploring and measured, and was tried at two rates or more."""
+    point = way.point
+    if point.learning_rate is None or len(point.tried.rates) < 2:
+        return False
+    if not point.tried.learnt:
+        return False
+    return verdict_on_point(comparison.curve, point) is Learnt.YES
 
 
 def _ratio(comparison: WayComparison, way: Way, reference: Way) -> RateRatio:
@@ -77,30 +101,33 @@ def _ratio(comparison: WayComparison, way: Way, reference: Way) -> RateRatio:
 def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _Rates | None:
     """Return the range of the tried rates of which one is the best but for this error.
 
-    None where fewer than two rates ran to their end, where early stopping ended one, of which that
-    is no test, or where too few seeds tell of their spread.
+    None where exploring runs of fewer than two rates are known, where none of them ran to its end,
+    or where too few seeds tell of their spread.
     """
-    if point.stopped_early:
-        return None
     scores: dict[float, float] = {}
     for rate, score in point.tried.explored:
         if score is not None:
             scores[rate] = score
+    rates = len(point.tried.explored)
     uncertainty = comparison.curve.uncertainty
     runs = uncertainty.runs.get(point.candidate)
-    if len(scores) < 2 or runs is None or runs.count < 2:
+    if not scores or rates < 2 or runs is None or runs.count < 2:
         return None
     of_mean = uncertainty.spread(point.candidate)
     variance_of_run = of_mean.variance * runs.count
-    others = len(scores) - 1
+    others = rates - 1
     quantile = student_quantile(of_mean.freedom, 1 - error / others)
     # Of the difference of two runs.
     margin = quantile * math.sqrt(2 * variance_of_run)
-    return _within(scores, margin)
+    return _not_excluded(scores, margin, point.tried.stopped)
 
 
-def _within(scores: Mapping[float, float], margin: float) -> _Rates:
-    """Return the range of the rates that score at most this margin less than the best."""
+def _not_excluded(scores: Mapping[float, float], margin: float, stopped: Sequence[float]) -> _Rates:
+    """Return the range of the rates that may be the best.
+
+    Those are the rates that score at most this margin less than the best, and the stopped ones.
+    """
     least = max(scores.values()) - margin
     alike = [rate for rate, score in scores.items() if score >= least]
-    return _Rates(low=min(alike), high=max(alike))
+    possible = [*alike, *stopped]
+    return _Rates(low=min(possible), high=max(possible))

@@ -76,6 +76,42 @@ class Equivalence:
 
     way: Way
     most: float  # in fractions of quality, at least 0: with 95 % confidence no way gains more
+    other: Way  # of which that much may be true
+    room: float  # what any score can be above this way's: up to the metric's highest, 1
+    gain: float  # what this way's own score is above guessing
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the bound leaves open all that could be, or that another gains twice as much."""
+        return self.most >= min(self.room, self.gain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """What a rerun of two ways needs to find their measured difference, if it is the true one.
+
+    It finds it four times out of five. None: not known, as nothing tells how far runs or rows move.
+    """
+
+    way: Way
+    other: Way
+    difference: float  # by how much the first scores higher, above 0
+    seeds: int | None  # of each
+    rows: int | None  # evaluation rows, with so many seeds; where that is None, at least so many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """Differences between ways that are more than seeds and evaluation rows would give, at 95 %."""
+
+    # The ways of which one is the truly best, if it is none of the untested: the highest first.
+    possible: tuple[Way, ...]
+    untested: tuple[Way, ...]  # of which nothing tells how far chance would move them
+    above_full: tuple[Way, ...]  # that score higher than the full model, the cheapest first
+    below_full: tuple[Way, ...]  # that score lower
+    counts_rows: bool  # whether it is known how far other evaluation rows would move the scores
+    without_spread: tuple[Way, ...]  # of which nothing tells how far another seed would move them
+    rerun: Rerun | None = None  # that would tell the best from the full model, or from the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +121,7 @@ class RateRatio:
     way: Way
     factor: float  # between the rates at which both were measured
     # Where the factor between the best of the tried rates lies at 95 %; None where too few seeds
-    # tell how far single runs differ.
+    # tell how far single runs differ, or where exploring runs at two rates or more are not known.
     low: float | None = None
     high: float | None = None
     is_open: bool = False  # whether one of the two lies at the border of what was tried
@@ -113,6 +149,7 @@ class WayComparison:
     would_certify: WouldCertify | None = None
     score_would_certify: WouldCertify | None = None
     rate_ratios: tuple[RateRatio, ...] = ()  # of the best way of each method but freezing
+    differences: Differences | None = None  # None where nothing tells what chance would give
     # All that in words.
     first_lines: FirstLines = field(default_factory=lambda: FirstLines(""))
     warnings: tuple[AnswerWarning, ...] = ()

@@ -56,3 +56,24 @@ def border(
     if highest_best == min(tried):
         return Border.LOW
     return None
+
+
+def alike_ends(
+    tried: Mapping[float, float | None],
+    chance: float | None,
+    noise: float,
+) -> tuple[Border, ...]:
+    """Return the ends of what was tried that score as well as the best rate, which is at neither.
+
+    Rates beyond such an end may be better still. Arguments as of `border`; () where that tells one.
+    """
+    scores = {rate: score for rate, score in tried.items() if score is not None}
+    if not scores or border(tried, chance, noise) is not None:
+        return ()
+    lowest_best, highest_best = plateau(scores, noise)
+    ends: list[Border] = []
+    if lowest_best == min(tried):
+        ends.append(Border.LOW)
+    if highest_best == max(tried):
+        ends.append(Border.HIGH)
+    return tuple(ends)

@@ -38,9 +38,10 @@ class LoraSettings:
         return self._lora(None)
 
     def on_last(self, layers: int) -> Lora:
-        """Return LoRA on the last of so many layers. Raises SpaceError for a `last` that is none.
+        """Return LoRA on the last of so many layers, but not on all of them.
 
         A share of the layers is rounded up, as a depth's share of frozen ones is rounded down.
+        Raises SpaceError for a `last` that is no number of layers, or not fewer than there are.
         """
         problem = SpaceError(
             f"lora.last is {quoted(self.last)}; it must be a number of layers, or a share of them "
@@ -52,11 +53,27 @@ class LoraSettings:
             raise problem from None
         if asked <= 0:
             raise problem
-        if asked.denominator == 1:
-            return self._lora(int(asked))
-        share_below = 1 - asked
-        last = layers - int(share_below * layers)
+        is_share = asked.denominator > 1 or "/" in str(self.last)
+        last = int(asked)
+        if is_share:
+            share_below = 1 - asked
+            last = layers - int(share_below * layers)
+        self._check_is_not_all(last, layers)
         return self._lora(last)
+
+    def _check_is_not_all(self, last: int, layers: int) -> None:
+        """Raise SpaceError where these last layers are all that the model has, or more."""
+        asked = quoted(self.last)
+        if last == layers:
+            raise SpaceError(
+                f"lora.last is {asked}, which is every layer of this model (it has {layers}); set "
+                "fewer, or name the method lora, which is LoRA on all layers, instead of lora_last"
+            )
+        if last > layers:
+            raise SpaceError(
+                f"lora.last is {asked}, but this model has {layers}; set a number below that, or a "
+                "share of its layers such as 1/2"
+            )
 
     def _lora(self, last: int | None) -> Lora:
         names = self.target_modules

@@ -15,16 +15,19 @@ from elsa_tune.analysis.answer import Answer, QualityClaimed, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.comparison import below, compare_ways, holm
+from elsa_tune.analysis.rate_ratio import ratios_of_ways
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.analysis.ways import Way, WayBasis, WayComparison, way_curves
 from elsa_tune.errors import ResultsError, UsageError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.cost import Cost
+from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 from tests.unit.ways import (
     ADAPTER,
@@ -261,6 +264,70 @@ def test_ways_that_cost_and_score_alike_are_told_by_their_labels() -> None:
     assert comparison.best == way_of(comparison, twin)
 
 
+def test_of_ways_that_cost_alike_the_better_one_comes_first() -> None:
+    twin = Adapter(4)
+    rows = [
+        *way_rows(FULL, 0.9),
+        *way_rows(ADAPTER, 0.9, train_seconds=5.0),
+        *way_rows(twin, 0.897, train_seconds=5.0),
+        *way_rows(LAST_TWO, 0.899, train_seconds=5.0),
+    ]
+    comparison = compared(rows)
+    order = [way.candidate.label for way in comparison.ways]
+    assert order == ["adapter-8", "4", "adapter-4", "0"]
+    assert comparison.recommended == way_of(comparison, ADAPTER)
+
+
+def test_where_no_cost_is_known_methods_without_a_depth_go_by_their_scores() -> None:
+    rows = [*four_ways(), *way_rows(Adapter(4), 0.89)]
+    rows = [replace(one, train_seconds=None) for one in rows]
+    order = [way.candidate.label for way in compared(rows).ways]
+    assert order == ["6", "4", "adapter-8", "adapter-4", "0"]
+
+
+def test_the_cheapest_of_the_ways_measured_to_keep_the_target_is_named() -> None:
+    # Both keep it, by less than can be certified; the dearer one scores higher.
+    rows = [
+        *way_rows(FULL, 0.9),
+        *way_rows(ADAPTER, 0.8815),
+        *way_rows(LAST_TWO, 0.8805),
+        *way_rows(HEAD, 0.6),
+    ]
+    comparison = compared(rows)
+    assert comparison.recommended == way_of(comparison, FULL)
+    assert line(comparison, "Cheaper?").startswith("the last 2 layers cost 20 s and score 88.0")
+
+
+def test_where_no_cheaper_way_keeps_the_target_the_best_of_them_is_named() -> None:
+    comparison = compared(four_ways(adapter=0.8, last_two=0.85))
+    assert comparison.recommended == way_of(comparison, FULL)
+    assert line(comparison, "Cheaper?").startswith("the last 2 layers cost 20 s and score 85.0")
+
+
+def test_the_cost_of_a_way_that_diverged_is_not_missed() -> None:
+    rows = [
+        replace(one, status=TrialStatus.DIVERGED, quality=None, train_seconds=None)
+        if one.candidate == HEAD
+        else one
+        for one in four_ways()
+    ]
+    comparison = compared(rows)
+    assert way_of(comparison, HEAD).cost is None
+    assert line(comparison, "Costs") == (
+        "20 s of training a run (adapters of size 8: 1 min 00 s; the full model: 1 min 40 s)."
+    )
+
+
+def test_a_full_model_of_unknown_cost_is_not_named_beside_the_others() -> None:
+    rows = [
+        replace(one, train_seconds=None) if one.candidate == FULL else one
+        for one in four_ways(full=0.7)
+    ]
+    assert line(compared(rows), "Costs") == (
+        "20 s of training a run (adapters of size 8: 1 min 00 s)."
+    )
+
+
 @pytest.mark.parametrize(
     ("unit", "field", "text"),
     [
@@ -337,6 +404,51 @@ def no_claim(rows: Sequence[ResultRow], reason: Reason, words: str) -> WayCompar
     assert comparison.recommended is not None and comparison.basis is WayBasis.MEASURED
     assert words in line(comparison, "How sure")
     return comparison
+
+
+def test_single_runs_decide_nothing_also_where_no_cost_is_known() -> None:
+    rows = [replace(one, train_seconds=None) for one in four_ways() if one.seed == 1]
+    headline = compared(rows).first_lines.headline
+    assert headline.startswith(
+        "By one run a way, which decides nothing: the last 2 layers, adapters of size 8 and the "
+        "full model are measured to keep 95 %"
+    )
+
+
+def test_names_keep_their_capitals_behind_other_words() -> None:
+    rows = [
+        row(FULL, 0.8, seed=1),
+        row(Lora.read("lora") or FULL, 0.9, seed=1),
+        row(Lora.read("lora-last2") or FULL, 0.9, seed=1),
+    ]
+    headline = compared(rows).first_lines.headline
+    assert headline.startswith("By one run a way, which decides nothing: LoRA of rank 8 on")
+
+
+@pytest.mark.parametrize(
+    ("single", "words"),
+    [
+        (LAST_TWO, "By one run of the last 2 layers, which decides nothing: fine-tune the last 2"),
+        (HEAD, "Fine-tune the last 2 of 6 layers"),
+        (FULL, "By one run of the full model, which decides nothing: fine-tune the last 2"),
+    ],
+)
+def test_a_single_run_of_what_is_named_decides_nothing(single: Candidate, words: str) -> None:
+    rows = [one for one in four_ways(full=0.91) if one.candidate != single or one.seed == 1]
+    assert compared(rows).first_lines.headline.startswith(words)
+
+
+def test_single_runs_decide_nothing_also_of_data_that_leak() -> None:
+    finding = RowFinding(code=FindingCode.LEAKED_ROWS, count=300, of=1000)
+    rows = [replace(one, findings=(finding,)) for one in four_ways() if one.seed == 1]
+    headline = compared(rows).first_lines.headline
+    assert headline.startswith("Clean the data first")
+    assert "Until then, by one run a way, which decides nothing: fine-tune" in headline
+
+
+def test_where_there_is_no_answer_a_single_run_is_not_mentioned() -> None:
+    headline = compared([row(FULL, 0.5, seed=1), row(HEAD, 0.5, seed=1)]).first_lines.headline
+    assert headline.startswith("No answer:")
 
 
 def test_two_seeds_of_one_way_certify_nothing() -> None:
@@ -526,6 +638,61 @@ def test_where_one_way_is_far_ahead_the_others_may_gain_nothing() -> None:
     assert comparison.equivalence is not None and comparison.equivalence.most == 0.0
 
 
+def priced(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows with what a run of each way takes."""
+    return [replace(one, train_seconds=SECONDS[one.candidate]) for one in rows]
+
+
+def test_the_bound_names_the_way_of_which_it_may_be_true() -> None:
+    rows = priced(
+        [*seeds(LAST_TWO, TUNED), *seeds(ADAPTER, OTHER), *seeds(HEAD, [0.6, 0.61, 0.62])]
+    )
+    equivalence = compared(rows).equivalence
+    assert equivalence is not None and equivalence.other.candidate == ADAPTER
+    assert equivalence.way.candidate == LAST_TWO and not equivalence.tells_nothing
+    assert equivalence.room == pytest.approx(1 - np.mean(TUNED))
+    assert equivalence.gain == pytest.approx(np.mean(TUNED) - 0.5)
+
+
+def test_a_bound_that_a_failed_seed_leaves_open_says_so() -> None:
+    comparison = compared(with_adapters(0.88, 0.88, 0.5))
+    assert comparison.equivalence is not None and comparison.equivalence.tells_nothing
+    assert comparison.equivalence.most > comparison.equivalence.room
+    assert line(comparison, "Better?") == (
+        "nothing can be told: 1 of 3 seeds of adapters of size 8 failed, so that another run may "
+        "score anything."
+    )
+
+
+def test_a_bound_that_few_seeds_leave_open_says_so() -> None:
+    rows = priced([*seeds(FULL, (0.7, 0.8, 0.9)), *seeds(ADAPTER, (0.72, 0.81, 0.91))])
+    comparison = compared(rows)
+    assert comparison.equivalence is not None
+    assert comparison.equivalence.most > comparison.equivalence.room
+    assert line(comparison, "Better?") == "nothing can be told: 3 seeds a way are too few."
+    counted = compared([replace(one, examples=150) for one in rows])
+    assert line(counted, "Better?") == (
+        "nothing can be told: 3 seeds a way and 150 evaluation rows are too few."
+    )
+
+
+def test_a_bound_beyond_twice_the_gain_tells_nothing() -> None:
+    # The scores gain 5 points, and may gain 40 more.
+    rows = priced([*seeds(FULL, (0.54, 0.55, 0.56)), *seeds(ADAPTER, (0.52, 0.55, 0.58))])
+    comparison = compared(rows)
+    equivalence = comparison.equivalence
+    assert equivalence is not None and equivalence.gain < equivalence.most < equivalence.room
+    assert line(comparison, "Better?").startswith("nothing can be told")
+
+
+def test_where_hardly_anything_can_be_better_that_is_said() -> None:
+    rows = priced([*seeds(FULL, (0.99, 0.995, 1.0)), *seeds(ADAPTER, (0.985, 0.995, 1.0))])
+    assert line(compared(rows), "Better?") == (
+        "no way can be better than adapters of size 8 by more than 0.7 points: no score is above "
+        "100."
+    )
+
+
 RATES = {1e-5: 0.80, 2e-5: 0.90, 4e-5: 0.89, 8e-5: 0.7}
 ADAPTER_RATES = {1e-4: 0.80, 3e-4: 0.90, 1e-3: 0.9005, 3e-3: 0.6}
 
@@ -556,21 +723,120 @@ def test_the_ratio_of_best_rates_covers_what_one_run_cannot_tell_apart() -> None
     )
 
 
-def test_a_rate_that_early_stopping_ended_is_not_excluded() -> None:
+def stopped(rows: Sequence[ResultRow], candidate: Candidate, rate: float) -> list[ResultRow]:
+    """Return the rows, with a way's exploring run at a rate ended by early stopping."""
+    changed: list[ResultRow] = []
+    for one in rows:
+        explores = one.phase is Phase.EXPLORE and one.candidate == candidate
+        if explores and one.learning_rate == rate:
+            one = replace(one, status=TrialStatus.STOPPED_EARLY)
+        changed.append(one)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("candidate", "rate", "low", "high"),
+    [
+        (ADAPTER, 3e-3, 3e-4 / 4e-5, 3e-3 / 2e-5),
+        (ADAPTER, 1e-4, 1e-4 / 4e-5, 1e-3 / 2e-5),
+        (FULL, 1e-5, 3e-4 / 4e-5, 1e-3 / 1e-5),
+    ],
+)
+def test_a_rate_that_early_stopping_ended_is_not_excluded(
+    candidate: Candidate, rate: float, low: float, high: float
+) -> None:
+    [ratio] = compared(stopped(tuned_ways(), candidate, rate)).rate_ratios
+    assert ratio.factor == pytest.approx(15)
+    assert (ratio.low, ratio.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_a_rate_that_early_stopping_ended_counts_among_the_comparisons() -> None:
+    # Over three others the margin is .0113, and over two .0091.
+    scores = {1e-4: 0.80, 3e-4: 0.8905, 1e-3: 0.9005, 3e-3: 0.6}
+    rows = [
+        *explored(FULL, RATES),
+        *explored(ADAPTER, scores),
+        *way_rows(FULL, 0.9, learning_rate=2e-5),
+        *way_rows(ADAPTER, 0.9, learning_rate=1e-3),
+    ]
+    [ratio] = compared(stopped(rows, ADAPTER, 3e-3)).rate_ratios
+    assert ratio.low == pytest.approx(3e-4 / 4e-5)
+
+
+def test_where_early_stopping_ended_every_run_nothing_is_known_of_the_best_rate() -> None:
     rows = tuned_ways()
-    for number, one in enumerate(rows):
-        if one.candidate == ADAPTER and one.learning_rate == 3e-3:
-            rows[number] = replace(one, status=TrialStatus.STOPPED_EARLY)
-    [ratio] = compared(rows).rate_ratios
-    assert ratio.low is None and ratio.high is None and ratio.factor == pytest.approx(15)
-
-
-def test_one_seed_gives_the_factor_and_the_rates_beside_it() -> None:
-    rows = [one for one in tuned_ways() if one.seed in (0, 1)]
+    for rate in ADAPTER_RATES:
+        rows = stopped(rows, ADAPTER, rate)
     comparison = compared(rows)
     [ratio] = comparison.rate_ratios
     assert ratio.low is None and ratio.high is None and ratio.factor == pytest.approx(15)
     assert "tried beside it: 1e-4 and 1e-3" in line(comparison, "Rates")
+
+
+def test_one_seed_tells_of_no_way_that_it_learnt_nor_of_its_best_rate() -> None:
+    rows = [one for one in tuned_ways() if one.seed in (0, 1)]
+    comparison = compared(rows)
+    assert comparison.rate_ratios == () and line(comparison, "Rates") == ""
+
+
+@pytest.mark.parametrize("single", [FULL, ADAPTER])
+def test_a_way_of_one_rate_has_no_best_rate(single: Candidate) -> None:
+    rows = [
+        one for one in tuned_ways() if one.candidate != single or one.phase is not Phase.EXPLORE
+    ]
+    comparison = compared(rows)
+    assert comparison.rate_ratios == () and line(comparison, "Rates") == ""
+
+
+def test_a_table_of_two_rates_has_a_factor_without_an_interval() -> None:
+    rows = [
+        *way_rows(FULL, 0.9, learning_rate=2e-5),
+        *way_rows(FULL, 0.85, learning_rate=4e-5),
+        *way_rows(ADAPTER, 0.9, learning_rate=3e-4),
+        *way_rows(ADAPTER, 0.85, learning_rate=1e-4),
+    ]
+    comparison = compared(rows)
+    [ratio] = comparison.rate_ratios
+    assert ratio.low is None and ratio.high is None
+    assert line(comparison, "Rates") == (
+        "Adapters of size 8 run best at 15 times the full model's rate (3e-4 and 2e-5; tried "
+        "beside it: 1e-4)."
+    )
+
+
+def test_one_exploring_run_gives_no_range() -> None:
+    rows = [
+        one
+        for one in tuned_ways()
+        if one.candidate != ADAPTER or one.phase is not Phase.EXPLORE or one.learning_rate == 1e-3
+    ]
+    [ratio] = compared(rows).rate_ratios
+    assert ratio.factor == pytest.approx(15) and ratio.low is None and ratio.high is None
+
+
+@pytest.mark.parametrize("lost", [FULL, ADAPTER])
+def test_what_did_not_learn_when_it_was_measured_has_no_best_rate(lost: Candidate) -> None:
+    # One exploring run looked good, and no fresh seed was.
+    rows = [
+        replace(one, quality=0.5) if one.candidate == lost and one.phase is Phase.MEASURE else one
+        for one in [*tuned_ways(), *way_rows(LAST_TWO, 0.9)]
+    ]
+    assert compared(rows).rate_ratios == ()
+
+
+def test_each_method_has_the_ratio_of_its_best_way_and_every_way_one_of_its_own() -> None:
+    small = Adapter(4)
+    rows = [
+        *tuned_ways(),
+        *explored(small, ADAPTER_RATES),
+        *way_rows(small, 0.89, learning_rate=1e-3),
+        *explored(LAST_TWO, RATES),
+        *way_rows(LAST_TWO, 0.88, learning_rate=4e-5),
+    ]
+    comparison = compared(rows)
+    assert [ratio.way.candidate for ratio in comparison.rate_ratios] == [ADAPTER]
+    factors = {ratio.way.candidate: ratio.factor for ratio in ratios_of_ways(comparison)}
+    assert factors == pytest.approx({ADAPTER: 15, small: 50, LAST_TWO: 2})
 
 
 def test_a_best_rate_at_the_border_is_marked() -> None:
@@ -587,6 +853,36 @@ def test_a_best_rate_at_the_border_is_marked() -> None:
     )
     [ratio] = comparison.rate_ratios
     assert ratio.is_open and "or beyond" in line(comparison, "Rates")
+
+
+@pytest.mark.parametrize(
+    ("scores", "end"),
+    [
+        (
+            {1e-4: 0.7, 3e-4: 0.9, 1e-3: 0.897},
+            "highest rate that was tried is as good as the best, ",
+        ),
+        (
+            {3e-4: 0.897, 1e-3: 0.9, 3e-3: 0.7},
+            "lowest rate that was tried is as good as the best, ",
+        ),
+    ],
+)
+def test_rates_as_good_up_to_an_end_of_those_tried_are_named(
+    scores: dict[float, float], end: str
+) -> None:
+    rows = [
+        *explored(FULL, {1e-5: 0.7, 2e-5: 0.9, 4e-5: 0.7}),
+        *explored(ADAPTER, scores),
+        *way_rows(FULL, 0.9, learning_rate=2e-5),
+        *way_rows(ADAPTER, 0.9, learning_rate=3e-4),
+    ]
+    text = line(compared(rows), "Fair?")
+    direction = "higher" if "highest" in end else "lower"
+    assert text == (
+        "each of the 2 ways explored its own rate in 3 trials. Of adapters of size 8, the "
+        f"{end}within 0.5 points: {direction} rates may be better."
+    )
 
 
 def test_a_way_that_learnt_nothing_has_no_best_rate() -> None:

@@ -18,7 +18,7 @@ from elsa_tune.searching.planning.strategy import left_to_measure
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs.border import Border, border
+from elsa_tune.specs.border import Border, alike_ends, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
 from elsa_tune.specs.rate_space import RateList, RateRange
@@ -111,6 +111,29 @@ def test_the_border_of_what_was_tried() -> None:
     assert border_of({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
     assert border_of({2e-5: 0.5, 5e-5: 0.5}, None) is None
     assert border_of({2e-5: None}, 0.5) is None and border_of({}, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("tried", "ends"),
+    [
+        ({1e-5: 0.7, 2e-5: 0.9, 4e-5: 0.8}, ()),
+        ({1e-5: 0.7, 2e-5: 0.9, 4e-5: 0.896}, (Border.HIGH,)),
+        ({1e-5: 0.896, 2e-5: 0.9, 4e-5: 0.8}, (Border.LOW,)),
+        ({1e-5: 0.896, 2e-5: 0.9, 4e-5: 0.896}, (Border.LOW, Border.HIGH)),
+        # Half a point below and more is worse.
+        ({1e-5: 0.7, 2e-5: 0.9, 4e-5: 0.894}, ()),
+        # A best rate at an end is `border`'s to tell.
+        ({1e-5: 0.7, 2e-5: 0.8, 4e-5: 0.9}, ()),
+        # Behind it lies a rate that diverged or was stopped early.
+        ({1e-5: 0.7, 2e-5: 0.9, 4e-5: 0.896, 8e-5: None}, ()),
+        ({1e-5: 0.5, 2e-5: 0.5}, ()),
+        ({1e-5: None}, ()),
+    ],
+)
+def test_the_ends_of_what_was_tried_that_are_as_good_as_the_best(
+    tried: dict[float, float | None], ends: tuple[Border, ...]
+) -> None:
+    assert alike_ends(tried, 0.5, Policy().noise) == ends
 
 
 # ---- the whole plan ----

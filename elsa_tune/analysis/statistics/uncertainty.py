@@ -192,6 +192,19 @@ class Uncertainty:
         variance = np.var(moved)
         return float(variance)
 
+    def example_variance_of_difference(
+        self, candidate: Candidate, other: Candidate
+    ) -> float | None:
+        """Return the variance, by the examples, of the difference of two depths; or None."""
+        examples = self.examples
+        if examples is None:
+            return None
+        if candidate not in examples.candidates or other not in examples.candidates:
+            return None
+        moved = self._moved_contrast(candidate, 1.0, against=other, corrected=False)
+        assert moved is not None
+        return float(np.var(moved))
+
     def spread(self, candidate: Candidate, as_if_seeds: int | None = None) -> Spread:
         """Return how far the mean of a depth's seeds can be trusted.
 

@@ -9,8 +9,16 @@ from collections.abc import Sequence
 from elsa_tune.analysis.answer import FirstLines, Reason
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.ways import FEWEST_SEEDS, Way, WayBasis, WayComparison, cost_of
+from elsa_tune.analysis.ways import (
+    FEWEST_SEEDS,
+    Equivalence,
+    Way,
+    WayBasis,
+    WayComparison,
+    cost_of,
+)
 from elsa_tune.analysis.wording.certainty import why_not_certified
+from elsa_tune.analysis.wording.differences import differences_text, rerun_text
 from elsa_tune.analysis.wording.fairness import fairness_text, rates_text
 from elsa_tune.analysis.wording.first_lines import HOW_SURE, NEXT, conditions
 from elsa_tune.analysis.wording.ways import (
@@ -38,6 +46,8 @@ from elsa_tune.words import (
 COSTS = "Costs"
 CHEAPER = "Cheaper?"
 BETTER = "Better?"
+DIFFER = "Differ?"
+RERUN = "Rerun"
 FAIR = "Fair?"
 RATES = "Rates"
 
@@ -57,28 +67,60 @@ _NO_COSTS = {
 def comparison_lines(comparison: WayComparison) -> FirstLines:
     """Return the headline of a comparison and its lines."""
     headline = _headline(comparison)
-    in_sentence = f"{headline[:1].lower()}{headline[1:]}"
+    single_runs = _single_runs(comparison)
+    if single_runs:
+        headline = f"By {single_runs}, which decides nothing: {_in_sentence(headline)}"
+    in_sentence = _in_sentence(headline)
     leaked = leaked_rows(comparison.curve)
     if leaked is not None:
         headline = (
             f"Clean the data first: {leaked.count:,} of {leaked.of:,} evaluation rows are also in "
-            f"training, so that all is provisional. Until then {in_sentence}"
+            f"training, so that all is provisional. Until then, {in_sentence}"
         )
     elif _is_incomplete(comparison):
         headline = f"So far: {in_sentence}"
-    elif comparison.has_single_runs and comparison.recommended is not None:
-        headline = f"By one run a way, which decides nothing: {in_sentence}"
     lines = {
         HOW_SURE: _how_sure(comparison),
         COSTS: _costs(comparison),
         CHEAPER: _cheaper(comparison),
         BETTER: _better(comparison),
+        DIFFER: differences_text(comparison),
+        RERUN: rerun_text(comparison),
         FAIR: fairness_text(comparison),
         RATES: rates_text(comparison),
         NEXT: _next(comparison),
     }
     with_text = [(label, text) for label, text in lines.items() if text]
     return FirstLines(headline, tuple(with_text))
+
+
+def _in_sentence(headline: str) -> str:
+    """Return a headline as it goes on behind other words: names such as LoRA stay as they are."""
+    first_word, _, _ = headline.partition(" ")
+    if not first_word[1:].islower():
+        return headline
+    return f"{headline[:1].lower()}{headline[1:]}"
+
+
+def _single_runs(comparison: WayComparison) -> str:
+    """Return which of the ways that a headline names ran once; "" for none, and without an answer.
+
+    They are those that may be the cheapest, and the best.
+    """
+    if not comparison.is_answered:
+        return ""
+    if comparison.has_single_runs:
+        return "one run a way"
+    way = comparison.recommended
+    named = list(comparison.good) if way is None else [way]
+    candidates: list[Candidate] = []
+    for other in [*named, comparison.best]:
+        is_new = other is not None and other.candidate not in candidates
+        if other is not None and is_new and other.point.seeds == 1:
+            candidates.append(other.candidate)
+    if not candidates:
+        return ""
+    return f"one run of {names_of(comparison.curve, candidates)}"
 
 
 def _headline(comparison: WayComparison) -> str:
@@ -196,8 +238,7 @@ def _how_sure(comparison: WayComparison) -> str:
         return _certificate(comparison)
     if comparison.reason is not None:
         return f"measured, not certified: {why_no_claim(comparison, comparison.reason)}."
-    examples = "" if curve.examples is None else f" and {curve.examples:,} evaluation rows"
-    text = f"measured, not certified: {_seeds(comparison)}{examples} are too few to be sure."
+    text = f"measured, not certified: {_seeds_and_rows(comparison)} are too few to be sure."
     text += _unsettled(comparison)
     surely = [way.candidate for way in comparison.score_certified]
     if surely:
@@ -301,9 +342,11 @@ def _counts(comparison: WayComparison) -> str:
     return f"is {seeds}" if seeds == "1" else f"are {seeds}"
 
 
-def _seeds(comparison: WayComparison) -> str:
-    """Return `5 seeds a way`, `3 to 5 seeds a way`."""
-    return f"{range_text(way.point.seeds for way in comparison.ways)} seeds a way"
+def _seeds_and_rows(comparison: WayComparison) -> str:
+    """Return `5 seeds a way and 872 evaluation rows`, `3 to 5 seeds a way`."""
+    seeds = f"{range_text(way.point.seeds for way in comparison.ways)} seeds a way"
+    examples = comparison.curve.examples
+    return seeds if examples is None else f"{seeds} and {examples:,} evaluation rows"
 
 
 def _costs(comparison: WayComparison) -> str:
@@ -316,31 +359,44 @@ def _costs(comparison: WayComparison) -> str:
     beside: list[str] = []
     for other in comparison.ways:
         is_best = comparison.best is not None and other.candidate == comparison.best.candidate
-        is_shown = other.candidate.is_reference or is_best
+        is_shown = other.cost is not None and (other.candidate.is_reference or is_best)
         if is_shown and other.candidate != way.candidate:
             name = name_of(comparison.curve, other.candidate)
             beside.append(f"{name}: {cost_cell(other.cost, comparison.unit)}")
     text = cost_text(way.cost, comparison.unit)
     if beside:
         text += f" ({'; '.join(beside)})"
-    unknown = [other.candidate for other in comparison.ways if other.cost is None]
+    # Of the others the cost does not matter, such as of those of which every run diverged.
+    unknown = [other.candidate for other in comparison.good if other.cost is None]
     if unknown:
         names = names_of(comparison.curve, unknown)
         text += f"; not known of {names}, which may be cheaper"
     return f"{text}."
 
 
-def _cheaper(comparison: WayComparison) -> str:
-    """Say what the best of the cheaper ways would keep."""
-    way = comparison.recommended
-    if way is None or way.cost is None:
-        return ""
-    nearest: Way | None = None
-    for other in comparison.ways:
-        if other.cost is None or other.cost >= way.cost:
+def _cheaper_way(comparison: WayComparison, way: Way) -> Way | None:
+    """Return which cheaper way is named beside the recommended one; None where there is none.
+
+    That is the cheapest that was measured to keep the target, which a certificate may make the
+    better choice; where none was, the one that scores highest, of equal ones the cheapest.
+    """
+    highest: Way | None = None
+    for other in comparison.ways:  # the cheapest first
+        if way.cost is None or other.cost is None or other.cost >= way.cost:
             continue
-        if nearest is None or (other.point.quality or 0.0) > (nearest.point.quality or 0.0):
-            nearest = other
+        if other.reaches_target:
+            return other
+        if highest is None or (other.point.quality or 0.0) > (highest.point.quality or 0.0):
+            highest = other
+    return highest
+
+
+def _cheaper(comparison: WayComparison) -> str:
+    """Say what a cheaper way than the recommended one would keep."""
+    way = comparison.recommended
+    if way is None:
+        return ""
+    nearest = _cheaper_way(comparison, way)
     if nearest is None:
         return ""
     name = name_of(comparison.curve, nearest.candidate)
@@ -368,10 +424,38 @@ def _better(comparison: WayComparison) -> str:
     equivalence = comparison.equivalence
     if equivalence is None:
         return ""
-    most = points(equivalence.most)
-    unit = "point" if most == "1.0" else "points"
+    if equivalence.tells_nothing:
+        return _better_by_anything(comparison, equivalence)
     name = name_of(comparison.curve, equivalence.way.candidate)
-    return f"no way is better than {name} by more than {most} {unit}, at 95 %."
+    return f"no way is better than {name} by more than {_points_text(equivalence.most)}, at 95 %."
+
+
+def _points_text(difference: float) -> str:
+    """Return `1.0 point`, `1.2 points`."""
+    text = points(difference)
+    unit = "point" if text == "1.0" else "points"
+    return f"{text} {unit}"
+
+
+def _better_by_anything(comparison: WayComparison, equivalence: Equivalence) -> str:
+    """Say that a way may be better by any amount, and why that is not known more closely.
+
+    Where little can be above the recommended way at all, that is said in its place.
+    """
+    name = name_of(comparison.curve, equivalence.way.candidate)
+    may_lose = (1 - comparison.target) * equivalence.gain
+    if equivalence.room <= may_lose:
+        room = _points_text(equivalence.room)
+        return f"no way can be better than {name} by more than {room}: no score is above 100."
+    failed = [way for way in (equivalence.other, equivalence.way) if way.point.failed_seeds]
+    if not failed:
+        return f"nothing can be told: {_seeds_and_rows(comparison)} are too few."
+    point = failed[0].point
+    of_failed = name_of(comparison.curve, point.candidate)
+    return (
+        f"nothing can be told: {point.failed_seeds} of {point.seeds} seeds of {of_failed} failed, "
+        "so that another run may score anything."
+    )
 
 
 def _next(comparison: WayComparison) -> str:

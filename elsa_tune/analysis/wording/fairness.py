@@ -7,7 +7,7 @@ from elsa_tune.analysis.ways import RateRatio, WayComparison
 from elsa_tune.analysis.wording.ways import name_of, names_of, range_text
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.words import BORDER_WORDS, capitalized, listed, rate_text
+from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text
 
 
 def fairness_text(comparison: WayComparison) -> str:
@@ -29,8 +29,23 @@ def fairness_text(comparison: WayComparison) -> str:
                 f"The best rate of {names} is the {_end(border)} that was tried: "
                 f"{BORDER_WORDS[border]}."
             )
+        texts += _alike_to_the_end(comparison, border)
     texts += _learnt_nothing(comparison)
     return " ".join(texts)
+
+
+def _alike_to_the_end(comparison: WayComparison, border: Border) -> Iterator[str]:
+    """Name the ways of which the rate at this end of what was tried is as good as the best."""
+    alike: list[Candidate] = []
+    for way in comparison.ways:
+        if border in way.point.tried.alike_ends:
+            alike.append(way.candidate)
+    if alike:
+        noise = points(comparison.curve.policy.noise)
+        yield (
+            f"Of {names_of(comparison.curve, alike)}, the {_end(border)} rate that was tried is as "
+            f"good as the best, within {noise} points: {BORDER_WORDS[border]}."
+        )
 
 
 def _learnt_nothing(comparison: WayComparison) -> Iterator[str]:
@@ -88,7 +103,7 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
     verb = "run" if ratio.way.candidate.is_plural(comparison.curve.layers) else "runs"
     rate = rate_text(ratio.way.point.learning_rate)
     full_rate = rate_text(full.learning_rate)
-    times = "" if _times(ratio.factor) == "1" else f"{_times(ratio.factor)} times "
+    times = "" if times_text(ratio.factor) == "1" else f"{times_text(ratio.factor)} times "
     text = (
         f"{capitalized(name)} {verb} best at {times}the full model's rate ({rate} and {full_rate}"
     )
@@ -96,20 +111,22 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
         neighbours = _neighbours(ratio.way.point)
         beside = f"; tried beside it: {neighbours}" if neighbours else ""
         return f"{text}{beside})."
-    text += f"; of the tried rates, at 95 %, {_times(ratio.low)} to {_times(ratio.high)} times"
+    between = f"{times_text(ratio.low)} to {times_text(ratio.high)} times"
+    text += f"; of the tried rates, at 95 %, {between}"
     if ratio.is_open:
         text += ", or beyond, for a best rate lies at a border"
     return f"{text})."
 
 
-def _times(factor: float) -> str:
+def times_text(factor: float) -> str:
+    """Return a factor between two rates with two digits, or in full from 100 on."""
     return f"{factor:.2g}" if factor < 100 else f"{factor:.0f}"
 
 
 def _neighbours(point: CurvePoint) -> str:
     """Return the tried rates next to the one that a way was measured at; "" for none."""
     rate = point.learning_rate or 0.0
-    rates = [tried for tried, _ in point.tried.explored]
+    rates = point.tried.rates
     lower = [tried for tried in rates if tried < rate]
     higher = [tried for tried in rates if tried > rate]
     return listed(rate_text(tried) for tried in [*lower[-1:], *higher[:1]])

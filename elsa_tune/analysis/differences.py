@@ -1,0 +1,196 @@
+"""Differences between ways that are more than seeds and evaluation rows would give, and reruns.
+
+Of the ways, those that are not shown to be worse than the best contain the truly best one (subset
+selection: Gupta 1965, Technometrics 7, 225-245; here by Bonferroni). Those that differ from the
+full model are found by Holm's procedure. Each of the two has the complete error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
+from elsa_tune.analysis.statistics.differences import (
+    DifferenceTest,
+    corrected_by_holm,
+    difference_test,
+    fewest_seeds,
+    rows_needed,
+    seeds_needed,
+)
+from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.ways import Differences, Rerun, Way, WayComparison
+from elsa_tune.specs.adaptation import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What makes two ways' difference vary; None where nothing is known of it."""
+
+    rows: float | None  # the variance by the evaluation rows, both ways together
+    seeds: tuple[Spread, ...] | None  # of the two means over seeds
+
+    @property
+    def all(self) -> tuple[Spread, ...]:
+        parts = list(self.seeds or ())
+        if self.rows is not None:
+            parts.append(Spread(variance=self.rows, freedom=float("inf")))
+        return tuple(parts)
+
+
+def differences_of(comparison: WayComparison) -> Differences | None:
+    """Return how the ways differ; None where neither seeds nor rows tell what chance would do."""
+    best = comparison.best
+    if best is None:
+        return None
+    others = [way for way in comparison.ways if way.candidate != best.candidate]
+    level = comparison.curve.policy.error / len(others)
+    possible: list[Way] = [best]
+    untested: list[Way] = []
+    counts_rows = True
+    for way in sorted(others, key=_quality, reverse=True):
+        parts = _parts(comparison, best, way)
+        if not parts.all:
+            untested.append(way)
+            continue
+        counts_rows = counts_rows and parts.rows is not None
+        if _tested(best, way, parts).p_above >= level:
+            possible.append(way)
+    if len(untested) == len(others):
+        return None
+    above, below = _beside_the_full_model(comparison)
+    return Differences(
+        possible=tuple(possible),
+        untested=tuple(untested),
+        above_full=above,
+        below_full=below,
+        counts_rows=counts_rows,
+        without_spread=_without_spread(comparison),
+        rerun=_rerun(comparison, possible),
+    )
+
+
+def _without_spread(comparison: WayComparison) -> tuple[Way, ...]:
+    """Return the ways of which nothing tells how far another seed would move them."""
+    ways: list[Way] = []
+    for way in comparison.ways:
+        if spread_of_mean(comparison.curve, way.point) is None:
+            ways.append(way)
+    return tuple(ways)
+
+
+def _quality(way: Way) -> float:
+    assert way.point.quality is not None  # a measured way has one
+    return way.point.quality
+
+
+def _tested(way: Way, other: Way, parts: _Parts) -> DifferenceTest:
+    return difference_test(_quality(way) - _quality(other), parts.all)
+
+
+def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
+    """Return what makes the difference of two ways vary."""
+    curve = comparison.curve
+    of_way = spread_of_mean(curve, way.point)
+    of_other = spread_of_mean(curve, other.point)
+    seeds = None
+    if of_way is not None and of_other is not None:
+        seeds = (of_way, of_other)
+    rows = curve.uncertainty.example_variance_of_difference(way.candidate, other.candidate)
+    if rows is None:
+        by_way = variance_by_rows(curve, way.point)
+        by_other = variance_by_rows(curve, other.point)
+        if by_way is not None and by_other is not None:
+            # As if they were right on rows of their own, which is too wide rather than too narrow.
+            rows = by_way + by_other
+    return _Parts(rows=rows, seeds=seeds)
+
+
+def _beside_the_full_model(comparison: WayComparison) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
+    """Return the ways that lie above the full model, and those below it, the cheapest first."""
+    full: Way | None = None
+    for way in comparison.ways:
+        if way.candidate.is_reference:
+            full = way
+    if full is None:
+        return (), ()
+    tests: dict[Candidate, DifferenceTest] = {}
+    for way in comparison.ways:
+        if way is full:
+            continue
+        parts = _parts(comparison, way, full)
+        if parts.all:
+            tests[way.candidate] = _tested(way, full, parts)
+    p_values = {candidate: test.p for candidate, test in tests.items()}
+    corrected = corrected_by_holm(p_values)
+    return _differing(comparison, tests, corrected)
+
+
+def _differing(
+    comparison: WayComparison,
+    tests: Mapping[Candidate, DifferenceTest],
+    p_values: Mapping[Candidate, float],
+) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
+    """Return the ways that differ significantly: those above, and those below."""
+    above: list[Way] = []
+    below: list[Way] = []
+    for way in comparison.ways:
+        p = p_values.get(way.candidate)
+        if p is None or p >= comparison.curve.policy.error:
+            continue
+        if tests[way.candidate].difference > 0:
+            above.append(way)
+        else:
+            below.append(way)
+    return tuple(above), tuple(below)
+
+
+def _rerun(comparison: WayComparison, possible: list[Way]) -> Rerun | None:
+    """Return what would tell the best from the full model, or from the next where that is told.
+
+    None where no other may be the best, or where the two score alike.
+    """
+    best, *rivals = possible
+    if not rivals:
+        return None
+    other = rivals[0]
+    for way in rivals:
+        if way.candidate.is_reference:
+            other = way
+    difference = _quality(best) - _quality(other)
+    if difference <= comparison.curve.policy.rounding:
+        return None
+    seeds, rows = _needs(comparison, best, other)
+    return Rerun(way=best, other=other, difference=difference, seeds=seeds, rows=rows)
+
+
+def _needs(comparison: WayComparison, way: Way, other: Way) -> tuple[int | None, int | None]:
+    """Return how many seeds of each and how many evaluation rows a rerun of two ways needs.
+
+    The rows are those there are, if these can do. Else the seeds are twice the fewest that can: of
+    those, seeds alone would take all that chance may take.
+    """
+    difference = abs(_quality(way) - _quality(other))
+    parts = _parts(comparison, way, other)
+    counted = comparison.curve.units or comparison.curve.examples
+    if parts.seeds is None:
+        if parts.rows is None or counted is None:
+            return None, None
+        return None, rows_needed(difference, parts.rows * counted)
+    of_way, of_other = parts.seeds
+    variance_of_runs = of_way.variance * _seeds_of(comparison, way)
+    variance_of_runs += of_other.variance * _seeds_of(comparison, other)
+    fewest = fewest_seeds(difference, variance_of_runs)
+    if parts.rows is None or counted is None:
+        return fewest, None
+    on_these_rows = seeds_needed(difference, variance_of_runs, parts.rows)
+    if on_these_rows is not None:
+        return on_these_rows, counted
+    seeds = 2 * fewest
+    rows = rows_needed(difference, parts.rows * counted, variance_of_runs / seeds)
+    return seeds, rows
+
+
+def _seeds_of(comparison: WayComparison, way: Way) -> int:
+    """Return the seeds of a way that tell of its spread: those planned, where any were."""
+    runs = comparison.curve.uncertainty.runs.get(way.candidate)
+    return way.point.seeds if runs is None else runs.count

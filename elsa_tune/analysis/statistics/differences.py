@@ -1,0 +1,109 @@
+"""Whether two qualities differ by more than chance, and what would show that they do."""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from scipy.special import stdtr, stdtrit
+
+from elsa_tune.analysis.statistics.uncertainty import Spread
+
+# (z_.975 + z_.80)^2: what a difference, squared and over its variance, must reach to be found four
+# times out of five.
+FOUND = 7.849
+
+# Degrees of freedom from which on Student's t is normal.
+_MANY = 1e6
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceTest:
+    """A difference of two qualities, with what chance alone would make of it."""
+
+    difference: float  # fractions of quality
+    error: float  # its standard error
+    half: float  # half of its two-sided interval
+    p: float  # two-sided, of the hypothesis that it is 0
+    p_above: float  # one-sided, of the hypothesis that it is at most 0
+
+
+def difference_test(
+    difference: float, parts: Sequence[Spread], confidence: float = 0.95
+) -> DifferenceTest:
+    """Test a difference. parts: its independent parts, added by Welch and Satterthwaite."""
+    together = added(parts)
+    error = math.sqrt(together.variance)
+    if error == 0:
+        above = 0.5 if difference == 0 else float(difference < 0)
+    else:
+        above = float(stdtr(together.freedom, -difference / error))
+    return DifferenceTest(
+        difference=difference,
+        error=error,
+        half=float(stdtrit(together.freedom, (1 + confidence) / 2)) * error,
+        p=2 * min(above, 1 - above),
+        p_above=above,
+    )
+
+
+def added(parts: Sequence[Spread]) -> Spread:
+    """Return the spread of a sum of independent parts (Welch 1947, Satterthwaite 1946)."""
+    variance = math.fsum(part.variance for part in parts)
+    by_freedom = math.fsum(part.variance**2 / part.freedom for part in parts if part.variance)
+    freedom = _MANY
+    if by_freedom > 0:
+        freedom = min(_MANY, variance**2 / by_freedom)
+    return Spread(variance=variance, freedom=freedom)
+
+
+def corrected_by_holm(p_values: Mapping[_Key, float]) -> dict[_Key, float]:
+    """Return p values with Holm's correction for testing all of them."""
+    corrected: dict[_Key, float] = {}
+    largest = 0.0
+    rising = sorted(p_values, key=lambda key: p_values[key])
+    for place, key in enumerate(rising):
+        left = len(rising) - place
+        largest = max(largest, min(1.0, p_values[key] * left))
+        corrected[key] = largest
+    return corrected
+
+
+def fewest_seeds(difference: float, variance_of_runs: float) -> int:
+    """Return the fewest seeds of each that find a true difference, with any number of rows.
+
+    variance_of_runs: of one run of the one plus one of the other.
+    """
+    return max(2, math.ceil(variance_of_runs * FOUND / difference**2))
+
+
+def seeds_needed(difference: float, variance_of_runs: float, variance_by_rows: float) -> int | None:
+    """Return how many seeds of each find a true difference; None where these rows hide it.
+
+    variance_of_runs: as for `fewest_seeds`. variance_by_rows: of the difference.
+    """
+    left_for_seeds = difference**2 / FOUND - variance_by_rows
+    if left_for_seeds <= 0:
+        return None
+    return max(2, math.ceil(variance_of_runs / left_for_seeds))
+
+
+def rows_needed(
+    difference: float, variance_of_row: float, variance_by_seeds: float = 0.0
+) -> int | None:
+    """Return how many rows find a true difference; None where so few seeds hide it.
+
+    variance_of_row: of the difference on one row. variance_by_seeds: of the difference of two means
+    over seeds.
+    """
+    left_for_rows = difference**2 / FOUND - variance_by_seeds
+    if left_for_rows <= 0:
+        return None
+    return math.ceil(variance_of_row / left_for_rows)
+
+
+def least_found(variance: float) -> float:
+    """Return the least true difference that is found, from the variance of a difference."""
+    return math.sqrt(FOUND * variance)

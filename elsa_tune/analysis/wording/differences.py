@@ -1,0 +1,128 @@
+"""Differences between ways that are more than chance would give, and reruns, in words."""
+
+from elsa_tune.analysis.ways import Differences, Rerun, Way, WayBasis, WayComparison
+from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
+from elsa_tune.words import capitalized, points
+
+
+def differences_text(comparison: WayComparison) -> str:
+    """Say of which ways one is the best, how they lie beside the full model, what is not counted.
+
+    "" where there is no answer.
+    """
+    if not comparison.is_answered:
+        return ""
+    differences = comparison.differences
+    if differences is None:
+        return (
+            "not known: no way has a second run, and the number of evaluation rows is not known "
+            "either, so nothing tells what chance alone would give."
+        )
+    texts = [
+        _best_of(comparison, differences),
+        _beside_full(comparison, differences),
+        _not_counted(comparison, differences),
+    ]
+    return " ".join(text for text in texts if text)
+
+
+def _best_of(comparison: WayComparison, differences: Differences) -> str:
+    """Say of which ways one is the truly best, and how many lie further behind."""
+    possible = differences.possible
+    names = _names(comparison, possible)
+    further = len(comparison.ways) - len(possible) - len(differences.untested)
+    chance = f"more than {_chance(comparison, differences)} would give"
+    if not further:
+        return f"no way scores lower than the best by {chance}, at 95 %."
+    if len(possible) == 1:
+        return f"{names} scores higher than any other by {chance}, at 95 %."
+    others = "the other scores" if further == 1 else f"the other {further} score"
+    return f"at 95 %, the best is one of {names}; {others} lower by {chance}."
+
+
+def _chance(comparison: WayComparison, differences: Differences) -> str:
+    """Return what the differences were held against."""
+    if not differences.counts_rows:
+        return "seeds"
+    if len(differences.without_spread) == len(comparison.ways):
+        return "evaluation rows"
+    return "seeds and evaluation rows"
+
+
+def _beside_full(comparison: WayComparison, differences: Differences) -> str:
+    """Say which ways differ from the full model; "" where that was not measured."""
+    full = comparison.curve.full
+    if full is None:
+        return ""
+    name = name_of(comparison.curve, full.candidate)
+    above = differences.above_full
+    below = differences.below_full
+    if above and below:
+        surely = f"{_scoring(comparison, above)} higher than {name}"
+        return f"Likewise, {surely}, and {_scoring(comparison, below)} lower."
+    if above:
+        return f"Likewise, {_scoring(comparison, above)} higher than {name}, and none lower."
+    if below:
+        return f"Likewise, {_scoring(comparison, below)} lower than {name}, and none higher."
+    return f"No way can be told from {name}."
+
+
+def _scoring(comparison: WayComparison, ways: tuple[Way, ...]) -> str:
+    candidates = [way.candidate for way in ways]
+    verb = "score" if are_plural(comparison.curve, candidates) else "scores"
+    return f"{_names(comparison, ways)} {verb}"
+
+
+def _names(comparison: WayComparison, ways: tuple[Way, ...]) -> str:
+    return names_of(comparison.curve, [way.candidate for way in ways])
+
+
+def _not_counted(comparison: WayComparison, differences: Differences) -> str:
+    """Say what could not be counted, so that differences look too sure; "" if all was."""
+    texts: list[str] = []
+    if differences.untested:
+        names = capitalized(_names(comparison, differences.untested))
+        texts.append(
+            f"{names} may lie anywhere: nothing tells how far chance would move the score."
+        )
+    if not differences.counts_rows:
+        texts.append("How far other evaluation rows would move the scores is not known.")
+    without = differences.without_spread
+    if len(without) == len(comparison.ways):
+        texts.append("How far another seed would move the scores is not known.")
+    elif without and differences.counts_rows:
+        names = _names(comparison, without)
+        texts.append(f"How far another seed would move {names} is not known.")
+    return " ".join(texts)
+
+
+def rerun_text(comparison: WayComparison) -> str:
+    """Say what a rerun would need to tell the best way from another; "" where none is needed.
+
+    That is where the claim is certified, or no other way may be the best.
+    """
+    differences = comparison.differences
+    is_certified = comparison.basis is WayBasis.CERTIFIED
+    if is_certified or differences is None or differences.rerun is None:
+        return ""
+    rerun = differences.rerun
+    name = name_of(comparison.curve, rerun.way.candidate)
+    other = name_of(comparison.curve, rerun.other.candidate)
+    verb = "are" if rerun.way.candidate.is_plural(comparison.curve.layers) else "is"
+    apart = points(rerun.difference)
+    unit = "point" if apart == "1.0" else "points"
+    return (
+        f"if {name} {verb} truly better than {other} by the measured {apart} {unit}, a rerun of "
+        f"the two finds that four times out of five with {_needs(rerun)}."
+    )
+
+
+def _needs(rerun: Rerun) -> str:
+    """Return the seeds and rows of a rerun, as far as they are known."""
+    if rerun.seeds is None and rerun.rows is None:
+        return "several seeds of each and a known number of evaluation rows"
+    if rerun.seeds is None:
+        return f"several seeds of each and at least {rerun.rows:,} evaluation rows"
+    if rerun.rows is None:
+        return f"at least {rerun.seeds:,} seeds of each; how many evaluation rows is not known"
+    return f"{rerun.seeds:,} seeds of each on {rerun.rows:,} evaluation rows"

@@ -1,0 +1,290 @@
+"""The differences between ways that are more than chance, and what a rerun would need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from elsa_tune.analysis.comparison_json import comparison_object
+from elsa_tune.analysis.statistics.differences import (
+    FOUND,
+    corrected_by_holm,
+    difference_test,
+    fewest_seeds,
+    least_found,
+    rows_needed,
+    seeds_needed,
+)
+from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.ways import Differences, Rerun, WayBasis, WayComparison
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.result_row import ResultRow
+from tests.unit.result_rows import row, seeds
+from tests.unit.ways import ADAPTER, FULL, HEAD, LAST_TWO, compared, four_ways
+
+
+def line(comparison: WayComparison, label: str) -> str:
+    return dict(comparison.first_lines.lines).get(label, "")
+
+
+def differences(rows: Sequence[ResultRow]) -> Differences:
+    found = compared(rows).differences
+    assert found is not None
+    return found
+
+
+def single(examples: int | None = 1000, **qualities: float) -> list[ResultRow]:
+    """Return one run a way: of the full model, adapters, the last two layers and the head."""
+    names = {"full": FULL, "adapter": ADAPTER, "last_two": LAST_TWO, "head": HEAD}
+    return [row(names[name], quality, examples=examples) for name, quality in qualities.items()]
+
+
+# ---- the numbers ----
+
+
+def test_a_difference_is_tested_by_welch() -> None:
+    first, second = (0.91, 0.92, 0.93), (0.88, 0.90, 0.87, 0.89)
+    parts = [
+        Spread(variance=float(np.var(values, ddof=1)) / len(values), freedom=len(values) - 1)
+        for values in (first, second)
+    ]
+    difference = float(np.mean(first) - np.mean(second))
+    test = difference_test(difference, parts)
+    by_scipy = stats.ttest_ind(first, second, equal_var=False)
+    interval = by_scipy.confidence_interval()
+    assert test.p == pytest.approx(by_scipy.pvalue)
+    assert test.p_above == pytest.approx(by_scipy.pvalue / 2)
+    assert test.half == pytest.approx((interval.high - interval.low) / 2)
+    reverse = difference_test(-difference, parts)
+    assert reverse.p == pytest.approx(test.p) and reverse.p_above == pytest.approx(1 - test.p / 2)
+
+
+def test_of_a_known_variance_it_is_tested_as_of_a_normal_variable() -> None:
+    test = difference_test(0.02, [Spread(variance=1e-4, freedom=math.inf)])
+    assert test.half == pytest.approx(0.0195996, rel=1e-4)
+    assert test.p == pytest.approx(0.0455, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("difference", "p", "p_above"), [(0.1, 0.0, 0.0), (-0.1, 0.0, 1.0), (0.0, 1.0, 0.5)]
+)
+def test_what_does_not_vary_is_certain(difference: float, p: float, p_above: float) -> None:
+    test = difference_test(difference, [Spread(variance=0.0, freedom=2)])
+    assert (test.p, test.p_above, test.half) == (p, p_above, 0.0)
+
+
+def test_holm_is_monotone_and_at_most_one() -> None:
+    corrected = corrected_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.9})
+    assert corrected == pytest.approx({"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.9})
+    assert corrected_by_holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
+
+
+def power(difference: float, variance: float) -> float:
+    """Return how often a two-sided test at 5 % finds a difference of a known variance."""
+    return float(stats.norm.sf(1.959964 - difference / math.sqrt(variance)))
+
+
+def test_so_many_rows_and_seeds_find_it_four_times_out_of_five() -> None:
+    of_runs, of_row = 2e-4, 0.3
+    rows = rows_needed(0.02, of_row, of_runs / 8)
+    assert rows is not None
+    assert power(0.02, of_row / rows + of_runs / 8) == pytest.approx(0.8, abs=1e-3)
+    by_seeds = seeds_needed(0.02, of_runs, of_row / rows)
+    assert by_seeds == 8
+    assert power(least_found(1e-4), 1e-4) == pytest.approx(0.8, abs=1e-3)
+    # With any number of rows.
+    assert fewest_seeds(0.02, of_runs) == math.ceil(of_runs * FOUND / 0.02**2) == 4
+    assert fewest_seeds(0.5, of_runs) == 2
+
+
+def test_too_few_seeds_or_rows_hide_a_difference_whatever_the_others_are() -> None:
+    assert rows_needed(0.02, 0.3, 1e-4) is None
+    assert seeds_needed(0.02, 2e-4, 1e-4) is None
+
+
+# ---- the ways ----
+
+
+def test_one_run_a_way_is_held_against_the_evaluation_rows() -> None:
+    comparison = compared(single(full=0.90, adapter=0.905, last_two=0.88, head=0.80))
+    found = comparison.differences
+    assert found is not None
+    # sqrt(.905 x .095 / 1000 + .88 x .12 / 1000) = .0138, times 2.128 for .05 / 3: .0294.
+    assert [way.candidate for way in found.possible] == [ADAPTER, FULL, LAST_TWO]
+    assert [way.candidate for way in found.below_full] == [HEAD] and found.above_full == ()
+    assert found.counts_rows and len(found.without_spread) == 4
+    assert line(comparison, "Differ?") == (
+        "at 95 %, the best is one of adapters of size 8, the full model and the last 2 layers; the "
+        "other scores lower by more than evaluation rows would give. Likewise, the head alone "
+        "scores lower than the full model, and none higher. How far another seed would move the "
+        "scores is not known."
+    )
+
+
+@pytest.mark.parametrize(("quality", "is_possible"), [(0.877, True), (0.874, False)])
+def test_a_way_may_be_the_best_by_the_margin_of_all_comparisons(
+    quality: float, is_possible: bool
+) -> None:
+    # The margin for three others is .0295; for one alone it would be .0228.
+    found = differences(single(full=0.90, adapter=0.905, last_two=quality, head=0.80))
+    assert (LAST_TWO in [way.candidate for way in found.possible]) is is_possible
+
+
+def test_rows_that_share_units_tell_less() -> None:
+    rows = single(full=0.90, adapter=0.905, last_two=0.85, head=0.80)
+    shared = [replace(one, evaluation_units=200) for one in rows]
+    assert len(differences(rows).possible) == 2
+    assert len(differences(shared).possible) == 3
+
+
+def test_seeds_count_beside_the_rows() -> None:
+    calm = [0.899, 0.9, 0.901]
+    rows = [*seeds(FULL, calm, examples=100_000), *seeds(ADAPTER, calm, examples=100_000)]
+    near = [*rows, *seeds(HEAD, [0.88, 0.881, 0.882], examples=100_000)]
+    wild = [*rows, *seeds(HEAD, [0.84, 0.88, 0.92], examples=100_000)]
+    assert HEAD not in [way.candidate for way in differences(near).possible]
+    assert HEAD in [way.candidate for way in differences(wild).possible]
+    assert differences(near).without_spread == () and differences(near).counts_rows
+
+
+def test_without_the_number_of_rows_seeds_alone_are_counted() -> None:
+    rows = [
+        *seeds(FULL, [0.9, 0.901, 0.902]),
+        *seeds(HEAD, [0.8, 0.801, 0.802]),
+    ]
+    comparison = compared(rows)
+    assert line(comparison, "Differ?") == (
+        "the full model scores higher than any other by more than seeds would give, at 95 %. "
+        "Likewise, the head alone scores lower than the full model, and none higher. How far other "
+        "evaluation rows would move the scores is not known."
+    )
+    assert line(comparison, "Rerun") == ""
+
+
+def test_the_number_of_rows_tells_nothing_of_a_score_that_is_no_share_of_them() -> None:
+    rows = [
+        *seeds(FULL, [0.9, 0.901, 0.902], metric="f1", examples=1000),
+        *seeds(ADAPTER, [0.9, 0.902, 0.904], metric="f1", examples=1000),
+    ]
+    found = differences(rows)
+    assert not found.counts_rows
+    assert found.rerun is not None and found.rerun.rows is None and found.rerun.seeds is not None
+    once = [one for one in rows if one.seed == 1]
+    assert compared(once).differences is None
+
+
+def test_ways_that_lie_above_and_below_the_full_model_are_named() -> None:
+    rows = single(full=0.8, adapter=0.9, last_two=0.801, head=0.7)
+    assert "Likewise, adapters of size 8 score higher than the full model, and the head alone " in (
+        line(compared(rows), "Differ?")
+    )
+    assert ", and none lower." in line(compared(rows[:3]), "Differ?")
+    assert "No way can be told from the full model" in line(compared(rows[::2]), "Differ?")
+    assert "full model" not in line(compared(rows[1:]), "Differ?")
+
+
+def test_where_nothing_tells_what_chance_gives_the_line_says_so() -> None:
+    comparison = compared(single(examples=None, full=0.9, head=0.8))
+    assert comparison.differences is None
+    assert line(comparison, "Differ?").startswith("not known: no way has a second run")
+    assert comparison_object(comparison)["differences"] is None
+
+
+def test_a_way_of_one_run_among_others_is_left_out_or_named() -> None:
+    several = [*seeds(FULL, [0.9, 0.901, 0.902]), *seeds(HEAD, [0.8, 0.801, 0.802])]
+    unknown = compared([*several, row(ADAPTER, 0.85)])
+    assert unknown.differences is not None
+    assert [way.candidate for way in unknown.differences.untested] == [ADAPTER]
+    assert "Adapters of size 8 may lie anywhere" in line(unknown, "Differ?")
+    counted = [replace(one, examples=1000) for one in [*several, row(ADAPTER, 0.85)]]
+    assert line(compared(counted), "Differ?").endswith(
+        "How far another seed would move adapters of size 8 is not known."
+    )
+
+
+def test_no_answer_has_no_such_line() -> None:
+    comparison = compared(single(full=0.5, head=0.5))
+    assert line(comparison, "Differ?") == "" and line(comparison, "Rerun") == ""
+
+
+# ---- a rerun ----
+
+
+def rerun(rows: Sequence[ResultRow]) -> Rerun:
+    found = differences(rows).rerun
+    assert found is not None
+    return found
+
+
+def names(found: Rerun) -> tuple[Candidate, Candidate]:
+    return found.way.candidate, found.other.candidate
+
+
+def test_a_rerun_tells_the_best_from_the_full_model_or_from_the_next() -> None:
+    beside = single(full=0.90, adapter=0.905, last_two=0.903)
+    assert names(rerun(beside)) == (ADAPTER, FULL)
+    assert names(rerun(single(full=0.5, adapter=0.905, last_two=0.903))) == (ADAPTER, LAST_TWO)
+    assert names(rerun(single(full=0.91, adapter=0.905, last_two=0.903))) == (FULL, ADAPTER)
+    assert differences(single(full=0.9, head=0.6)).rerun is None
+    assert differences(single(full=0.9, head=0.9)).rerun is None
+
+
+def test_of_one_run_a_way_the_rows_are_known_and_the_seeds_are_not() -> None:
+    comparison = compared(single(full=0.90, adapter=0.905))
+    found = comparison.differences and comparison.differences.rerun
+    assert found is not None and found.seeds is None and found.rows is not None
+    assert found.rows == pytest.approx(FOUND * (0.905 * 0.095 + 0.09) / 0.005**2, rel=1e-3)
+    assert line(comparison, "Rerun") == (
+        "if adapters of size 8 are truly better than the full model by the measured 0.5 points, a "
+        "rerun of the two finds that four times out of five with several seeds of each and at "
+        f"least {found.rows:,} evaluation rows."
+    )
+
+
+def test_where_these_rows_can_do_the_seeds_on_them_are_named() -> None:
+    calm, wild = [0.89, 0.90, 0.91], [0.885, 0.905, 0.925]
+    rows = [*seeds(FULL, calm, examples=100_000), *seeds(ADAPTER, wild, examples=100_000)]
+    found = rerun(rows)
+    assert found.rows == 100_000 and found.seeds is not None
+    # The runs' variances are 1e-4 and 4e-4.
+    by_rows = (0.09 + 0.905 * 0.095) / 100_000
+    assert found.seeds == pytest.approx(5e-4 / (0.005**2 / FOUND - by_rows), rel=0.05)
+    assert "seeds of each on 100,000 evaluation rows" in line(compared(rows), "Rerun")
+
+
+def test_where_these_rows_cannot_do_there_are_more_of_them() -> None:
+    calm, wild = [0.89, 0.90, 0.91], [0.885, 0.905, 0.925]
+    found = rerun([*seeds(FULL, calm, examples=500), *seeds(ADAPTER, wild, examples=500)])
+    assert found.rows is not None and found.rows > 500 and found.seeds is not None
+    # Half of what chance may take is left for each of the two.
+    assert found.rows == pytest.approx(2 * FOUND * (0.09 + 0.086) / 0.005**2, rel=0.1)
+    assert found.seeds % 2 == 0
+
+
+def test_where_the_claim_is_certified_no_line_asks_for_a_rerun() -> None:
+    comparison = compared(four_ways(adapter=0.9001))
+    assert comparison.basis is WayBasis.CERTIFIED
+    assert comparison.differences is not None and comparison.differences.rerun is not None
+    assert line(comparison, "Differ?") != "" and line(comparison, "Rerun") == ""
+
+
+def test_without_rows_only_the_seeds_are_known() -> None:
+    rows = [*seeds(FULL, [0.89, 0.90, 0.91]), *seeds(ADAPTER, [0.885, 0.905, 0.925])]
+    found = rerun(rows)
+    assert found.rows is None and found.seeds is not None
+    assert "how many evaluation rows is not known" in line(compared(rows), "Rerun")
+
+
+def test_json_has_the_labels_and_what_a_rerun_needs() -> None:
+    comparison = compared(single(full=0.90, adapter=0.905, head=0.8))
+    told = comparison_object(comparison)["differences"]
+    assert told["possible_best"] == ["adapter-8", "0"] and told["below_full"] == ["6"]
+    assert told["above_full"] == [] and told["untested"] == [] and told["counts_rows"] is True
+    assert told["without_spread"] == ["6", "adapter-8", "0"]
+    assert told["rerun"]["label"] == "adapter-8" and told["rerun"]["other"] == "0"
+    assert told["rerun"]["difference"] == pytest.approx(0.005) and told["rerun"]["seeds"] is None
