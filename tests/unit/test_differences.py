@@ -242,7 +242,7 @@ def test_of_one_run_a_way_the_rows_are_known_and_the_seeds_are_not() -> None:
     assert line(comparison, "Rerun") == (
         "if adapters of size 8 are truly better than the full model by the measured 0.5 points, a "
         "rerun of the two finds that four times out of five with several seeds of each and at "
-        f"least {found.rows:,} evaluation rows."
+        "least 56,000 evaluation rows."
     )
 
 

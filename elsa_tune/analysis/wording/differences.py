@@ -1,5 +1,7 @@
 """Differences between ways that are more than chance would give, and reruns, in words."""
 
+import math
+
 from elsa_tune.analysis.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
@@ -119,10 +121,20 @@ def rerun_text(comparison: WayComparison) -> str:
 
 def _needs(rerun: Rerun) -> str:
     """Return the seeds and rows of a rerun, as far as they are known."""
-    if rerun.seeds is None and rerun.rows is None:
-        return "several seeds of each and a known number of evaluation rows"
-    if rerun.seeds is None:
-        return f"several seeds of each and at least {rerun.rows:,} evaluation rows"
+    seeds = "several seeds"
+    if rerun.seeds is not None:
+        seeds = f"{_rounded_up(rerun.seeds)} seeds"
+    if rerun.rows is None and rerun.seeds is None:
+        return f"{seeds} of each and a known number of evaluation rows"
     if rerun.rows is None:
-        return f"at least {rerun.seeds:,} seeds of each; how many evaluation rows is not known"
-    return f"{rerun.seeds:,} seeds of each on {rerun.rows:,} evaluation rows"
+        return f"at least {seeds} of each; how many evaluation rows is not known"
+    rows = _rounded_up(rerun.rows)
+    if rerun.seeds is None:
+        return f"{seeds} of each and at least {rows} evaluation rows"
+    return f"{seeds} of each on {rows} evaluation rows"
+
+
+def _rounded_up(count: int) -> str:
+    """Write a number that is estimated: above 99 by its first two digits."""
+    step = 10 ** max(0, len(str(count)) - 2)
+    return f"{math.ceil(count / step) * step:,}"
