@@ -7,6 +7,7 @@ from elsa_tune.analysis.answer import Answer, Certified, Reason, WouldCertify
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
+from elsa_tune.analysis.wording.would_certify import need_text
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
@@ -80,8 +81,10 @@ def _what_would_do(answer: Answer) -> Iterator[str]:
 def _advice_text(answer: Answer, advice: Mapping[Candidate, WouldCertify]) -> str:
     """Return what would certify which depths, those that take the same together; "" for none."""
     candidates_by_need: dict[str, list[Candidate]] = {}
+    knows_rows = answer.uncertainty.examples is not None
     for candidate, needed in advice.items():
-        candidates_by_need.setdefault(_need_text(answer, needed), []).append(candidate)
+        need = need_text(needed, "at each depth", knows_rows=knows_rows)
+        candidates_by_need.setdefault(need, []).append(candidate)
     hopeless = candidates_by_need.pop("", [])
     sentences: list[str] = []
     if candidates_by_need:
@@ -99,21 +102,6 @@ def _advice_text(answer: Answer, advice: Mapping[Candidate, WouldCertify]) -> st
             "or at a depth tested before, or hardly reached."
         )
     return " ".join([*sentences[:1], *map(capitalized, sentences[1:])])
-
-
-def _need_text(answer: Answer, needed: WouldCertify) -> str:
-    """Return `7 seeds at each depth, or 1,100 evaluation rows`; "" where neither would do."""
-    seeds = "" if needed.seeds is None else f"{needed.seeds} seeds at each depth"
-    rows = ""
-    if needed.evaluation_rows is not None:
-        rows = f"{needed.evaluation_rows:,} evaluation rows"
-    if seeds and rows:
-        return f"{seeds}, or {rows}"
-    if seeds and answer.uncertainty.examples is not None:
-        return f"{seeds} (more rows alone would not do)"
-    if rows:
-        return f"{rows} (more seeds alone would not do)"
-    return seeds
 
 
 def earlier_text(answer: Answer) -> str:

@@ -44,14 +44,22 @@ def gain_need_text(comparison: WayComparison) -> str:
 
 
 def _need(comparison: WayComparison, needed: WouldCertify) -> str:
-    """Return `7 seeds a way, or 1,100 evaluation rows`; "" where neither would do."""
-    seeds = "" if needed.seeds is None else f"{needed.seeds} seeds a way"
+    knows_rows = comparison.curve.uncertainty.examples is not None
+    return need_text(needed, "a way", knows_rows=knows_rows)
+
+
+def need_text(needed: WouldCertify, of_each: str, *, knows_rows: bool) -> str:
+    """Return `7 seeds a way, or 1,100 evaluation rows`; "" where neither would do.
+
+    of_each: `a way`, `at each depth`. knows_rows: whether the number of rows is known.
+    """
+    seeds = "" if needed.seeds is None else f"{needed.seeds} seeds {of_each}"
     rows = ""
     if needed.evaluation_rows is not None:
         rows = f"{needed.evaluation_rows:,} evaluation rows"
     if seeds and rows:
         return f"{seeds}, or {rows}"
-    if seeds and comparison.curve.uncertainty.examples is not None:
+    if seeds and knows_rows:
         return f"{seeds} (more rows alone would not do)"
     if rows:
         return f"{rows} (more seeds alone would not do)"

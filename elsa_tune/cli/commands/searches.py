@@ -1,5 +1,6 @@
 """`elsa-tune searches`: the recorded searches, listed or deleted."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath, pointing_at_clusters
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
-from elsa_tune.errors import SpaceError, UnknownNameError, UsageError
+from elsa_tune.errors import ElsaTuneError, SpaceError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
@@ -134,7 +135,9 @@ def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
         verb = "logs" if job.is_over else "watch"
         progress = Progress()
         if job.status == "RUNNING":
-            progress = read_progress(server.log(job))
+            # Its log may not be there yet, or be gone with its node: the list is worth more.
+            with contextlib.suppress(ElsaTuneError):
+                progress = read_progress(server.log(job))
         row = {
             "name": job.name,
             "model": about.get("model"),
