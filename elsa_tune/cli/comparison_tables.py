@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from elsa_tune.analysis.answer import FirstLines
 from elsa_tune.analysis.warning import DETAILS
-from elsa_tune.analysis.ways import Way, WayComparison
+from elsa_tune.analysis.ways import Way, WayBasis, WayComparison
+from elsa_tune.analysis.wording.comparison import DIFFER
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.cli.answer_tables import (
     CERTIFIED_MARK,
@@ -37,13 +39,14 @@ def print_comparisons(
     *,
     details: bool = False,
 ) -> None:
-    """Print each to stdout. details: also every column and every warning."""
+    """Print each to stdout. details: also every line, column and warning."""
     console = console or stdout_console()
     for number, comparison in enumerate(comparisons):
         if number:
             console.print()
         print_heading(console, comparison.curve)
-        print_first_lines(console, comparison.first_lines, is_answered=comparison.is_answered)
+        first_lines = _first_lines(comparison, details=details)
+        print_first_lines(console, first_lines, is_answered=comparison.is_answered)
         if comparison.ways:
             console.print()
             _ways(console, comparison, details=details)
@@ -57,7 +60,16 @@ def print_comparisons(
             notes = ""
             if hidden:
                 notes = ", and 1 more note" if hidden == 1 else f", and {hidden} more notes"
-            console.print(f"--details prints every column{notes}.", style="dim")
+            console.print(f"--details prints every line and column{notes}.", style="dim")
+
+
+def _first_lines(comparison: WayComparison, *, details: bool) -> FirstLines:
+    """Return the lines that are printed: what a certificate says better is for the details."""
+    first = comparison.first_lines
+    if details or comparison.basis is not WayBasis.CERTIFIED:
+        return first
+    lines = [(label, text) for label, text in first.lines if label != DIFFER]
+    return FirstLines(first.headline, tuple(lines))
 
 
 def _ways(console: Console, comparison: WayComparison, *, details: bool) -> None:

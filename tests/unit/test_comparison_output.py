@@ -148,9 +148,11 @@ def test_the_table_marks_what_is_recommended_and_what_is_certified() -> None:
     assert lines[1].startswith("Fine-tune the last 2 of 6 layers at learning rate 3e-5: accuracy")
     [chosen] = [line for line in lines if line.startswith("▶✓")]
     assert chosen.split()[1:6] == ["the", "last", "2", "layers", "89.8"]
-    assert "memory" not in lines[9] and "tries" not in lines[9]
+    [header] = [line for line in lines if line.lstrip().startswith("way")]
+    assert "memory" not in header and "tries" not in header
+    assert "  Differ?" not in "\n".join(lines)
     assert any("✓ certified to keep 95 % of the best gain over guessing" in line for line in lines)
-    assert lines[-1] == "--details prints every column."
+    assert lines[-1] == "--details prints every line and column."
 
 
 def test_a_way_that_learnt_nothing_has_no_best_rate_that_lies_at_a_border() -> None:
@@ -184,6 +186,7 @@ def test_details_have_every_column() -> None:
         )
     ]
     assert "each way by itself" in text and "--details" not in text
+    assert "  Differ?" in text
 
 
 def test_a_narrow_window_does_without_columns() -> None:
