@@ -85,6 +85,8 @@ def latencies_in(comparison: dict[str, Any]) -> Latencies:
 def kept_latencies() -> dict[str, Latencies]:
     """Return what bench/results/ways.json has of each search, by its name."""
     file = machine.RESULTS / "ways.json"
+    if not file.exists():
+        return {}
     kept: dict[str, Latencies] = {}
     for comparison in json.loads(file.read_text())["results"]:
         kept[comparison["search"]] = latencies_in(comparison)

@@ -166,8 +166,9 @@ def spread_of_mean(curve: FreezeCurve, point: CurvePoint) -> Spread | None:
     """Return how far the mean over a point's seeds can be trusted; None where nothing tells."""
     if point.seeds < 2:
         return None
-    if point.candidate in curve.uncertainty.runs:
-        return curve.uncertainty.spread(point.candidate)
+    planned = curve.uncertainty.runs.get(point.candidate)
+    if planned is not None:
+        return None if planned.count < 2 else curve.uncertainty.spread(point.candidate)
     if point.std is None:
         return None
     return Spread(variance=point.std**2 / point.seeds, freedom=point.seeds - 1)

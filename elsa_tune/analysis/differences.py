@@ -1,11 +1,12 @@
-"""Differences between ways that are more than seeds and evaluation rows would give, and reruns.
+"""Differences between ways that are more than the noise of seeds and evaluation rows, and reruns.
 
 Of the ways, those that are not shown to be worse than the best contain the truly best one (subset
 selection: Gupta 1965, Technometrics 7, 225-245; here by Bonferroni). Those that differ from the
-full model are found by Holm's procedure. Each of the two has the complete error.
+full model are found by Holm's procedure. Each of the two has the complete error. What the second
+finds and the first leaves open is not claimed, so that the two never contradict each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
@@ -24,21 +25,25 @@ from elsa_tune.specs.adaptation import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What makes two ways' difference vary; None where nothing is known of it."""
+    """What makes two ways' difference vary, as far as it is known."""
 
-    rows: float | None  # the variance by the evaluation rows, both ways together
-    seeds: tuple[Spread, ...] | None  # of the two means over seeds
+    rows: float | None  # the variance by the evaluation rows, both ways together; None: not known
+    of_way: Spread | None  # of the one's mean over seeds
+    of_other: Spread | None  # of the other's
 
     @property
     def all(self) -> tuple[Spread, ...]:
-        parts = list(self.seeds or ())
+        """All that is known; () where it is the seeds of one way alone, or nothing."""
+        if self.rows is None and (self.of_way is None or self.of_other is None):
+            return ()
+        parts = [part for part in (self.of_way, self.of_other) if part is not None]
         if self.rows is not None:
             parts.append(Spread(variance=self.rows, freedom=float("inf")))
         return tuple(parts)
 
 
 def differences_of(comparison: WayComparison) -> Differences | None:
-    """Return how the ways differ; None where neither seeds nor rows tell what chance would do."""
+    """Return how the ways differ; None where neither seeds nor rows tell how far noise goes."""
     best = comparison.best
     if best is None:
         return None
@@ -57,7 +62,7 @@ def differences_of(comparison: WayComparison) -> Differences | None:
             possible.append(way)
     if len(untested) == len(others):
         return None
-    above, below = _beside_the_full_model(comparison)
+    above, below = _beside_the_full_model(comparison, possible)
     return Differences(
         possible=tuple(possible),
         untested=tuple(untested),
@@ -90,11 +95,6 @@ def _tested(way: Way, other: Way, parts: _Parts) -> DifferenceTest:
 def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
     """Return what makes the difference of two ways vary."""
     curve = comparison.curve
-    of_way = spread_of_mean(curve, way.point)
-    of_other = spread_of_mean(curve, other.point)
-    seeds = None
-    if of_way is not None and of_other is not None:
-        seeds = (of_way, of_other)
     rows = curve.uncertainty.example_variance_of_difference(way.candidate, other.candidate)
     if rows is None:
         by_way = variance_by_rows(curve, way.point)
@@ -102,11 +102,21 @@ def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
         if by_way is not None and by_other is not None:
             # As if they were right on rows of their own, which is too wide rather than too narrow.
             rows = by_way + by_other
-    return _Parts(rows=rows, seeds=seeds)
+    return _Parts(
+        rows=rows,
+        of_way=spread_of_mean(curve, way.point),
+        of_other=spread_of_mean(curve, other.point),
+    )
 
 
-def _beside_the_full_model(comparison: WayComparison) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
-    """Return the ways that lie above the full model, and those below it, the cheapest first."""
+def _beside_the_full_model(
+    comparison: WayComparison, possible: Sequence[Way]
+) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
+    """Return the ways that lie above the full model, and those below it, the cheapest first.
+
+    possible: those of which one is the best. Where the full model is one of them none lies above
+    it, and none of them lies below it.
+    """
     full: Way | None = None
     for way in comparison.ways:
         if way.candidate.is_reference:
@@ -122,7 +132,11 @@ def _beside_the_full_model(comparison: WayComparison) -> tuple[tuple[Way, ...], 
             tests[way.candidate] = _tested(way, full, parts)
     p_values = {candidate: test.p for candidate, test in tests.items()}
     corrected = corrected_by_holm(p_values)
-    return _differing(comparison, tests, corrected)
+    above, below = _differing(comparison, tests, corrected)
+    if full in possible:
+        above = ()
+        below = tuple(way for way in below if way not in possible)
+    return above, below
 
 
 def _differing(
@@ -172,13 +186,12 @@ def _needs(comparison: WayComparison, way: Way, other: Way) -> tuple[int | None,
     difference = abs(_quality(way) - _quality(other))
     parts = _parts(comparison, way, other)
     counted = comparison.curve.units or comparison.curve.examples
-    if parts.seeds is None:
+    if parts.of_way is None or parts.of_other is None:
         if parts.rows is None or counted is None:
             return None, None
         return None, rows_needed(difference, parts.rows * counted)
-    of_way, of_other = parts.seeds
-    variance_of_runs = of_way.variance * _seeds_of(comparison, way)
-    variance_of_runs += of_other.variance * _seeds_of(comparison, other)
+    variance_of_runs = parts.of_way.variance * _seeds_of(comparison, way)
+    variance_of_runs += parts.of_other.variance * _seeds_of(comparison, other)
     fewest = fewest_seeds(difference, variance_of_runs)
     if parts.rows is None or counted is None:
         return fewest, None

@@ -88,14 +88,25 @@ def _ratio(comparison: WayComparison, way: Way, reference: Way) -> RateRatio:
     if tried is not None and reference_tried is not None:
         low = tried.low / reference_tried.high
         high = tried.high / reference_tried.low
-    borders = (way.point.tried.at_border, reference.point.tried.at_border)
     return RateRatio(
         way=way,
         factor=rate / reference_rate,
         low=low,
         high=high,
-        is_open=any(border is not None for border in borders),
+        is_open=_is_open(way.point, tried) or _is_open(reference.point, reference_tried),
     )
+
+
+def _is_open(point: CurvePoint, possible: _Rates | None) -> bool:
+    """Whether the best rate, or one that may be the best, is the lowest or highest that was tried.
+
+    Then rates beyond may be better.
+    """
+    if point.tried.at_border is not None:
+        return True
+    if possible is None:
+        return False
+    return possible.low <= min(point.tried.rates) or possible.high >= max(point.tried.rates)
 
 
 def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _Rates | None:

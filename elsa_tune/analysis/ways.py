@@ -97,16 +97,18 @@ class Rerun:
     other: Way
     difference: float  # by how much the first scores higher, above 0
     seeds: int | None  # of each
-    rows: int | None  # evaluation rows, with so many seeds; where that is None, at least so many
+    # Evaluation rows, or units where rows belong together, with so many seeds; where that is None
+    # at least so many.
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Differences between ways that are more than seeds and evaluation rows would give, at 95 %."""
+    """Differences between ways that are more than the noise of seeds and rows, at 95 %."""
 
     # The ways of which one is the truly best, if it is none of the untested: the highest first.
     possible: tuple[Way, ...]
-    untested: tuple[Way, ...]  # of which nothing tells how far chance would move them
+    untested: tuple[Way, ...]  # of which nothing tells how far seeds or rows would move them
     above_full: tuple[Way, ...]  # that score higher than the full model, the cheapest first
     below_full: tuple[Way, ...]  # that score lower
     counts_rows: bool  # whether it is known how far other evaluation rows would move the scores
@@ -124,7 +126,8 @@ class RateRatio:
     # tell how far single runs differ, or where exploring runs at two rates or more are not known.
     low: float | None = None
     high: float | None = None
-    is_open: bool = False  # whether one of the two lies at the border of what was tried
+    # Whether the best rate of either way, or one that may be it, is the lowest or highest tried.
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +152,7 @@ class WayComparison:
     would_certify: WouldCertify | None = None
     score_would_certify: WouldCertify | None = None
     rate_ratios: tuple[RateRatio, ...] = ()  # of the best way of each method but freezing
-    differences: Differences | None = None  # None where nothing tells what chance would give
+    differences: Differences | None = None  # None where nothing tells how far noise goes
     # All that in words.
     first_lines: FirstLines = field(default_factory=lambda: FirstLines(""))
     warnings: tuple[AnswerWarning, ...] = ()

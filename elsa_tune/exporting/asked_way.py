@@ -24,7 +24,7 @@ def asked_way(text: str, measured: Sequence[Candidate], layers: int) -> Candidat
         return matching[0]
     if matching:
         raise UsageError(
-            f"`way` is {quoted(text)}, which several ways are called; name one: "
+            f"`way` is {quoted(text)}, which names several ways; name one: "
             f"{_listed(matching, layers)}"
         )
     raise UsageError(

@@ -64,8 +64,9 @@ def _looks(
     The same ways look alike by every cost: they are numbered in the order of candidates.
     """
     candidates: dict[str, Candidate] = {}
-    for panel, ways in drawn.items():
-        for way in ways:
+    for panel in drawn:
+        # Also those without a cost: another unit may price them.
+        for way in named[panel].ways:
             candidates[_way_name(named[panel], way)] = way.candidate
     in_order = sorted(candidates.items(), key=lambda item: (item[1].rank, item[1].key, item[0]))
     return {name: point_look(number) for number, (name, _) in enumerate(in_order)}

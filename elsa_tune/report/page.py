@@ -255,12 +255,21 @@ def page_html(
 def _again(target: float, comparisons: Sequence[WayComparison]) -> str:
     """Return the command that makes the report of its own table; that knows no latencies."""
     units = {comparison.unit for comparison in comparisons}
-    for unit in (Cost.MEMORY, Cost.PARAMETERS):
-        if unit in units:
-            return (
-                f"elsa-tune report --from trials.csv --target {target:g} --cost {unit} --out again"
-            )
-    return f"elsa-tune report --from trials.csv --target {target:g} --out again"
+    cost = ""
+    for unit in (Cost.TIME, Cost.MEMORY, Cost.PARAMETERS):
+        # By time, ways are compared without being asked, but not where there are depths alone.
+        is_asked = unit is not Cost.TIME or _are_depths(comparisons)
+        if unit in units and is_asked:
+            cost = f"--cost {unit} "
+    return f"elsa-tune report --from trials.csv --target {target:g} {cost}--out again"
+
+
+def _are_depths(comparisons: Sequence[WayComparison]) -> bool:
+    """Whether freeze depths alone were compared."""
+    for comparison in comparisons:
+        if not all(way.candidate.is_ranked for way in comparison.ways):
+            return False
+    return True
 
 
 def _about(named: Mapping[str, Answer]) -> str:

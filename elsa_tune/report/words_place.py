@@ -63,8 +63,8 @@ class Drawn:
 def place_words(target: Place, size: Place, drawn: Drawn) -> Place:
     """Return the middle of the words of this width and height that point at the target.
 
-    They hide no point, nor does their arrow run through one. Where there is room they also stay
-    clear of lines across the axes, and then of bars.
+    Where there is room they hide no point, then their arrow runs through none, then they stay clear
+    of lines across the axes, and then of bars.
     """
     places = list(_places(target, size, drawn))
 

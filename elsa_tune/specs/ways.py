@@ -64,6 +64,11 @@ class LoraSettings:
     def _check_is_not_all(self, last: int, layers: int) -> None:
         """Raise SpaceError where these last layers are all that the model has, or more."""
         asked = quoted(self.last)
+        if layers == 1:
+            raise SpaceError(
+                "the method lora_last adapts some of a model's layers, and this one has 1; name "
+                "lora, which is LoRA on all layers, instead"
+            )
         if last == layers:
             raise SpaceError(
                 f"lora.last is {asked}, which is every layer of this model (it has {layers}); set "
@@ -106,7 +111,9 @@ def other_ways(methods: Collection[MethodName], lora: LoraSettings, layers: int)
         ways.append(FreezeDepth(layers, True))
     if MethodName.LORA in methods:
         ways.append(lora.everywhere())
-    if MethodName.LORA_LAST in methods:
+    # Of a single layer the last is all: LoRA on all layers stands for both.
+    is_same = layers == 1 and MethodName.LORA in methods
+    if MethodName.LORA_LAST in methods and not is_same:
         ways.append(lora.on_last(layers))
     if MethodName.BITFIT in methods:
         ways.append(BitFit())

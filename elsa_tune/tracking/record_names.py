@@ -11,6 +11,7 @@ COMPARISON: Final = "comparison"
 LADDER: Final = "ladder"
 # The decision that says what a search waits for before a trial can run; None once one does.
 WAITING: Final = "waiting"
+WAITS_FOR_NODE: Final = "a node that can train"
 # The decision that names the folder of figures and page, and the folder's name in a store.
 REPORT: Final = "report"
 # The search's parameter that has the command that starts such a search.

@@ -57,10 +57,10 @@ def test_a_method_that_has_one_way_names_it() -> None:
     [
         (
             "freeze",
-            "`way` is 'freeze', which several ways are called; name one: "
+            "`way` is 'freeze', which names several ways; name one: "
             "3 (3 frozen layers, 3 fine-tuned), 4 (4 frozen layers, 2 fine-tuned)",
         ),
-        ("lora_last", "several ways are called; name one: lora-last3, lora-last2"),
+        ("lora_last", "names several ways; name one: lora-last3, lora-last2"),
         ("5", "`way` is 5 (5 frozen layers, 1 fine-tuned), which was not measured, so that its"),
         ("7", "`way` is 7, which was not measured, so that its learning rate is not known; meas"),
         ("adapters", "`way` is 'adapters', which was not measured"),

@@ -556,6 +556,15 @@ def test_a_job_is_counted_by_its_log(work: Path, run: Run, cluster: Dashboard) -
     done = run("searches", "--address", cluster.url)
     assert "running (no trial)" in done.out
     assert "search 'mine' waits for room: others have it" in done.err
+    cluster.logs = [cluster.logs[0] + "exploring: 10 trials over 5 depths\n"]
+    assert "waits for" not in run("searches", "--address", cluster.url).err
+    said = "waiting for a GPU: others have all 8 of the cluster; Ctrl-C ends the wait\n"
+    cluster.logs = [said]
+    done = run("searches", "--address", cluster.url)
+    assert "search 'mine' waits for a GPU: others have all 8 of the cluster\n" in done.err
+    cluster.logs = ["no node that could train a trial answers; waiting 5 min for another\n"]
+    done = run("searches", "--address", cluster.url)
+    assert "search 'mine' waits for a node that can train" in done.err
     cluster.logs = ["starting Ray\n"]
     [row] = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
     assert row["trials_done"] is None and row["trials_running"] is None

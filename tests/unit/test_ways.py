@@ -24,6 +24,7 @@ def test_a_space_compares_depths_alone_unless_told_otherwise() -> None:
         (12, ["0", "6", "9", "12", "bitfit", "lora", "lora-last6"]),
         (6, ["0", "3", "4", "6", "bitfit", "lora", "lora-last3"]),
         (5, ["0", "2", "3", "5", "bitfit", "lora", "lora-last3"]),
+        (1, ["0", "1", "bitfit", "lora"]),
     ],
 )
 def test_the_shipped_space_has_every_way(layers: int, expected: list[str]) -> None:
@@ -62,6 +63,11 @@ def test_a_space_of_ones_own_depths_may_name_ways_beside_them() -> None:
 def test_lora_is_set_by_pefts_names(setting: str, expected: Lora) -> None:
     space = load_space("ways", ["methods=lora_last", f"lora.{setting}"])
     assert expected in space.candidates_for(12)
+
+
+def test_a_model_of_one_layer_has_no_last_ones() -> None:
+    with pytest.raises(SpaceError, match="adapts some of a model's layers, and this one has 1"):
+        labels("methods=lora_last", layers=1)
 
 
 @pytest.mark.parametrize(

@@ -400,7 +400,7 @@ def _cheaper(comparison: WayComparison) -> str:
     if nearest is None:
         return ""
     name = name_of(comparison.curve, nearest.candidate)
-    plural = nearest.candidate.is_plural(comparison.curve.layers)
+    plural = are_plural(comparison.curve, [nearest.candidate])
     costs = "cost" if plural else "costs"
     scores = "score" if plural else "scores"
     kept = nearest.kept

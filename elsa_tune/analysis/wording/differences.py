@@ -1,7 +1,8 @@
-"""Differences between ways that are more than chance would give, and reruns, in words."""
+"""Differences between ways that are more than the noise of seeds and rows, and reruns, in words."""
 
 import math
 
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
@@ -17,8 +18,8 @@ def differences_text(comparison: WayComparison) -> str:
     differences = comparison.differences
     if differences is None:
         return (
-            "not known: no way has a second run, and the number of evaluation rows is not known "
-            "either, so nothing tells what chance alone would give."
+            "not known: too few ways have a second run to tell how far seeds move the scores, and "
+            "how far other evaluation rows would move them is not known either."
         )
     texts = [
         _best_of(comparison, differences),
@@ -33,16 +34,18 @@ def _best_of(comparison: WayComparison, differences: Differences) -> str:
     possible = differences.possible
     names = _names(comparison, possible)
     further = len(comparison.ways) - len(possible) - len(differences.untested)
-    chance = f"more than {_chance(comparison, differences)} would give"
+    beyond = f"more than the noise of {_noise(comparison, differences)}"
     if not further:
-        return f"no way scores lower than the best by {chance}, at 95 %."
+        return f"no way scores lower than the best by {beyond}, at 95 %."
     if len(possible) == 1:
-        return f"{names} scores higher than any other by {chance}, at 95 %."
+        any_other = "any other that could be tested" if differences.untested else "any other"
+        scores = _scoring(comparison, possible)
+        return f"{scores} higher than {any_other} by {beyond}, at 95 %."
     others = "the other scores" if further == 1 else f"the other {further} score"
-    return f"at 95 %, the best is one of {names}; {others} lower by {chance}."
+    return f"at 95 %, the best is one of {names}; {others} lower by {beyond}."
 
 
-def _chance(comparison: WayComparison, differences: Differences) -> str:
+def _noise(comparison: WayComparison, differences: Differences) -> str:
     """Return what the differences were held against."""
     if not differences.counts_rows:
         return "seeds"
@@ -52,9 +55,9 @@ def _chance(comparison: WayComparison, differences: Differences) -> str:
 
 
 def _beside_full(comparison: WayComparison, differences: Differences) -> str:
-    """Say which ways differ from the full model; "" where that was not measured."""
+    """Say which ways differ from the full model; "" where that was not measured, or not tested."""
     full = comparison.curve.full
-    if full is None:
+    if full is None or any(way.candidate == full.candidate for way in differences.untested):
         return ""
     name = name_of(comparison.curve, full.candidate)
     above = differences.above_full
@@ -85,7 +88,7 @@ def _not_counted(comparison: WayComparison, differences: Differences) -> str:
     if differences.untested:
         names = capitalized(_names(comparison, differences.untested))
         texts.append(
-            f"{names} may lie anywhere: nothing tells how far chance would move the score."
+            f"{names} may lie anywhere: nothing tells how far seeds or rows would move the score."
         )
     if not differences.counts_rows:
         texts.append("How far other evaluation rows would move the scores is not known.")
@@ -110,16 +113,16 @@ def rerun_text(comparison: WayComparison) -> str:
     rerun = differences.rerun
     name = name_of(comparison.curve, rerun.way.candidate)
     other = name_of(comparison.curve, rerun.other.candidate)
-    verb = "are" if rerun.way.candidate.is_plural(comparison.curve.layers) else "is"
+    verb = "are" if are_plural(comparison.curve, [rerun.way.candidate]) else "is"
     apart = points(rerun.difference)
     unit = "point" if apart == "1.0" else "points"
     return (
         f"if {name} {verb} truly better than {other} by the measured {apart} {unit}, a rerun of "
-        f"the two finds that four times out of five with {_needs(rerun)}."
+        f"the two finds that four times out of five with {_needs(comparison.curve, rerun)}."
     )
 
 
-def _needs(rerun: Rerun) -> str:
+def _needs(curve: FreezeCurve, rerun: Rerun) -> str:
     """Return the seeds and rows of a rerun, as far as they are known."""
     seeds = "several seeds"
     if rerun.seeds is not None:
@@ -128,10 +131,17 @@ def _needs(rerun: Rerun) -> str:
         return f"{seeds} of each and a known number of evaluation rows"
     if rerun.rows is None:
         return f"at least {seeds} of each; how many evaluation rows is not known"
+    noun = "evaluation rows"
+    rows_now = curve.examples
+    if curve.units is not None and curve.units != curve.examples:
+        noun = "independent evaluation rows"
+        rows_now = curve.units
+    if rerun.rows == rows_now:
+        return f"{seeds} of each on the same {rows_now:,} {noun}"
     rows = _rounded_up(rerun.rows)
     if rerun.seeds is None:
-        return f"{seeds} of each and at least {rows} evaluation rows"
-    return f"{seeds} of each on {rows} evaluation rows"
+        return f"{seeds} of each and at least {rows} {noun}"
+    return f"{seeds} of each on {rows} {noun}"
 
 
 def _rounded_up(count: int) -> str:

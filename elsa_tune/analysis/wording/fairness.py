@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.ways import RateRatio, WayComparison
-from elsa_tune.analysis.wording.ways import name_of, names_of, range_text
+from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of, range_text
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.border import Border
 from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text
@@ -100,7 +100,7 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
     full = comparison.curve.full
     assert full is not None
     name = name_of(comparison.curve, ratio.way.candidate)
-    verb = "run" if ratio.way.candidate.is_plural(comparison.curve.layers) else "runs"
+    verb = "run" if are_plural(comparison.curve, [ratio.way.candidate]) else "runs"
     rate = rate_text(ratio.way.point.learning_rate)
     full_rate = rate_text(full.learning_rate)
     times = "" if times_text(ratio.factor) == "1" else f"{times_text(ratio.factor)} times "
@@ -114,7 +114,7 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
     between = f"{times_text(ratio.low)} to {times_text(ratio.high)} times"
     text += f"; of the tried rates, at 95 %, {between}"
     if ratio.is_open:
-        text += ", or beyond, for a best rate lies at a border"
+        text += " and perhaps beyond"
     return f"{text})."
 
 

@@ -53,7 +53,12 @@ def names_of(curve: FreezeCurve, candidates: Sequence[Candidate]) -> str:
 
 def are_plural(curve: FreezeCurve, candidates: Sequence[Candidate]) -> bool:
     """Whether the names of some ways, one or more, take their verb in the plural."""
-    return len(candidates) > 1 or candidates[0].is_plural(curve.layers)
+    if len(candidates) > 1:
+        return True
+    [candidate] = candidates
+    # `the full model` is one, and so described `all 6 layers`, which are several.
+    is_described = candidate.name(curve.layers) == candidate.describe(curve.layers)
+    return is_described and candidate.is_plural(curve.layers)
 
 
 def range_text(numbers: Iterable[int]) -> str:

@@ -121,7 +121,7 @@ def _recorded(
 
 def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
     """Return the searches of a cluster's jobs whose record is not at hand, the latest first."""
-    from elsa_tune.searching.jobs.progress import Progress, read_progress
+    from elsa_tune.searching.jobs.progress import JobProgress, read_progress
     from elsa_tune.searching.jobs.server import JobServer
 
     server = JobServer(address)
@@ -133,7 +133,7 @@ def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
         listed.add(job.name)
         about = job.metadata or {}
         verb = "logs" if job.is_over else "watch"
-        progress = Progress()
+        progress = JobProgress()
         if job.status == "RUNNING":
             # Its log may not be there yet, or be gone with its node: the list is worth more.
             with contextlib.suppress(ElsaTuneError):

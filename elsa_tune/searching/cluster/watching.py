@@ -22,6 +22,7 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
+from elsa_tune.tracking.record_names import WAITS_FOR_NODE
 from elsa_tune.words import duration
 
 LOOK_SECONDS = 5.0
@@ -165,13 +166,15 @@ class Watch:
             )
         elif can_train:
             self._without_node = 0.0
+            if self._noted == WAITS_FOR_NODE:
+                self._waits(None)
         else:
             if not self._without_node:
                 self._say(
                     f"no node that could train a trial answers; waiting "
                     f"{duration(REPLACEMENT_SECONDS)} for another"
                 )
-                self._waits("a node that can train")
+                self._waits(WAITS_FOR_NODE)
             self._without_node += LOOK_SECONDS
             if self._without_node >= REPLACEMENT_SECONDS:
                 self.lost = (
@@ -196,6 +199,8 @@ class Watch:
         share = self._spec.resources
         free = ray.available_resources()
         has_room = self._has_workers() or fits(free, share)
+        if has_room and self._noted is not None:
+            self._waits(None)
         if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since

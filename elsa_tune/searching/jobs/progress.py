@@ -1,16 +1,21 @@
 """How far a submitted search has come, by the log of its job: what its board prints there."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from elsa_tune.tracking.record_names import WAITS_FOR_NODE
 
 # `12/40 trials: ...` or `12 of 40 to 60 trials: ...`, as `board.counts_of` writes it.
 _COUNTS = re.compile(r"(\d+)(?:/| of (?:\d+ to )?)(\d+) trials: (.*)")
 _RUNNING = re.compile(r"(\d+) running")
-_WAITING = "waiting for "
+# `waiting for room: ...`, as `cluster/watching.py` and `cluster/nodes.py` say it; whoever reads the
+# list cannot end the wait.
+_WAITING = re.compile(r"waiting for (.*?)(?:; Ctrl-C ends the wait)?")
+_NO_NODE = "no node that could train a trial answers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class JobProgress:
     """What a log says last of its search's trials."""
 
     done: int | None = None  # trials that have ended; None where nothing was said yet
@@ -19,18 +24,33 @@ class Progress:
     waits_for: str | None = None  # what it waits for before a trial can run
 
 
-def read_progress(log: str) -> Progress:
-    """Return what the last lines of a log say, None and 0 where they say nothing."""
-    waits_for = None
-    for line in reversed(log.splitlines()):
-        if waits_for is None and line.startswith(_WAITING):
-            waits_for = line.removeprefix(_WAITING)
+def read_progress(log: str) -> JobProgress:
+    """Return what the last lines of a log say, None and 0 where they say nothing.
+
+    It waits no more once it says anything else than its counts.
+    """
+    progress = JobProgress()
+    for line in log.splitlines():
         counts = _COUNTS.match(line)
         if counts is None:
+            progress = replace(progress, waits_for=_awaited(line))
             continue
         done, planned, words = counts.groups()
         running = _RUNNING.search(words)
+        progress = replace(
+            progress,
+            done=int(done),
+            planned=int(planned),
+            running=0 if running is None else int(running[1]),
+        )
         if running is not None:
-            return Progress(done=int(done), planned=int(planned), running=int(running[1]))
-        return Progress(done=int(done), planned=int(planned), waits_for=waits_for)
-    return Progress(waits_for=waits_for)
+            progress = replace(progress, waits_for=None)
+    return progress
+
+
+def _awaited(line: str) -> str | None:
+    """Return what a line says is waited for, None where it says something else."""
+    if line.startswith(_NO_NODE):
+        return WAITS_FOR_NODE
+    found = _WAITING.fullmatch(line)
+    return None if found is None else found[1]
