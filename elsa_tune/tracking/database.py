@@ -1,6 +1,7 @@
 """A database server as MLflow's store, before MLflow opens it: driver, answer, tables."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ def check_driver(uri: str) -> None:
         module = error.name or dialect.driver
         raise TrackingError(
             f"the MLflow store {shown_uri(uri)} needs the package of its database: "
-            f"pip install '{package_of_driver(module)}'"
+            f"pip install {shlex.quote(package_of_driver(module))}"
         ) from error
     except SQLAlchemyError as error:
         raise TrackingError(
