@@ -3,7 +3,7 @@
     python bench/ways.py sst2 cola --data-dir ../shared/glue     # goes on where it stopped
     python bench/ways.py sst2 --model mpnet
     python bench/ways.py --only-read                             # the committed ones again
-    python bench/ways.py --only-read --latencies                 # what their models take, too
+    python bench/ways.py rte --only-read --latencies             # and what its models take
 
 Three epochs, 1,000 training rows or all where fewer, five seeds of every way. Each search, its
 journal and predictions, lies in bench/results/ways, named by model and task; called again, an
@@ -102,8 +102,9 @@ def main() -> None:
     parser.add_argument("--only-read", action="store_true")
     parser.add_argument("--latencies", action="store_true")
     options = parser.parse_args()
+    asked = options.task or TASKS
     if not options.only_read:
-        for task in options.task or TASKS:
+        for task in asked:
             search(options.model, task, options.data_dir)
     kept = kept_latencies()
     results = []
@@ -112,7 +113,7 @@ def main() -> None:
             folder = folder_of(model, task)
             if recorded.is_finished(folder):
                 latencies = kept.get(folder.name, {})
-                if options.latencies:
+                if options.latencies and model == options.model and task in asked:
                     latencies = measured_latencies(folder, options.data_dir)
                 results.append(read(folder, latencies))
     note = (
