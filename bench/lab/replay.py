@@ -111,8 +111,23 @@ class FromNeighbour(GivenThenOutward):
         return outward(self.spec, tries, patience, lent_rate, may_learn)
 
 
+class Lowest(GivenThenOutward):
+    """Measures at the lowest rate that scored at most a point less than the best."""
+
+    def _best_of(self, compared: Trials) -> float | None:
+        if not compared:
+            return None
+        shared_age = min(len(trial.scores) for trial in compared)
+        merits = {one.learning_rate: self.score_at(shared_age, one) for one in compared}
+        best = max(merits.values())
+        return min(rate for rate, merit in merits.items() if merit >= best - 0.01)
+
+
 # Another class of rates than the product's, by the name under which it is reported.
-OTHER_RATES: dict[str, type[Rates]] = {"from the neighbour's best rate": FromNeighbour}
+OTHER_RATES: dict[str, type[Rates]] = {
+    "from the neighbour's best rate": FromNeighbour,
+    "the lowest rate within a point of the best": Lowest,
+}
 
 
 class Table:
