@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
+# Of every process that tests start, too. On models of this size several threads only wait for each
+# other where other tests run beside them: that took thirty times as long.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Which test files share a process: a Ray, an MLflow whose stores are copies of one, and the ports
 # and the memory of a machine on which clusters are started.
 ROOMS = {
@@ -145,15 +149,11 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """On models of this size each of several threads would only wait for the others, at work."""
-    torch = sys.modules.get("torch")  # most tests need none, and importing it takes seconds
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Take back what a test's trial has set for its process."""
     yield
-    torch.set_num_threads(before)
+    torch = sys.modules.get("torch")  # most tests need none, and importing it takes seconds
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

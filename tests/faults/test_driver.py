@@ -17,7 +17,7 @@ from elsa_tune.searching.cluster.capacity import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 NAME = "storm"
 SETTINGS = (
@@ -180,7 +180,6 @@ def nothing_that_was_finished_ran_again(bench: Bench, kept: Ends, before: Histor
 
 
 # Quickly, with trials that pretend, in tests/integration/test_pretended.py.
-@pytest.mark.thorough
 def test_a_trial_that_was_given_up_is_tried_again_by_resume(bench: Bench, inside: Run) -> None:
     settings = ("--set", "epochs=8", "--set", "depths=[0, 2]", "--set", "asha=null")
     rates = ("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "1")

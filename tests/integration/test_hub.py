@@ -35,7 +35,6 @@ from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.model import encoder, model_files
 import torch
-torch.set_num_threads(1)
 pauses, sleep = [], time.sleep
 
 def pause(seconds):

@@ -266,6 +266,7 @@ def test_a_hung_trial_is_ended_and_repeated_and_its_worker_is_gone(
     wait_for(lambda: not process.exists())
 
 
+@pytest.mark.thorough
 def test_a_second_hang_is_a_failure(
     ray: Capacity, places: StorePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +292,7 @@ def test_a_second_hang_is_a_failure(
     assert state.trials["measure-N0-lr3e-05-s2"].start.attempt == 2
 
 
+@pytest.mark.thorough
 def test_too_many_failures_end_the_search_and_resume_goes_on(
     ray: Capacity, places: StorePaths, tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_search_whose_driver_was_killed_goes_on(bench: Bench, run: Run) -> Non
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_a_hunt_that_was_interrupted_goes_on(bench: Bench, run: Run) -> None:
     before = bench.records("hunt-cut")

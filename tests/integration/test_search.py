@@ -350,6 +350,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("ray")
 def test_a_question_that_is_asked_again_gets_seeds_of_its_own_and_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -56,8 +56,6 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ELSA_TUNE_CACHE", str(folder / "cache"))
         environment.setenv("HF_HUB_OFFLINE", "1")
-        # The fixture of one thread is each test's; two wait for each other, at work.
-        torch.set_num_threads(1)
         exported_model(folder / "pairs", Path("minilm"), resolve_task("stdlib"), 5, max_length=32)
         exported_model(folder / "mood", Path("minilm"), task_of(folder), 3, max_length=32)
         return elsa_tune.bundle([folder / "pairs", folder / "mood"], folder / "router")

@@ -220,7 +220,6 @@ from elsa_tune.training.loop import train
 from tests.unit.test_checkpoints import kept_in, random_trial
 from tests.unit.tiny_trials import make_data
 
-torch.set_num_threads(1)
 trial = random_trial(resolve_model(sys.argv[1]))
 last = int(sys.argv[3])
 

@@ -196,7 +196,6 @@ def test_the_process_keeps_its_own_random_state(model: ModelSpec) -> None:
 FRESH = """
 import sys
 import torch
-torch.set_num_threads(1)
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.loop import train
 from elsa_tune.training.model.encoder import load_tokenizer
