@@ -232,6 +232,9 @@ def hunts() -> str:
     def layers(point: dict[str, Any] | None) -> str:
         return "-" if point is None else str(point["fine_tuned_layers"])
 
+    def spread(std: float | None) -> str:
+        return "" if std is None else f" ± {100 * std:.1f}"
+
     rows = []
     for hunt in _hunts():
         model, count = _MODELS[hunt["model"]]
@@ -241,7 +244,7 @@ def hunts() -> str:
         together = max(command["together_mib"] for command in commands) / 1024
         cells = [
             f"{_TASKS[hunt['search']]}, {model} ({count})",
-            f"{100 * full['quality']:.1f} ± {100 * full['std']:.1f}",
+            f"{100 * full['quality']:.1f}{spread(full['std'])}",
             layers(hunt["operating_point"]),
             layers(hunt["corrected_operating_point"]),
             layers(hunt["certified"]),
