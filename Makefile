@@ -26,7 +26,7 @@ mpnet: .venv/.demo ## install, download MPNet's weights (404 MB), for --model mp
 
 # Three processes, a file or a room of tests/conftest.py at a time, those with whole searches first:
 # they wait more than they work.
-test: lint ## install, check style, types and floors, run all tests but the thorough ones (5 minutes)
+test: lint ## install, check style, types and floors, run all tests but the thorough ones (5 to 12 minutes)
 	$(PYTEST) $(QUICK)
 	$(STANDIN) $(QUICK)
 
