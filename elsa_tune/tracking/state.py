@@ -148,6 +148,7 @@ class SearchState:
             if before is not None and before.runs:
                 self._count(before, record.time)
             self.trials[record.trial] = RecordedTrial(start=record)
+            self.decisions.pop(WAITING, None)
         elif isinstance(record, Report | TrialEnded) and self.expects(record):
             trial = self.trials[record.trial]
             if isinstance(record, Report):

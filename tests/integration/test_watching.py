@@ -148,7 +148,9 @@ def test_room_that_others_have_is_said(
     with taken(ray, told):
         assert searched(places, ray) == [TrialStatus.COMPLETED] * 2
     [said] = [line for line in capfd.readouterr().err.splitlines() if "waiting for room" in line]
-    assert noted == [said.removeprefix("waiting for "), None]
+    assert noted[0] == said.removeprefix("waiting for ")
+    # That it waits no more is noted where a look sees a trial run; these may be over before one.
+    assert noted[1:] in ([], [None])
     cpus = f"{ray.largest_cpus:g} CPU"
     assert said == (
         f"waiting for room: a trial takes {cpus}, and of Ray's {cpus} 0 are free; others have "

@@ -185,6 +185,9 @@ def test_a_search_says_what_it_has_or_waits_for(
         assert asked() == (1, None)
         assert run(monkeypatch, "searches") == 0
         assert "running (1 trial)" in capsys.readouterr().out
+        live.append(trial_ended("measure-N3-s1", TrialStatus.COMPLETED, 0.6))
+        assert asked() == (0, None)  # the wait ended with the trial's beginning
+        live.append(Decision(what="waiting", value="room: others have it"))
     assert asked() == (0, None)  # its driver is gone
     with Journal(SearchPaths(storage, "mine").journal) as live:
         live.append(search_started("mine"))
