@@ -45,7 +45,7 @@ class Usage:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(0.5):
+        while not self._done.wait(2.0):
             together = 0.0
             for process in Path("/proc").glob("[0-9]*"):
                 try:

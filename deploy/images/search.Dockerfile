@@ -7,5 +7,6 @@ FROM rayproject/ray:2.60.0-py311
 
 COPY --chown=ray:users . /home/ray/elsa-tune
 # Of the checkout it needs the package alone.
-RUN pip install --no-cache-dir -c /home/ray/elsa-tune/constraints.txt "/home/ray/elsa-tune[cluster]" \
+RUN pip install --no-cache-dir -c /home/ray/elsa-tune/constraints.txt \
+        "/home/ray/elsa-tune[artifacts,cluster,lora]" \
     && rm -rf /home/ray/elsa-tune

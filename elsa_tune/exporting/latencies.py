@@ -4,7 +4,7 @@ from pathlib import Path
 
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import UsageError
-from elsa_tune.exporting.progress import Progress
+from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.searching.output import Say
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.tracking.paths import SearchPaths
@@ -40,7 +40,7 @@ def latencies_of(curve: FreezeCurve, unit: Cost, folder: Path | None, say: Say) 
         texts.append(cells[0] if len(cells) == 1 else (cells[0], cells[1]))
     candidates = [point.candidate for point in curve.measured]
     say(_what_is_measured(spec.model.name, unit, len(candidates)))
-    progress = Progress(say)
+    progress = ProgressLine(say)
     found = latencies(
         spec.model,
         candidates,

@@ -28,7 +28,7 @@ from elsa_tune.exporting.choice import (
     pipeline_options,
 )
 from elsa_tune.exporting.folder import aside, check_out, scratch
-from elsa_tune.exporting.progress import Progress
+from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
@@ -360,7 +360,7 @@ def train_final(
     Raises RunErrors as `train` does.
     """
     weights: dict[str, Tensor] = {}
-    progress = Progress(say)
+    progress = ProgressLine(say)
     epochs = trial.recipe.epochs
 
     def on_step(done: int, planned: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.exporting.predicting import Predictor
-from elsa_tune.exporting.progress import Progress
+from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.files import write_aside
 from elsa_tune.searching.output import PipeSafe, Say, unfiltered
 from elsa_tune.tasks.row_files import STDIN, Chunk, RowFile, input_format
@@ -133,7 +133,7 @@ class _Scoring:
     def __init__(self, source: RowFile, predictor: Predictor, say: Say) -> None:
         self._source = source
         self._predictor = predictor
-        self.progress = Progress(say)
+        self.progress = ProgressLine(say)
         self.rows = 0  # that are through
 
     def chunks(self, target: Any) -> Iterator[Chunk]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from elsa_tune.errors import DataError
 from elsa_tune.exporting.predicting import Lists, Predictor
-from elsa_tune.exporting.progress import Progress
+from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.searching.output import Say
 from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
 from elsa_tune.words import listed
@@ -27,7 +27,7 @@ def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     texts = {name: _cells(frame[name]) for name in predictor.columns}
     predicted: Lists = {name: [] for name in added}
     count = len(frame)
-    progress = Progress(say)
+    progress = ProgressLine(say)
     for start in range(0, count, ROWS):
         chunk = _chunk(texts, start)
         answers = predictor.predict(chunk, where)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
@@ -70,41 +70,52 @@ PUBLISHED_SIZES = {
 }
 
 
-def plan(request: Request, train_examples: int, evaluation_examples: int) -> SearchSpec:
-    """Return the search as it would be carried out; nothing is touched.
+class Sizes(NamedTuple):
+    """How many examples a task has."""
 
-    train_examples: those in use, from which a holdout is taken here.
-    """
+    train: int  # those in use, a holdout included
+    evaluation: int
+    units: int  # how many independent units the evaluation examples are
+
+
+def plan(request: Request, sizes: Sizes) -> SearchSpec:
+    """Return the search as it would be carried out; nothing is touched."""
     from elsa_tune.training.loop import evaluation_steps
 
     spec = request.spec
     if spec.artifacts is not None:
         artifacts_at(spec.artifacts)  # raises for an unknown scheme
-    train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
+    train_examples = sizes.train - round(sizes.train * (spec.recipe.holdout or 0.0))
     evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
     return dataclasses.replace(
-        spec, train_examples=train_examples, evaluation_examples=evaluation_examples
+        spec,
+        train_examples=train_examples,
+        evaluation_examples=sizes.evaluation,
+        evaluation_units=sizes.units,
     )
 
 
-def sizes(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> tuple[int, int]:
-    """Return the training examples in use, a holdout included, and the evaluation examples.
+def sizes_of(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> Sizes:
+    """Return how many examples a task has.
 
     Nothing is written. GLUE on the hub is not downloaded for a plan: its sizes are published.
     say: called with what is odd about the rows.
     """
     from elsa_tune.training.data.preparation import read_splits, size_in_use
-    from elsa_tune.training.data.row_checks import row_findings
+    from elsa_tune.training.data.row_checks import row_findings, units_of
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train, evaluation = PUBLISHED_SIZES[task.source.config]
-        return size_in_use(task, recipe, train), evaluation
+        return Sizes(size_in_use(task, recipe, train), evaluation, units=evaluation)
     splits = read_splits(task, recipe)
     findings = row_findings(task, splits)
     for line in finding_lines(findings, task.is_published):
         say(line)
-    held_out = splits.get("holdout", ())
-    return len(splits["train"]) + len(held_out), len(splits["evaluation"])
+    train = len(splits["train"]) + len(splits.get("holdout", ()))
+    evaluation = len(splits["evaluation"])
+    units = units_of(splits["evaluation"])
+    distinct = evaluation if units is None else int(units.max()) + 1
+    return Sizes(train, evaluation, distinct)
 
 
 def start(request: Request, say: Say) -> Finished:

@@ -234,7 +234,7 @@ class SearchRun:
             candidates = kind_text(spec.explored, len(spec.explored))
             if len(spec.explored) == 1:
                 candidates = "the full model"
-            self._board.phase(f"exploring: {len(slots)} trials over {candidates}{further}")
+            self._board.phase(f"exploring: {trials_text(len(slots))} over {candidates}{further}")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
         """Record the candidates' learning rates."""

@@ -14,10 +14,10 @@ from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
-from elsa_tune.searching.launch import sizes
+from elsa_tune.searching.launch import sizes_of
 from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import plan_of_recorded
-from elsa_tune.searching.specification import differences, load_specification, with_seeds
+from elsa_tune.searching.specification import differing_settings, load_specification, with_seeds
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
@@ -63,7 +63,7 @@ def plan_study(
             seeds=wanted.seeds,
         )
         whole = asked_inputs(of_task, task)
-        available, _ = sizes(whole.task, whole.recipe)
+        available = sizes_of(whole.task, whole.recipe).train
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most that many
         size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)
@@ -114,7 +114,7 @@ def with_recorded_seeds(search: Request) -> Request:
         return search  # not begun, or not to be read, which is said in its turn
     if recorded.seeds > spec.seeds:
         spec = with_seeds(spec, recorded.seeds)
-    why = differences(dataclasses.replace(spec, seeds=recorded.seeds), recorded)
+    why = differing_settings(dataclasses.replace(spec, seeds=recorded.seeds), recorded)
     if why:
         raise StorageError(
             f"search '{search.name}' is recorded with other settings than this study's: here "

@@ -34,7 +34,6 @@ import json, os, sys, time
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.model import encoder, model_files
-import torch
 pauses, sleep = [], time.sleep
 
 def pause(seconds):

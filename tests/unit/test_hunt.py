@@ -17,10 +17,10 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.plan import planned_power, planned_trials, trial_range
+from elsa_tune.searching.planning.plan import planned_power, planned_trials, power_text, trial_range
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
-from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
+from elsa_tune.searching.specification import differing_settings, specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -387,7 +387,7 @@ def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path)
     usual_one = Drawn(plain, poor, 0.004)
     usual_one.run()
     assert (usual_one.measured()[9], usual_one.measured()[0]) == (4, 2)
-    assert "thorough True (recorded: False)" in differences(plan, plain)
+    assert "thorough True (recorded: False)" in differing_settings(plan, plain)
 
 
 def test_what_is_for_hunts_is_refused_where_nothing_is_hunted(tmp_path: Path) -> None:
@@ -722,6 +722,18 @@ def test_no_power_is_estimated_without_a_test_or_for_no_share_of_examples(tmp_pa
     assert planned_power(dataclasses.replace(plan, task=resolve_task("cola"))) is None
     alone = spec(tmp_path, "strategy=even", "depths=[0]", policy=Policy())
     assert planned_power(alone) is None
+    few_units = dataclasses.replace(plan, evaluation_examples=300, evaluation_units=99)
+    assert planned_power(few_units) is None
+
+
+def test_the_power_of_a_plan_counts_rows_that_share_units_as_these(tmp_path: Path) -> None:
+    plan = spec(tmp_path, policy=Policy())
+    power = planned_power(plan)
+    assert power is not None
+    rows = power_text(power, dataclasses.replace(plan, evaluation_examples=300))
+    assert rows.startswith("with 300 evaluation rows and ") and " rows or " in rows
+    in_units = dataclasses.replace(plan, evaluation_examples=3000, evaluation_units=300)
+    assert power_text(power, in_units) == rows.replace(" rows", " units")
 
 
 def test_a_hunt_walks_on_what_it_claims(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.exporting import progress
+from elsa_tune.exporting import progress_line
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.searching import specification
 from elsa_tune.sources import Journals, Question
@@ -127,7 +127,7 @@ def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
     monkeypatch.setattr(specification, "load_specification", lambda paths: recorded)
     monkeypatch.setattr(preparation, "read_splits", lambda *of: splits)
     monkeypatch.setattr(latency, "latencies", measured)
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress_line, "EVERY", 0.0)
     said: list[str] = []
     folder = tmp_path / "first"
     found = latencies_of(curve, Cost.BUNDLE, folder, said.append)

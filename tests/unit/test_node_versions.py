@@ -14,7 +14,7 @@ from elsa_tune.searching.cluster.node_versions import (
     MISSING,
     Versions,
     check_versions,
-    differences,
+    differing_versions,
     question,
 )
 from elsa_tune.searching.cluster.nodes import check_nodes
@@ -92,9 +92,9 @@ def test_what_may_not(other: Versions) -> None:
 def test_what_differs_is_written_with_both_versions() -> None:
     here = {"python": "3.11.7", "torch": "2.13.0+cpu", "elsa-tune": "0.1.0", "peft": MISSING}
     alike = {**here, "python": "3.11.9", "torch": "2.13.0", "peft": "0.21.2"}
-    assert differences(alike, here) == []
+    assert differing_versions(alike, here) == []
     other = {"python": "3.12.1", "torch": "2.11.0", "elsa-tune": MISSING}
-    assert differences(other, here) == [
+    assert differing_versions(other, here) == [
         "python 3.12.1 (here 3.11.7)",
         "torch 2.11.0 (here 2.13.0+cpu)",
         "elsa-tune missing (here 0.1.0)",

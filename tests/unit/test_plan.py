@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.launch import check_gpu_hours, plan
+from elsa_tune.searching.launch import Sizes, check_gpu_hours, plan
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import (
@@ -284,7 +284,7 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
 def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
     (name,) = share
     with pytest.raises(UsageError, match=f"`{name}` is"):
-        plan(request_for(**share), 100, 50)
+        plan(request_for(**share), Sizes(100, 50, 50))
 
 
 def test_gpu_hours_need_gpus() -> None:
@@ -296,12 +296,12 @@ def test_gpu_hours_need_gpus() -> None:
 
 def test_a_store_of_an_unknown_scheme_is_refused_by_a_dry_run_too() -> None:
     with pytest.raises(UsageError, match="has the unknown scheme 'foo'"):
-        plan(request_for(artifacts="foo://bar"), 100, 50)
+        plan(request_for(artifacts="foo://bar"), Sizes(100, 50, 50))
 
 
 def test_a_holdout_is_not_trained_on() -> None:
     request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
-    assert steps_per_trial(plan(request, 100, 50)) == 10  # ceil(70 / 16) x 2 epochs
+    assert steps_per_trial(plan(request, Sizes(100, 50, 50))) == 10  # ceil(70 / 16) x 2 epochs
 
 
 def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:

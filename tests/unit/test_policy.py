@@ -20,7 +20,7 @@ from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import (
-    differences,
+    differing_settings,
     load_specification,
     save_specification,
     specify,
@@ -276,11 +276,14 @@ def test_a_search_that_is_asked_for_again_is_compared_by_its_own_policy(
     first = planned_request(tmp_path, space, "joint", layers=12)
     later_version(monkeypatch, *FIELDS)
     # Not recorded yet, it is planned by the constants of this version.
-    assert differences(planned_request(tmp_path, space, "joint", layers=12).spec, first.spec) != []
+    assert (
+        differing_settings(planned_request(tmp_path, space, "joint", layers=12).spec, first.spec)
+        != []
+    )
     first.paths.check_writable()
     save_specification(first.spec, first.paths)
     again = planned_request(tmp_path, space, "joint", layers=12)
-    assert differences(again.spec, first.spec) == []
+    assert differing_settings(again.spec, first.spec) == []
 
 
 def test_a_policy_that_was_recorded_before_a_field_has_the_value_of_before() -> None:

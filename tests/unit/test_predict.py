@@ -20,7 +20,7 @@ import pytest
 from transformers import pipeline
 
 import elsa_tune
-from elsa_tune.exporting import predicted_file, predicting, progress
+from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
 from tests.conftest import Run
@@ -379,7 +379,7 @@ def test_rows_come_as_they_are_read(
 def test_how_far_it_is_goes_to_stderr(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress_line, "EVERY", 0.0)
     monkeypatch.setattr(row_files, "ROWS", 3)
     for source in ("rows.csv", "rows.parquet"):
         pd.read_csv("rows.csv").to_parquet("rows.parquet")

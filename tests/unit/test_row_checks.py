@@ -17,7 +17,11 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import DataError
 from elsa_tune.searching.record import started
-from elsa_tune.searching.specification import differences, load_specification, save_specification
+from elsa_tune.searching.specification import (
+    differing_settings,
+    load_specification,
+    save_specification,
+)
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, finding_lines
 from elsa_tune.specs.task import Cleaning, TaskSpec
@@ -335,9 +339,9 @@ def test_a_search_that_is_recorded_with_other_rows_is_another() -> None:
     recorded = make_spec()
     cleaned = dataclasses.replace(recorded.task, cleaning=Cleaning(drop_leaked=True))
     asked = dataclasses.replace(recorded, task=cleaned)
-    assert differences(asked, recorded) == ["drop_leaked True (recorded: False)"]
+    assert differing_settings(asked, recorded) == ["drop_leaked True (recorded: False)"]
     other = dataclasses.replace(recorded.task, label_column="team")
-    [why] = differences(dataclasses.replace(recorded, task=other), recorded)
+    [why] = differing_settings(dataclasses.replace(recorded, task=other), recorded)
     assert why == "label team (recorded: label)"
 
 

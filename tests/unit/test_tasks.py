@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.inputs import SearchOptions
-from elsa_tune.searching.launch import sizes
+from elsa_tune.searching.launch import sizes_of
 from elsa_tune.searching.request import read_requests
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
@@ -454,7 +454,7 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     [request] = read_requests(options)
     assert request.spec.task == resolve_task("t.csv", columns=Columns("team", ("title",)))
     said: list[str] = []
-    assert sizes(request.spec.task, request.spec.recipe, said.append) == (96, 24)
+    assert sizes_of(request.spec.task, request.spec.recipe, said.append) == (96, 24, 23)
     assert said and all(line.startswith("! ") for line in said)
     # A table's columns are not for tasks beside it.
     two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))

@@ -21,7 +21,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.searching.record import SearchRecord, facts_of
-from elsa_tune.searching.specification import differences
+from elsa_tune.searching.specification import differing_settings
 from elsa_tune.sources import Question, Table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -373,7 +373,7 @@ def test_a_search_with_another_group_is_another() -> None:
     recorded = make_spec()
     task = dataclasses.replace(recorded.task, group_column="document")
     asked = dataclasses.replace(recorded, task=task)
-    assert differences(asked, recorded) == ["group document (recorded: None)"]
+    assert differing_settings(asked, recorded) == ["group document (recorded: None)"]
 
 
 @pytest.mark.parametrize("known", [3, 0])

@@ -17,7 +17,7 @@ import pytest
 
 from elsa_tune.errors import RunError, StorageError
 from elsa_tune.searching import watched
-from elsa_tune.searching.specification import differences, save_specification, where_asked
+from elsa_tune.searching.specification import differing_settings, save_specification, where_asked
 from elsa_tune.searching.stopping import driver_of, stop_here
 from elsa_tune.searching.watched import JournalReader, new_lines, stored_lines, watch_journal
 from elsa_tune.specs.model import ModelSource, ModelSpec
@@ -288,12 +288,12 @@ def test_files_that_moved_are_the_same_if_their_content_is(tmp_path: Path) -> No
     now = of_folder(tmp_path / "now", "")
     weights = weights_fingerprint(now.model)
     recorded = of_folder(tmp_path / "before", weights)
-    assert differences(now, recorded) == []
-    assert differences(recorded, recorded) == []
-    [difference] = differences(of_folder(tmp_path / "other", ""), recorded)
+    assert differing_settings(now, recorded) == []
+    assert differing_settings(recorded, recorded) == []
+    [difference] = differing_settings(of_folder(tmp_path / "other", ""), recorded)
     assert difference.startswith("model ") and "/other/model (recorded: " in difference
     renamed = dataclasses.replace(now, model=dataclasses.replace(now.model, name="another"))
-    assert len(differences(renamed, recorded)) == 1
+    assert len(differing_settings(renamed, recorded)) == 1
     moved = where_asked(now)(recorded)
     assert moved.model.location == now.model.location and moved.task.source == now.task.source
     assert moved.fingerprints == recorded.fingerprints

@@ -71,20 +71,22 @@ def planned(**changes: Any) -> SearchSpec:
 
 def test_a_plan_says_what_its_comparison_can_certify() -> None:
     by_hand = ways_power(seeds=5, rows=600, ways=4, guessing=0.5, policy=Policy())
-    assert ways_outlook(planned(), 600, 600) == ways_power_text(by_hand)
+    assert ways_outlook(planned(evaluation_examples=600)) == ways_power_text(by_hand)
     # In a real search it is known how often guessing is right.
     better_guess = ways_power(seeds=5, rows=600, ways=4, guessing=0.8, policy=Policy())
-    assert ways_outlook(planned(chance=0.8), 600, 600) == ways_power_text(better_guess)
+    assert ways_outlook(planned(chance=0.8, evaluation_examples=600)) == ways_power_text(
+        better_guess
+    )
     assert ways_power_text(better_guess) != ways_power_text(by_hand)
 
 
 def test_rows_that_share_units_count_as_these() -> None:
-    text = ways_outlook(planned(), 3000, 600)
+    text = ways_outlook(planned(evaluation_examples=3000, evaluation_units=600))
     assert text is not None and text.startswith("with 600 evaluation units and 5 seeds a way")
     assert "units would probably do" in text and "rows" not in text
     # So few that nothing is certified, which is said of the rows.
-    assert ways_outlook(planned(), 3000, 99) is None
-    assert ways_outlook(planned(), 60, 60) is not None
+    assert ways_outlook(planned(evaluation_examples=3000, evaluation_units=99)) is None
+    assert ways_outlook(planned(evaluation_examples=60, evaluation_units=60)) is not None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_rows_that_share_units_count_as_these() -> None:
     [("mrpc", "F1"), ("cola", "Matthews correlation"), ("stsb", "Spearman correlation")],
 )
 def test_in_another_metric_it_is_said_that_nothing_is_estimated(task: str, words: str) -> None:
-    assert ways_outlook(planned(task=resolve_task(task)), 1000) == (
+    assert ways_outlook(planned(task=resolve_task(task), evaluation_examples=1000)) == (
         f"what this comparison can certify is not estimated in {words}, only in accuracy; if it "
         "certifies nothing, its answer says what would"
     )
@@ -100,15 +102,15 @@ def test_in_another_metric_it_is_said_that_nothing_is_estimated(task: str, words
 
 def test_nothing_is_said_where_nothing_is_compared_or_certified() -> None:
     depths = WAYS[:2]
-    assert ways_outlook(planned(candidates=depths, explored=depths), 600) is None
-    assert ways_outlook(planned(seeds=2), 600) is None
+    assert ways_outlook(planned(candidates=depths, explored=depths)) is None
+    assert ways_outlook(planned(seeds=2)) is None
 
 
 def test_a_search_says_it_before_it_trains() -> None:
     spec = planned(evaluation_examples=3000, evaluation_units=600)
     *warnings, last = said_before_training(spec)
     assert warnings == list(plan_warnings(spec))
-    assert last == ways_outlook(spec, 3000, 600)
+    assert last == ways_outlook(spec)
     # Two seeds certify nothing, which is one of the warnings.
     two_seeds = planned(seeds=2, evaluation_examples=3000, evaluation_units=600)
     assert list(said_before_training(two_seeds)) == list(plan_warnings(two_seeds))

@@ -47,6 +47,7 @@ from elsa_tune.words import duration, kind_text, metric_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
+    from elsa_tune.searching.launch import Sizes
     from elsa_tune.specs.search import SearchSpec
 
 
@@ -224,7 +225,7 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.checkpoint_size import checkpoint_text
-    from elsa_tune.searching.launch import plan, sizes
+    from elsa_tune.searching.launch import plan, sizes_of
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
@@ -234,8 +235,8 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     )
     from elsa_tune.searching.planning.strategies import strategy_of
 
-    train, evaluation = sizes(request.spec.task, request.spec.recipe, say)
-    spec = plan(request, train, evaluation)
+    sizes = sizes_of(request.spec.task, request.spec.recipe, say)
+    spec = plan(request, sizes)
     for warning in plan_warnings(spec):
         say(warning)
     strategy = strategy_of(spec)
@@ -251,7 +252,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         candidates += " frozen layers"
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
-        "task": f"{spec.task.name}: {train:,} training, {evaluation:,} evaluation examples",
+        "task": f"{spec.task.name}: {_examples_text(sizes)}",
         f"{kind_text(spec.candidates)}s": candidates,
         "exploring": f"{_up_to(exploring, most_exploring)} trials",
         "measuring": f"{_up_to(measuring, most_measuring)} trials",
@@ -264,14 +265,22 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     }
     power = planned_power(spec)
     if power is not None:
-        lines["certifies"] = power_text(power, evaluation)
-    ways = ways_outlook(spec, evaluation)
+        lines["certifies"] = power_text(power, spec)
+    ways = ways_outlook(spec)
     if ways is not None:
         lines["compares"] = ways
     if spec.recipe.holdout is not None:
         share = f"{spec.recipe.holdout:.0%} of the training examples"
         lines["holdout"] = f"{share} choose learning rate and evaluation"
     show(lines)
+
+
+def _examples_text(sizes: "Sizes") -> str:
+    """Write how many examples a task has."""
+    text = f"{sizes.train:,} training, {sizes.evaluation:,} evaluation examples"
+    if sizes.units < sizes.evaluation:
+        text += f" of {sizes.units:,} units"
+    return text
 
 
 def _asked_before(request: Request, spec: "SearchSpec") -> dict[str, str]:

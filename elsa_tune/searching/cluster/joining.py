@@ -47,7 +47,7 @@ class JoiningNodes:
                 versions = ray.get(answer)
             except ray.exceptions.RayError:  # it has left again
                 continue
-            differences = node_versions.differences(versions, self._question())
+            differences = node_versions.differing_versions(versions, self._question())
             if differences:
                 return (
                     f"node {node[:8]} of the cluster has other versions than this machine: "

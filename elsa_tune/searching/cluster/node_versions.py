@@ -54,7 +54,7 @@ def check_versions(here: Versions, by_node: Mapping[str, Versions]) -> None:
     """
     differing = []
     for node, versions in by_node.items():
-        if differences(versions, here):
+        if differing_versions(versions, here):
             differing.append(node)
     if not differing:
         return
@@ -73,7 +73,7 @@ def check_versions(here: Versions, by_node: Mapping[str, Versions]) -> None:
     )
 
 
-def differences(there: Versions, here: Versions) -> list[str]:
+def differing_versions(there: Versions, here: Versions) -> list[str]:
     """Write how a node's versions differ, as `torch 2.11.0 (here 2.13.0)`, but for what may."""
     found = _compared(there, here)
     wanted = _compared(here, here)

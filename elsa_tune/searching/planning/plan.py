@@ -13,7 +13,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.ways import FEWEST_SEEDS
-from elsa_tune.analysis.ways_power import WaysPower, ways_power
+from elsa_tune.analysis.ways_power import ways_power
 from elsa_tune.analysis.wording.ways_power import not_estimated_text, ways_power_text
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
@@ -258,7 +258,7 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
 def said_before_training(spec: SearchSpec) -> Iterator[str]:
     """Yield what a search whose rows are read says of its plan, in sentences."""
     yield from plan_warnings(spec)
-    ways = ways_outlook(spec, spec.evaluation_examples, spec.evaluation_units or None)
+    ways = ways_outlook(spec)
     if ways is not None:
         yield ways
 
@@ -266,14 +266,14 @@ def said_before_training(spec: SearchSpec) -> Iterator[str]:
 def planned_power(spec: SearchSpec) -> Power | None:
     """Return what can be estimated of the planned tests of the last depth.
 
-    None where nothing is tested, and for a metric that is no share of the examples.
+    None where nothing is tested or certified, and for a metric that is no share of the examples.
     """
     strategy = strategy_of(spec)
     tested = []
     for candidate in strategy.tested({}):
         if candidate.is_tested and candidate.is_ranked:
             tested.append(candidate)
-    if len(tested) < 2 or not spec.task.metric.is_share:
+    if len(tested) < 2 or not spec.task.metric.is_share or _has_too_few_units(spec):
         return None
     looks = strategy.looks(tested[-1], {})
     if looks is None or not looks.counts:
@@ -293,39 +293,38 @@ def planned_power(spec: SearchSpec) -> Power | None:
     )
 
 
-def ways_outlook(spec: SearchSpec, rows: int, units: int | None = None) -> str | None:
-    """Return what a comparison of ways on so many evaluation rows can certify: one sentence.
+def ways_outlook(spec: SearchSpec) -> str | None:
+    """Return what a comparison of ways on its evaluation rows can certify: one sentence.
 
-    units: how many these are, where that is known. None where only depths are compared, and where
-    nothing is certified in any case, which is said elsewhere.
+    None where only depths are compared, and where nothing is certified in any case, which is said
+    elsewhere.
     """
-    if not _certifies_ways(spec, rows, units):
+    if all(candidate.is_ranked for candidate in spec.candidates):
+        return None
+    if spec.seeds < FEWEST_SEEDS or _has_too_few_units(spec):
         return None
     if not spec.task.metric.is_share:
         return not_estimated_text(metric_text(spec.task.metric))
-    return ways_power_text(planned_ways_power(spec, rows, units))
-
-
-def _certifies_ways(spec: SearchSpec, rows: int, units: int | None) -> bool:
-    """Whether a search compares ways with enough seeds, and enough units, to certify any."""
-    if all(candidate.is_ranked for candidate in spec.candidates):
-        return False
-    if units is not None and units < min(rows, spec.policy.fewest_units):
-        return False
-    return spec.seeds >= FEWEST_SEEDS
-
-
-def planned_ways_power(spec: SearchSpec, rows: int, units: int | None = None) -> WaysPower:
-    """Return what can be estimated of a comparison of ways in a metric that is a share of rows."""
-    independent = rows if units is None else units
-    return ways_power(
+    power = ways_power(
         seeds=spec.seeds,
-        rows=independent,
-        are_units=independent < rows,
+        rows=_independent_rows(spec),
+        are_units=_independent_rows(spec) < spec.evaluation_examples,
         ways=sum(candidate.is_tested for candidate in spec.candidates),
         guessing=_guessing(spec),
         policy=spec.policy,
     )
+    return ways_power_text(power)
+
+
+def _independent_rows(spec: SearchSpec) -> int:
+    """Return how many of the evaluation rows are independent of one another: their units."""
+    return spec.evaluation_units or spec.evaluation_examples
+
+
+def _has_too_few_units(spec: SearchSpec) -> bool:
+    """Whether the rows share so few units that nothing is certified."""
+    fewest = min(spec.evaluation_examples, spec.policy.fewest_units)
+    return _independent_rows(spec) < fewest
 
 
 def _guessing(spec: SearchSpec) -> float:
@@ -339,12 +338,14 @@ def _guessing(spec: SearchSpec) -> float:
     return guessing
 
 
-def power_text(power: Power, rows: int) -> str:
-    """Return what a search with so many evaluation rows can probably certify: one sentence."""
+def power_text(power: Power, spec: SearchSpec) -> str:
+    """Return what a search with these evaluation rows can probably certify: one sentence."""
+    rows = _independent_rows(spec)
+    noun = "units" if rows < spec.evaluation_examples else "rows"
     share = power.share_certified(rows, MARGIN)
     cases = f"{100 * share:.0f} % of cases"
     text = (
-        f"with {rows:,} evaluation rows and {_seeds_text(power)}, a depth that truly lies "
+        f"with {rows:,} evaluation {noun} and {_seeds_text(power)}, a depth that truly lies "
         f"{_points_text(MARGIN)} above the target is certified in about {cases}"
     )
     margin = power.margin_needed(rows)
@@ -352,7 +353,7 @@ def power_text(power: Power, rows: int) -> str:
     if share < PROBABLY:
         more_rows = power.rows_needed(rows, MARGIN)
         if more_rows is not None:
-            needed.append(f"{more_rows:,} rows")
+            needed.append(f"{more_rows:,} {noun}")
     if margin is not None:
         needed.append(_points_text(margin))
     if needed:

@@ -7,7 +7,7 @@ from elsa_tune.searching.specification.changing import (
     where_asked,
     with_seeds,
 )
-from elsa_tune.searching.specification.comparing import check_same, differences
+from elsa_tune.searching.specification.comparing import check_same, differing_settings
 from elsa_tune.searching.specification.keeping import (
     load_specification,
     replace_specification,
@@ -19,7 +19,7 @@ from elsa_tune.searching.specification.making import specify
 __all__ = [
     "asked_settings",
     "check_same",
-    "differences",
+    "differing_settings",
     "load_specification",
     "more_of",
     "replace_specification",

@@ -16,12 +16,12 @@ def check_same(asked: SearchSpec, paths: SearchPaths) -> None:
     """Raise StorageError where a search of this name is recorded with other settings."""
     if not paths.exists:
         return
-    differing = differences(asked, load_specification(paths))
+    differing = differing_settings(asked, load_specification(paths))
     if differing:
         raise taken(paths, differing)
 
 
-def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
+def differing_settings(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
     """Return which settings a recorded search has otherwise, in words.
 
     Left out is what a later session may change: fewer seeds than it has, its time, its store, its

@@ -8,7 +8,7 @@ from elsa_tune.words import duration
 EVERY = 10.0  # seconds between two lines; whoever waits less than that needs none
 
 
-class Progress:
+class ProgressLine:
     """Says where the work is, at most once in EVERY seconds."""
 
     def __init__(self, say: Say) -> None:
