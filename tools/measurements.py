@@ -240,6 +240,7 @@ def hunts() -> str:
         model, count = _MODELS[hunt["model"]]
         full = hunt["full"]
         probe = hunt["linear_probe"]
+        has_learnt = hunt["reason"] != "full_model_did_not_learn"
         commands = hunt["commands"]
         together = max(command["together_mib"] for command in commands) / 1024
         cells = [
@@ -250,7 +251,7 @@ def hunts() -> str:
             layers(hunt["certified"]),
             layers(hunt["corrected_certified"]),
             ", ".join(map(str, hunt["plausible_fine_tuned_layers"] or ())) or "-",
-            "-" if probe is None else f"{100 * probe['corrected_retention']:.0f}",
+            f"{100 * probe['corrected_retention']:.0f}" if probe and has_learnt else "-",
             f"{hunt['minutes']:.0f}",
             hunt["trials"],
             f"{hunt['cost_in_full_trials']:.1f}",

@@ -34,7 +34,7 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.exporting import model, progress
+from elsa_tune.exporting import model, progress_line
 from elsa_tune.exporting.choice import choose
 from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.launch import resume
@@ -364,7 +364,7 @@ def test_without_room_anywhere_the_model_waits_for_some(
 
 
 def test_how_far_the_training_is(paths: SearchPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress_line, "EVERY", 0.0)
     said = exported(paths).said
     assert "training: 2 epochs of 96 rows" in said
     steps = [line for line in said if line.startswith("training: epoch")]

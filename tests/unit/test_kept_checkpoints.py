@@ -17,7 +17,7 @@ from elsa_tune.searching.planning.known import KnownTrial, known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import (
     asked_settings,
-    differences,
+    differing_settings,
     load_specification,
     more_of,
     save_specification,
@@ -57,7 +57,7 @@ def test_how_often_is_a_word_or_a_time() -> None:
 
 def test_a_search_is_the_same_whatever_its_checkpoints(tmp_path: Path) -> None:
     often = make_spec(checkpoint=30.0)
-    assert differences(often, make_spec()) == []
+    assert differing_settings(often, make_spec()) == []
     assert often.comparison == make_spec().comparison
     paths = SearchPaths(tmp_path, "example")
     paths.folder.mkdir()
