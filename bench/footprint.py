@@ -57,7 +57,7 @@ def store_of(trials: int, folder: Path) -> None:
         TrialEnded,
         TrialStarted,
     )
-    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.mlflow.store import MlflowStore
     from elsa_tune.tracking.paths import SearchPaths
     from elsa_tune.tracking.places import StorePaths
 

@@ -33,7 +33,7 @@ TABLES = ("params", "tags", "metrics", "latest_metrics")
 def make_store(folder: Path, searches: int, trials: int) -> Path:
     """Return the store's file; make it where it is not there."""
     sys.path.insert(0, str(ROOT))
-    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.mlflow.store import MlflowStore
     from elsa_tune.tracking.paths import SearchPaths
     from elsa_tune.tracking.places import StorePaths
     from tests.recorded_search import record, whole_search

@@ -56,7 +56,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import evaluation_steps, steps

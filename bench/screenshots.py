@@ -26,8 +26,8 @@ from mlflow.entities import Run
 from PIL import Image
 from selenium import webdriver
 
-from elsa_tune.tracking.mlflow_names import SEARCH_TAG
-from elsa_tune.tracking.mlflow_pages import page_of
+from elsa_tune.tracking.mlflow.names import SEARCH_TAG
+from elsa_tune.tracking.mlflow.pages import page_of
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")

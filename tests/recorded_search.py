@@ -22,7 +22,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_names import SEARCH_TAG, TRIAL_TAG
+from elsa_tune.tracking.mlflow.names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of

@@ -16,7 +16,7 @@ from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tasks.types.base import Logits
-from elsa_tune.tracking.mlflow_models import write_pyfunc
+from elsa_tune.tracking.mlflow.models import write_pyfunc
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import ABOUT, Bundle, Member, Members, Text, Texts
 from elsa_tune.training.data.preparation import tokenizer_identity

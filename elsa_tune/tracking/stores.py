@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import scheme_of
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.places import StorePaths
 
 

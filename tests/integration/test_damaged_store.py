@@ -17,9 +17,9 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
 from elsa_tune.sources import Question, recorded
-from elsa_tune.tracking.mlflow_names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
-from elsa_tune.tracking.mlflow_reader import _search_state, latest_page
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
+from elsa_tune.tracking.mlflow.reader import _search_state, latest_page
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import KeptPredictions

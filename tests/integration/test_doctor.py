@@ -22,7 +22,7 @@ from elsa_tune.searching.request import Request
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.stores import store_at
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import usable_cores

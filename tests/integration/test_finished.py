@@ -26,9 +26,9 @@ from elsa_tune.tracking.journal_records import (
     SearchStarted,
     SearchStatus,
 )
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_reader import is_lost
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.reader import is_lost
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import REPORT

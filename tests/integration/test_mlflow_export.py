@@ -17,7 +17,7 @@ from elsa_tune.analysis.ways import way_curves
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state

@@ -24,7 +24,6 @@ from elsa_tune.searching.planning.plan import trials_in_all
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking import mlflow_reader
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -36,11 +35,12 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_names import TRIALS_DONE_TAG
-from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow import reader as mlflow_reader
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.names import TRIALS_DONE_TAG
+from elsa_tune.tracking.mlflow.reader import read_overview, read_searches
+from elsa_tune.tracking.mlflow.store import MlflowStore
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -543,7 +543,7 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 
 INITIALISE = """
 import os, signal, sys, time
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
 connection = MlflowConnection("sqlite:///" + sys.argv[1])
 connection.import_mlflow()
 children = []

@@ -21,8 +21,8 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.tracking.journal_records import SearchStarted
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import shown_uri
 from tests.conftest import ROOT, Run

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import elsa_tune
-from elsa_tune.tracking import mlflow_names, record_names
+from elsa_tune.tracking import record_names
+from elsa_tune.tracking.mlflow import names as mlflow_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "elsa_tune"

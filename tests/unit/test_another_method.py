@@ -31,7 +31,7 @@ from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tracking.mlflow_names import answer_tags, curve_reports, search_run_name
+from elsa_tune.tracking.mlflow.names import answer_tags, curve_reports, search_run_name
 from elsa_tune.words import depth_cells
 from tests.registering import registered
 from tests.unit.result_rows import as_table_has, falling_curve, row

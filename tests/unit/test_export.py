@@ -41,9 +41,9 @@ from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.store import MlflowStore
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state

@@ -31,9 +31,9 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Report, decode, encode
-from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.store import MlflowStore
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.checkpoints import FolderCheckpoints
 from tests.recorded_search import search_started, trial_started

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.tracking.mlflow_names import (
+from elsa_tune.tracking.mlflow.names import (
     answer_tags,
     comparison_tags,
     curve_reports,
     search_run_name,
 )
-from elsa_tune.tracking.mlflow_pages import page_of
+from elsa_tune.tracking.mlflow.pages import page_of
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, seeds
 from tests.unit.test_probe_answer import probe

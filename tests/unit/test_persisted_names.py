@@ -53,7 +53,7 @@ from elsa_tune.specs.trial import (
     Selection,
     TrialStatus,
 )
-from elsa_tune.tracking import mlflow_names, record_names
+from elsa_tune.tracking import record_names
 from elsa_tune.tracking.artifacts import contents
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
@@ -67,6 +67,7 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
     encode,
 )
+from elsa_tune.tracking.mlflow import names as mlflow_names
 from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
 from elsa_tune.tracking.paths import SearchPaths

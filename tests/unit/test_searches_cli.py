@@ -20,7 +20,7 @@ from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, Record, SearchEnded, SearchStatus
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState, read_state

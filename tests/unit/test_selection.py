@@ -29,7 +29,7 @@ from elsa_tune.specs.trial import (
 from elsa_tune.tasks.types.scores import score
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train

@@ -11,8 +11,8 @@ import pytest
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal_records import Decision
-from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import REPORT
 from tests.recorded_search import search_started, trial_ended, trial_started
 

@@ -40,8 +40,8 @@ from elsa_tune.tasks.types.base import Kernel, TaskType, register
 from elsa_tune.tasks.types.registry import type_of, type_of_export
 from elsa_tune.tasks.types.scores import chance, score
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_models import log_model
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.models import log_model
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state

@@ -26,8 +26,8 @@ from elsa_tune.tracking.journal_records import (
     SearchStarted,
     SearchStatus,
 )
-from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import report, search_started, trial_ended, trial_started

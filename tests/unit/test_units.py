@@ -36,7 +36,7 @@ from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions
 from elsa_tune.training.data.preparation import prepare, read_splits

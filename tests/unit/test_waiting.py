@@ -12,7 +12,7 @@ from elsa_tune.tracking import waiting
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.waiting import LONGEST_LOOK_S, Waited
 from tests.recorded_search import search_started

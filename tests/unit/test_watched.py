@@ -26,7 +26,7 @@ from elsa_tune.specs.task import FilesSource
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
 from elsa_tune.tracking.state import SearchState

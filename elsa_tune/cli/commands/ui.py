@@ -20,7 +20,7 @@ from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
-    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.mlflow.store import MlflowStore
 
 
 def ui(
@@ -29,7 +29,7 @@ def ui(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's pages for the recorded searches."""
-    from elsa_tune.tracking.mlflow_store import MlflowStore
+    from elsa_tune.tracking.mlflow.store import MlflowStore
     from elsa_tune.tracking.stores import store_at
 
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)

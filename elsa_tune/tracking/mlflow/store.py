@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.tracking import mlflow_reader
 from elsa_tune.tracking.journal_records import SearchStarted
-from elsa_tune.tracking.mlflow_check import look_at_store
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_models import log_model
-from elsa_tune.tracking.mlflow_names import TRIAL_TAG
-from elsa_tune.tracking.mlflow_pages import describe
-from elsa_tune.tracking.mlflow_reader import runs_of
-from elsa_tune.tracking.mlflow_sink import MlflowSink
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow import reader
+from elsa_tune.tracking.mlflow.check import look_at_store
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.models import log_model
+from elsa_tune.tracking.mlflow.names import TRIAL_TAG
+from elsa_tune.tracking.mlflow.pages import describe
+from elsa_tune.tracking.mlflow.reader import runs_of
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.state import SearchState
 
@@ -32,14 +32,14 @@ class MlflowStore(MlflowConnection):
         return sqlite_file(self.uri) is not None and self.is_empty()
 
     def is_lost(self, search_id: str) -> bool:
-        return mlflow_reader.is_lost(self.uri, search_id)
+        return reader.is_lost(self.uri, search_id)
 
     def latest_page(self, address: str) -> tuple[str, str] | None:
         """Return the search that started last, and the page of its task's; None without any.
 
         address: of the server that shows them.
         """
-        return mlflow_reader.latest_page(self.client(), address)
+        return reader.latest_page(self.client(), address)
 
     def sink(self, journal: Path) -> MlflowSink:
         return MlflowSink(journal, MlflowWriter(self.uri))
@@ -47,10 +47,10 @@ class MlflowStore(MlflowConnection):
     def searches(
         self, tasks: Sequence[str] | None = None, search: str | None = None
     ) -> list[SearchState]:
-        return mlflow_reader.read_searches(self.uri, tasks, search)
+        return reader.read_searches(self.uri, tasks, search)
 
     def overview(self) -> list[SearchState]:
-        return mlflow_reader.read_overview(self.uri)
+        return reader.read_overview(self.uri)
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

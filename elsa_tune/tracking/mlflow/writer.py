@@ -20,8 +20,6 @@ from urllib.request import url2pathname
 from elsa_tune.errors import TrackingError
 from elsa_tune.files import slug
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking import mlflow_names as names
-from elsa_tune.tracking import mlflow_pages
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -29,8 +27,9 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
-from elsa_tune.tracking.mlflow_reader import runs_of
+from elsa_tune.tracking.mlflow import names, pages
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.reader import runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import artifact_root_for
 from elsa_tune.tracking.record_names import REPORT
@@ -150,7 +149,7 @@ class MlflowWriter(MlflowConnection):
         if not trial:
             self.forget()
             self._runs_of(search)
-            mlflow_pages.describe(client, self._experiment_id)
+            pages.describe(client, self._experiment_id)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's.
@@ -287,7 +286,7 @@ class MlflowWriter(MlflowConnection):
                 folder = self.artifact_root / slug(task)
                 location = folder.absolute().as_uri()
             try:
-                client.create_experiment(name, location, mlflow_pages.experiment_tags())
+                client.create_experiment(name, location, pages.experiment_tags())
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -300,7 +299,7 @@ class MlflowWriter(MlflowConnection):
             )
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
-        mlflow_pages.add_view(client, experiment)
+        pages.add_view(client, experiment)
         return str(experiment.experiment_id)
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.mlflow_connection import MlflowConnection
+from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.uris import reason, shown_uri
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from elsa_tune.tracking import mlflow_names as names
+from elsa_tune.tracking.mlflow import names
 from elsa_tune.tracking.record_names import JOURNAL_TAG
 
 VIEW: Final = "elsa-tune"

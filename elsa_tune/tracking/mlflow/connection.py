@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.locks import open_locked
-from elsa_tune.tracking import database, waiting
+from elsa_tune.tracking import waiting
+from elsa_tune.tracking.mlflow import database
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.uris import DATABASE_SCHEMES, reason, scheme_of, shown_uri
 

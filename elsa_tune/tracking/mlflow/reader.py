@@ -9,7 +9,6 @@ from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -18,8 +17,9 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_connection import PATIENCE_S, MlflowConnection, unusable
-from elsa_tune.tracking.mlflow_pages import page_of
+from elsa_tune.tracking.mlflow import names
+from elsa_tune.tracking.mlflow.connection import PATIENCE_S, MlflowConnection, unusable
+from elsa_tune.tracking.mlflow.pages import page_of
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SEARCH_NAME, sqlite_file
 from elsa_tune.tracking.record_names import JOURNAL_TAG

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
-from elsa_tune.tracking import mlflow_names as names
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -18,8 +17,9 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_connection import refused_access
-from elsa_tune.tracking.mlflow_writer import MlflowWriter
+from elsa_tune.tracking.mlflow import names
+from elsa_tune.tracking.mlflow.connection import refused_access
+from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.tracking.mlflow_connection import MlflowConnection, set_environment
+from elsa_tune.tracking.mlflow.connection import MlflowConnection, set_environment
 
 
 def log_model(

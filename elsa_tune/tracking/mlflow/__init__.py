@@ -1,0 +1,1 @@
+"""MLflow as a store of records: written, read, and its pages set up."""
