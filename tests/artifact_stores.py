@@ -18,6 +18,7 @@ import pytest
 
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
 from tests.integration.conftest import free_port
+from tests.searching import wait_for
 
 LACKING = [name for name in ("s3fs", "moto", "flask") if importlib.util.find_spec(name) is None]
 needs_s3 = pytest.mark.skipif(
@@ -115,11 +116,18 @@ class S3:
 
     def delete_bucket(self, name: str) -> None:
         """Delete a bucket with all that is in it."""
-        client = self.client
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
-            for about in page.get("Contents", ()):
-                client.delete_object(Bucket=name, Key=about["Key"])
-        client.delete_bucket(Bucket=name)
+        from botocore.exceptions import ClientError
+
+        def is_deleted() -> bool:
+            for key in self.names(name):
+                self.client.delete_object(Bucket=name, Key=key)
+            try:
+                self.client.delete_bucket(Bucket=name)
+            except ClientError:  # somebody has written there meanwhile
+                return False
+            return True
+
+        wait_for(is_deleted)
 
     def names(self, bucket: str) -> list[str]:
         """Return the names of all objects in a bucket."""

@@ -17,7 +17,7 @@ from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.known import GLUE_TASKS
 
 # A cold machine reads torch, Ray and MLflow from a shared disk.
-SECONDS = 90.0
+SECONDS = 120.0
 
 # A function and its arguments; it returns what works, in a few words.
 Check = tuple[Callable[..., str], tuple[Any, ...]]

@@ -18,6 +18,7 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.search import Earlier, SearchSpec
 from elsa_tune.specs.trial import MOST_SEED
+from elsa_tune.tracking import waiting
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.record_names import SEEDS
 from elsa_tune.tracking.rows import earlier_of, policy_of
@@ -62,7 +63,7 @@ class StoreListing:
 
     def searches(self, patience: float = PATIENCE_S) -> list[RecordedSearch]:
         """Return the searches of the store; none where it has not answered by then."""
-        self._thread.join(patience)
+        waiting.join(self._thread, patience)
         searches = []
         for state in self._states:
             with contextlib.suppress(Exception):  # whatever an older or a newer version recorded

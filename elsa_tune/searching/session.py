@@ -108,7 +108,10 @@ def run_session(
             finally:
                 interruption.closing = True
                 answers, comparisons = _answered(record, board, status, message)
-                unsent = forwarder.close()
+                if interruption.requested:
+                    unsent = forwarder.close()
+                else:
+                    unsent = forwarder.finish(lambda: interruption.ends_waits)
                 unwritten = record.settled(lambda: interruption.is_hurried)
                 uncopied = copies.close(lambda: interruption.ends_waits)
                 if is_raised:

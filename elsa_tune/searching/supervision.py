@@ -199,7 +199,7 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
         sink = store_at(tracking_uri).sink(paths.journal)
-        Forwarder(paths, sink).start().close()
+        Forwarder(paths, sink).start().finish()
         uncopied = copies_of(recorded_artifacts(paths), paths, say).close()
         if uncopied:
             say(uncopied)

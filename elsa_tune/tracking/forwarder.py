@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from elsa_tune.files import write_aside
@@ -84,11 +84,18 @@ class Forwarder:
         except Exception:  # a sink is anybody's, and this never raises
             return f"did not take them ({reason(error, self._uri)})"
 
-    def finish(self, patience_s: float = 30.0) -> int:
-        """Send everything, unless nothing arrives for that long; returns what `close` does."""
+    def finish(
+        self, is_hurried: Callable[[], bool] = lambda: False, patience_s: float = 30.0
+    ) -> int:
+        """Send everything, unless nothing arrives for that long; returns what `close` does.
+
+        is_hurried: whether to wait no longer.
+        """
         lag = self.lag
         silence = Waited()
-        while self.lag and silence.look() < patience_s:
+        while self.lag and self._thread.is_alive() and silence.look() < patience_s:
+            if is_hurried():
+                break
             time.sleep(0.05)
             if self.lag < lag:
                 lag = self.lag

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 NAME = "storm"
 SETTINGS = (
-    *("--set", "epochs=5", "--set", "depths=[0, 2]", "--set", "asha=null"),
+    *("--set", "epochs=20", "--set", "depths=[0, 2]", "--set", "asha=null"),
     *("--set", "learning_rate=[0.002, 0.003, 0.005]", "--set", "tries=3", "--seeds", "3"),
     *ONE_AT_A_TIME,
 )
@@ -181,7 +181,7 @@ def nothing_that_was_finished_ran_again(bench: Bench, kept: Ends, before: Histor
 
 # Quickly, with trials that pretend, in tests/integration/test_pretended.py.
 def test_a_trial_that_was_given_up_is_tried_again_by_resume(bench: Bench, inside: Run) -> None:
-    settings = ("--set", "epochs=8", "--set", "depths=[0, 2]", "--set", "asha=null")
+    settings = ("--set", "epochs=60", "--set", "depths=[0, 2]", "--set", "asha=null")
     rates = ("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "1")
     driver = begun(bench, *bench.search(NAME, *settings, *rates, *ONE_AT_A_TIME))
     given_up = of_kind(wait_for_records(bench, "trial_started"), "trial_started")[0]["trial"]

@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, 2]", "--set", "learning_rate=0.003"),
-    *("--seeds", "3", *ONE_AT_A_TIME),
+    *("--seeds", "12", *ONE_AT_A_TIME),
 )
-TRIALS = 6
+TRIALS = 24
 
 
 @pytest.fixture
@@ -86,7 +86,9 @@ def test_a_disk_that_stays_full_costs_no_finished_trial_and_no_answer(
     out, _ = search.communicate(timeout=200)
     assert search.returncode == 1, said
     assert "model, task mood" in out and "95 %" in out
-    [overflow] = Path(tempfile.gettempdir()).glob("elsa-tune-full-*.jsonl")
+    [started] = of_kind(bench.records("full"), "search_started")
+    overflow = Path(tempfile.gettempdir()) / f"elsa-tune-full-{started['search_id'][:16]}.jsonl"
+    assert overflow.exists()
     last = said[-1]
     assert last.startswith("elsa-tune: the disk of ") and str(overflow) in last
     assert "stayed full" in last and "elsa-tune resume full" in last

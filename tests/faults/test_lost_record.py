@@ -20,7 +20,7 @@ from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, w
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.thorough]
 
 SETTINGS = (
-    *("--set", "epochs=4", "--set", "depths=[0, 1]", "--set", "asha=null", "--set", "seed=0"),
+    *("--set", "epochs=20", "--set", "depths=[0, 1]", "--set", "asha=null", "--set", "seed=0"),
     *("--set", "learning_rate=[0.002, 0.003]", "--set", "tries=2", "--seeds", "2"),
     *("--checkpoint", "0.5", *ONE_AT_A_TIME),
 )

@@ -22,7 +22,7 @@ from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, w
 
 pytestmark = pytest.mark.timeout(900)
 
-EPOCHS = 10
+EPOCHS = 30
 STEPS_AN_EPOCH = 20
 SETTINGS = (
     *("--set", f"epochs={EPOCHS}", "--set", "depths=[0, 1]", "--set", "learning_rate=0.003"),

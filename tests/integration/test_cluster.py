@@ -56,7 +56,7 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
             *bench.search("two", *there, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003"),
             # Enough of them for the second worker to come while the first still has some to do.
-            *("--set", "epochs=4", "--seeds", "8"),
+            *("--set", "epochs=20", "--seeds", "8"),
         )
     finally:
         cluster.shutdown()

@@ -24,7 +24,7 @@ from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
 __all__ = ["postgres"]
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
-TRIALS = 24
+TRIALS = 60
 SETTINGS = (
     *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--set", "epochs=10"),
     *("--seeds", str(TRIALS // 2), *ONE_AT_A_TIME),

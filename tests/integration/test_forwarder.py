@@ -164,7 +164,7 @@ def test_offering_never_waits_for_a_slow_store(
         for entry in stamped:
             forwarder.offer(entry)
         assert forwarder.lag == len(stamped)
-        assert forwarder.finish(0.3) == len(stamped)  # nothing arrives: it gives up
+        assert forwarder.finish(patience_s=0.3) == len(stamped)  # nothing arrives: it gives up
         assert forwarder.close(0.3) == len(stamped)
     released.set()
     forwarder._thread.join(HANGS_S)
@@ -202,7 +202,7 @@ def test_a_store_that_takes_records_slowly_gets_all_of_them(
         for entry in whole_search("first", 4):
             journal.append(entry)
         forwarder = Forwarder(paths, store.sink(paths.journal)).start()
-        assert forwarder.finish(limit) == 0
+        assert forwarder.finish(patience_s=limit) == 0
         assert clock.now > limit  # which is for a store that takes nothing at all
     check_equal(paths, store.uri)
 
@@ -309,8 +309,10 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
 # ---- drivers that die --------------------------------------------------------------------------
 
 
+# Where its store is to hang, it does so once it has taken some batches: records are on their way
+# whenever this driver is killed.
 DRIVER = """
-import sys
+import sys, threading
 from pathlib import Path
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -319,14 +321,22 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
-name, trials = sys.argv[2], int(sys.argv[3])
+name, trials, hangs = sys.argv[2], int(sys.argv[3]), sys.argv[4] == "hangs"
 store = MlflowStore(places.tracking_uri())
 store.initialise()
 paths = SearchPaths(places.storage, name)
 print("ready", flush=True)
 sys.stdin.readline()
 with Journal(paths.journal) as journal:
-    forwarder = Forwarder(paths, store.sink(paths.journal)).start()
+    sink = store.sink(paths.journal)
+    send, batches = sink.send, []
+    def send_some(batch):
+        if hangs and len(batches) == 30:
+            threading.Event().wait()
+        batches.append(batch)
+        send(batch)
+    sink.send = send_some
+    forwarder = Forwarder(paths, sink).start()
     def write(record):
         forwarder.offer(journal.append(record))
     write(search_started(name))
@@ -339,8 +349,11 @@ with Journal(paths.journal) as journal:
 """
 
 
-def start_driver(places: StorePaths, root: Path, name: str, trials: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", DRIVER, str(places.working_directory), name, str(trials)]
+def start_driver(
+    places: StorePaths, root: Path, name: str, trials: int, store: str = "answers"
+) -> subprocess.Popen[str]:
+    words = [str(places.working_directory), name, str(trials), store]
+    command = [sys.executable, "-c", DRIVER, *words]
     driver = subprocess.Popen(
         command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -358,7 +371,7 @@ def go(driver: subprocess.Popen[str]) -> None:
 def test_after_a_killed_driver_the_next_one_completes_the_record(
     places: StorePaths, store: MlflowStore, root: Path
 ) -> None:
-    driver = start_driver(places, root, "first", 10_000)
+    driver = start_driver(places, root, "first", 60, "hangs")
     go(driver)
     assert driver.stdout is not None
     for _ in range(40):

@@ -231,7 +231,7 @@ def test_cudnns_attention_stays_on_where_it_is_to_be_measured(
 def test_the_script_runs_the_steps_it_is_given_and_says_which_failed(
     root: Path, tmp_path: Path
 ) -> None:
-    ended = script(root, tmp_path, "--tiny", "out", "memory:300", "nonsense", "facts:1")
+    ended = script(root, tmp_path, "--tiny", "out", "memory:300", "nonsense", "facts:0.1")
     assert ended.returncode == 1 and "step nonsense ended with status 2" in ended.stderr
     assert "step facts ended with status 124" in ended.stderr
     assert "step memory" not in ended.stderr

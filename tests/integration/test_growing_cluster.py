@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 TRIALS = 40
 LONG_ENOUGH = (
-    *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--set", "epochs=20"),
+    *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--set", "epochs=40"),
     *("--seeds", str(TRIALS // 2), "--cpus-per-trial", "1"),
 )
 # The name that Ray's provider of pretended machines has for a head.

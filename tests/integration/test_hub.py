@@ -268,7 +268,6 @@ def test_a_model_from_the_hub_or_its_refusal_and_then_from_its_cache(
     assert all(one["paused"] < PATIENCE for one in (again, exact, part, missing, other, unknown))
 
 
-@pytest.mark.timeout(120)
 def test_a_hub_that_accepts_and_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

@@ -23,7 +23,7 @@ ROOM = 4
 FIRST = "first"
 LATER = ("second", "third", "fourth")
 TRIALS = ("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--cpus-per-trial", "1")
-LONG = (*TRIALS, "--set", "epochs=30", "--seeds", "20")
+LONG = (*TRIALS, "--set", "epochs=30", "--seeds", "60")
 SHORT = (*TRIALS, "--set", "epochs=15", "--seeds", "3")
 
 
@@ -79,7 +79,7 @@ def test_four_searches_share_a_cluster_and_a_server(
 
     ran = {name: spans(bench, name) for name in drivers}
     assert {name: len(trials) for name, trials in ran.items()} == {
-        FIRST: 40,
+        FIRST: 120,
         **dict.fromkeys(LATER, 6),
     }
     all_there = max(min(ran[name])[0] for name in LATER)

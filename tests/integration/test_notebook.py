@@ -19,7 +19,7 @@ def test_the_notebook_runs_to_its_end(
     (search,) = (cell for cell in notebook.cells if "elsa_tune.search(" in cell.source)
     # One trial at a time, as in tests/searching.py.
     search.source = search.source.replace("seeds=2,", "seeds=2, cpus_per_trial=1.5,")
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
+    NotebookClient(notebook, timeout=550, resources={"metadata": {"path": tmp_path}}).execute()
     cells = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     assert not [output for cell in cells for output in cell if output.get("name") == "stdout"]
     _, searched, table, classified, predicted = cells

@@ -117,7 +117,8 @@ def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: C
         asha=Asha(grace=1, reduction_factor=2),
         extend=Extension(),
         recipe=RECIPE,
-        resources=ray.resources(1, 0),
+        # One trial at a time: what is proposed depends on what is known by then.
+        resources=ray.resources(ray.largest_cpus, 0),
     )
     state = searched(spec, places, drifting)
     known = [known_trial(spec, trial) for trial in state.trials.values()]

@@ -41,6 +41,7 @@ from tests.recorded_search import (
     whole_search,
     whole_trial,
 )
+from tests.searching import wait_for
 from tests.unit.search_examples import make_spec
 
 # By their names: a URI, given a folder.
@@ -138,7 +139,7 @@ def test_a_driver_that_was_killed_before_it_noted_what_it_sent(
     for one in records[:reached]:
         sink.send([one])
     assert not paths.forwarded.exists()
-    assert Forwarder(paths, store.sink(paths.journal)).start().close() == 0
+    assert Forwarder(paths, store.sink(paths.journal)).start().close(200) == 0
     check_equal(paths, store)
 
 
@@ -241,7 +242,7 @@ def test_searches_are_listed(store: RecordStore, places: StorePaths) -> None:
 
 def test_it_answers_as_the_journal_does(store: RecordStore, places: StorePaths) -> None:
     paths = searched(places.storage)
-    assert Forwarder(paths, store.sink(paths.journal)).start().close() == 0
+    assert Forwarder(paths, store.sink(paths.journal)).start().close(200) == 0
     question = Question(search="first")
     before = sources.Journals(places.storage).ask(question, print)
     shutil.rmtree(paths.folder)
@@ -289,6 +290,7 @@ def test_what_a_store_says_of_its_trouble_hides_passwords_and_may_fail(places: S
     paths = searched(places.storage)
     sink = Sink()
     forwarder = Forwarder(paths, sink).start()
+    wait_for(lambda: bool(forwarder.trouble))
     assert forwarder.close(0.5) > 0
     assert "host/db" in forwarder.trouble and "geheim" not in forwarder.trouble
     sink.says = ""

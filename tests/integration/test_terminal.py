@@ -152,9 +152,16 @@ def test_nor_is_it_in_a_window_of_another_width(width: int, tmp_path: Path) -> N
 
 
 def test_the_clock_moves_while_nothing_happens(terminal: Terminal) -> None:
-    before = terminal.text
-    wait_for(lambda: elapsed(terminal.text) > elapsed(before) >= 0)
-    wait_for(lambda: heard(terminal.text) > heard(before) >= 0)
+    seen: list[str] = []
+
+    def is_whole() -> bool:
+        seen[:] = [terminal.text]
+        return elapsed(seen[0]) >= 0 and heard(seen[0]) >= 0
+
+    wait_for(is_whole)
+    [before] = seen
+    wait_for(lambda: elapsed(terminal.text) > elapsed(before))
+    wait_for(lambda: heard(terminal.text) > heard(before))
 
 
 def test_resizing_leaves_nothing_behind(terminal: Terminal) -> None:

@@ -40,7 +40,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(tmp_path_factory.mktemp("ways") / "bench", train=96)
+    return make_bench(tmp_path_factory.mktemp("ways") / "bench", train=640)
 
 
 def ended(bench: Bench) -> dict[str, Any]:

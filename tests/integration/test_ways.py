@@ -31,7 +31,10 @@ def quality(candidate: Candidate, learning_rate: float, seed: int, epoch: float)
     return best[candidate.label] + 0.002 * (seed % 3) - 0.01 * abs(learning_rate / off - 1)
 
 
-def searched(name: str, candidates: tuple[Candidate, ...], place: Path) -> SearchState:
+def searched(
+    name: str, candidates: tuple[Candidate, ...], place: Path, ray: Capacity
+) -> SearchState:
+    # One trial at a time: whom early stopping ends depends on who reported before.
     spec = testing.example_spec(
         name=name,
         search_id=name,
@@ -40,6 +43,7 @@ def searched(name: str, candidates: tuple[Candidate, ...], place: Path) -> Searc
         seeds=5,
         planned_seeds=5,
         evaluation_examples=2000,
+        resources=ray.resources(ray.largest_cpus, 0),
     )
     return testing.search(spec, quality, place)
 
@@ -54,7 +58,7 @@ def place(folder: Path, ray: Capacity) -> Path:
     """Return a working directory with a search over all ways, and one over depths alone."""
     for name, others in (("every_way", OTHERS), ("depths_alone", ())):
         if not SearchPaths(StorePaths(folder).storage, name).exists:
-            assert searched(name, (*testing.EXAMPLE_DEPTHS, *others), folder).is_complete
+            assert searched(name, (*testing.EXAMPLE_DEPTHS, *others), folder, ray).is_complete
     return folder
 
 
@@ -100,8 +104,10 @@ def test_the_record_has_the_comparison(run: Run, place: Path) -> None:
     assert "comparison" not in depths.decisions
 
 
-def test_without_depths_the_comparison_is_the_whole_answer(run: Run, place: Path) -> None:
-    state = searched("others", (REFERENCE, *OTHERS), place)
+def test_without_depths_the_comparison_is_the_whole_answer(
+    run: Run, place: Path, ray: Capacity
+) -> None:
+    state = searched("others", (REFERENCE, *OTHERS), place, ray)
     assert state.is_complete
     printed = run("resume", "others")
     assert "LoRA of rank 8" in printed and "No answer" not in printed

@@ -36,10 +36,10 @@ def test_a_killed_search_is_resumed(tmp_path: Path) -> None:
     bench = calm_bench(tmp_path)
     driver = start(bench, *search("killed", "--gpus-per-trial", "1"))
 
-    def three_have_ended() -> bool:
-        return len(of_kind(bench.records("killed"), "trial_ended")) >= 3
+    def some_have_ended() -> bool:
+        return len(of_kind(bench.records("killed"), "trial_ended")) >= 2
 
-    wait_for(three_have_ended, seconds=200)
+    wait_for(some_have_ended, seconds=200)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
     # What it has used already is no budget for more; a larger one is, and its hours are counted.

@@ -330,6 +330,7 @@ def test_what_was_not_copied_is_said_at_the_end_with_what_to_do(searched: Search
     searched.store.error = ReadTimeoutError("Read timeout")
     searched.store.url = "s3://bucket"
     begun = searched.copier()
+    wait_for(lambda: bool(searched.said))
     left = begun.close(patience_s=0.5)
     assert left.startswith(
         "the copy of search 's' lacks the last records: the artifact store s3://bucket does not "
@@ -419,13 +420,12 @@ def test_a_search_that_runs_elsewhere_is_refused(
     store.write(LEASE, another_driver())
     said: list[str] = []
 
-    def lives() -> None:
-        time.sleep(0.2)
+    def lives(line: str) -> None:
+        said.append(line)
         store.write(LEASE, another_driver(time=time.time() + 1))
 
-    threading.Thread(target=lives).start()
     with pytest.raises(TakenError, match=r"'s' is running: process 7 on far-away copies it to"):
-        Lease(store, "s").claim(said.append)
+        Lease(store, "s").claim(lives)
     (line,) = said
     assert "was run by process 7 on far-away" in line and "waiting up to" in line
 

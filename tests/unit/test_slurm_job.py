@@ -34,8 +34,8 @@ exec sleep 60
 """,
     "ray": "echo ' 1 node_0123'",
     "elsa-tune": """
-echo "$@" >> calls
 trap 'echo told >> calls; exit 130' TERM
+echo "$@" >> calls
 [ -e wait ] && while :; do sleep 0.05; done
 exit "$(cat status)"
 """,
