@@ -31,7 +31,8 @@ from tests.commands import Run, runner
 from tests.registering import registered
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench
 
-pytestmark = pytest.mark.timeout(400)
+# Quickly, without a search: tests/unit/test_low_rank.py.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,7 +164,6 @@ def real(place: Path, bench: Bench, run: Run) -> Path:
 
 
 # Quickly, of single trials and of bundles, in tests/unit/test_low_rank.py; so is the next one.
-@pytest.mark.thorough
 def test_a_space_names_it_and_real_trials_train_it(real: Path, low_rank: Candidate) -> None:
     state = state_of(real, "real")
     assert state.is_complete
@@ -175,7 +175,6 @@ def test_a_space_names_it_and_real_trials_train_it(real: Path, low_rank: Candida
     assert explored == {low_rank}
 
 
-@pytest.mark.thorough
 def test_it_is_exported_predicts_and_is_bundled(real: Path, run: Run, low_rank: Candidate) -> None:
     run("export", "real", "--way", low_rank.label, "--out", "adapted")
     run("export", "real", "--layers", "0", "--out", "frozen")

@@ -132,6 +132,7 @@ def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -
     return 0.95 - lost - 1000 * abs(learning_rate - 2e-5)
 
 
+@pytest.mark.thorough
 def test_a_registered_strategy_carries_out_a_search_that_certifies_nothing(
     places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
