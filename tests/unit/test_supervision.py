@@ -181,13 +181,13 @@ def test_before_anything_is_recorded_nothing_is_closed(place: SearchPaths, fork:
 def test_a_record_that_another_driver_has_taken_up_is_left_alone(
     place: SearchPaths, start: Start
 ) -> None:
-    command = program("pass; listen(); journal.close(); listen(2); os._exit(1)")
+    command = program("pass; listen(); journal.close(); listen(3); os._exit(1)")
     process = start(command)
     process.send_signal(signal.SIGTERM)
     wait_for(lambda: not is_held(place.lock))
     with Journal(place.journal) as journal:
         journal.append(search_started("mine", attempt=2))
-        Path("heard").write_text("the driver may die now\n" * 3)
+        Path("heard").write_text("the driver may die now\n" * 4)
         assert process.wait(60) == 130
         journal.append(trial_started("measure-N0-s0", attempt=2, search="mine"))
     found = state(place)
