@@ -60,6 +60,9 @@ from elsa_tune.training.checkpoints import FolderCheckpoints
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.words import candidates_text, kind_text, rate_text, trials_text
 
+# More of them may take a store so long that it is said.
+_MANY_RECORDS = 100
+
 
 def run_session(
     spec: SearchSpec,
@@ -111,6 +114,8 @@ def run_session(
                 if interruption.requested:
                     unsent = forwarder.close()
                 else:
+                    if forwarder.lag > _MANY_RECORDS:
+                        board.say(f"sending {forwarder.lag:,} records to {sink.name}")
                     unsent = forwarder.finish(lambda: interruption.ends_waits)
                 unwritten = record.settled(lambda: interruption.is_hurried)
                 uncopied = copies.close(lambda: interruption.ends_waits)

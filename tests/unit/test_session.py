@@ -85,7 +85,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     """Return what a session's board was told; nothing is trained, sent, answered or drawn."""
     told: Said = []
     nothing: Any = SimpleNamespace(
-        offer=lambda record: None, close=lambda: 0, finish=lambda *_: 0, uri="", trouble=""
+        offer=lambda record: None, close=lambda: 0, finish=lambda *_: 0, lag=0, uri="", trouble=""
     )
     monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))
     monkeypatch.setattr(session, "answers_of", lambda *given: [])
