@@ -41,7 +41,8 @@ from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 
 TASKS = ("sst2", "cola", "mrpc", "rte", "stsb", "stdlib", "r8")
-MODELS = ("mpnet", "minilm")
+LAYERS = {"mpnet": 12, "minilm": 6}
+MODELS = tuple(LAYERS)
 ROWS, EPOCHS = 1000, 3
 FIGURES = machine.RESULTS.parents[1] / "docs" / "figures"
 # The figure's tasks, and how far above a constant answer a depth must be for its rate to tell.
@@ -208,12 +209,11 @@ def rates_by_depth(results: list[dict[str, Any]]) -> Chart:
 
 def rates_of(hunt: dict[str, Any], name: str, at: int) -> Series:
     """Return a hunt's rates, of the depths that learnt at least LEARNT. at: the line's number."""
-    full, *_ = hunt["curve"]
-    layers = max(point["frozen_layers"] for point in hunt["curve"])
+    [full] = [point for point in hunt["curve"] if point["frozen_layers"] == 0]
     x, y = [], []
     for point in hunt["curve"]:
         if point["explored_rate"] is not None and point["explored_gain"] >= LEARNT:
-            x.append(100 * point["frozen_layers"] / layers)
+            x.append(100 * point["frozen_layers"] / LAYERS[hunt["model"]])
             y.append(math.log2(point["explored_rate"] / full["explored_rate"]))
     return Series(
         name=name, look=look(SERIES[at], marker=MARKERS[at], line=LINES[at]), x=tuple(x), y=tuple(y)

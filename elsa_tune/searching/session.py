@@ -60,7 +60,7 @@ from elsa_tune.training.checkpoints import FolderCheckpoints
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.words import candidates_text, kind_text, rate_text, trials_text
 
-# More of them may take a store so long that it is said.
+# With more than this left to send, the wait is announced.
 _MANY_RECORDS = 100
 
 

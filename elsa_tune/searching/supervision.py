@@ -199,7 +199,12 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
         sink = store_at(tracking_uri).sink(paths.journal)
-        Forwarder(paths, sink).start().finish()
+        forwarder = Forwarder(paths, sink).start()
+        if end.status is SearchStatus.INTERRUPTED:
+            forwarder.close()  # whoever ended the search may soon end this process, too
+        else:
+            # This process blocks signals: one that came stays pending, and ends the wait.
+            forwarder.finish(lambda: bool(signal.sigpending() & set(STOPS)))
         uncopied = copies_of(recorded_artifacts(paths), paths, say).close()
         if uncopied:
             say(uncopied)

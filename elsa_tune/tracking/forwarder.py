@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -91,26 +92,32 @@ class Forwarder:
 
         is_hurried: whether to wait no longer.
         """
+        self._end_by(math.inf)
         lag = self.lag
         silence = Waited()
         while self.lag and self._thread.is_alive() and silence.look() < patience_s:
             if is_hurried():
                 break
             time.sleep(0.05)
-            if self.lag < lag:
+            # Fewer of them; or more, where the store was emptied and gets everything again.
+            if self.lag != lag:
                 lag = self.lag
                 silence.begin_again()
-        return self.close(0.0 if lag else patience_s)
+        return self.close(0.0 if self.lag else patience_s)
 
     def close(self, timeout_s: float = 30.0) -> int:
         """Send what is left for at most that long; returns how many records the next one sends."""
-        with self._wake:
-            self._closing_time = time.monotonic() + timeout_s
-            self._wake.notify()
+        self._end_by(time.monotonic() + timeout_s)
         if self._thread.is_alive():
             # A request that hangs is left behind with its thread: the watermark does not count it.
             self._thread.join(timeout_s)
         return self.lag
+
+    def _end_by(self, closing_time: float) -> None:
+        """Let the thread end once everything is sent, or at this time of the monotonic clock."""
+        with self._wake:
+            self._closing_time = closing_time
+            self._wake.notify()
 
     def _run(self) -> None:
         try:

@@ -163,7 +163,6 @@ def real(place: Path, bench: Bench, run: Run) -> Path:
     return place
 
 
-# Quickly, of single trials and of bundles, in tests/unit/test_low_rank.py; so is the next one.
 def test_a_space_names_it_and_real_trials_train_it(real: Path, low_rank: Candidate) -> None:
     state = state_of(real, "real")
     assert state.is_complete

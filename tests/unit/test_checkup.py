@@ -33,6 +33,7 @@ def test_each_is_told_in_its_order_whatever_becomes_of_the_others() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_one_that_hangs_is_ended_and_costs_the_others_nothing(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     asked: dict[str, checkup.Check] = {

@@ -98,7 +98,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
     """How a session ends whose search does this."""
-    nothing: Any = SimpleNamespace(uri="", sink=lambda journal: None)
+    sink = SimpleNamespace(name="a store")
+    nothing: Any = SimpleNamespace(uri="", sink=lambda journal: sink)
     monkeypatch.setattr(session, "SearchRun", lambda *given: SimpleNamespace(run=run))
     paths = SearchPaths(folder, "mine")
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]
@@ -120,6 +121,43 @@ def test_a_search_whose_terminal_is_closed_was_interrupted(
         raise OSError(errno.EIO, "Input/output error")
 
     assert ended(monkeypatch, tmp_path, closed) is SearchStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("lag", "status", "waits"),
+    [
+        (101, SearchStatus.COMPLETED, ["sending 101 records to a store", "finish"]),
+        (100, SearchStatus.TIME_UP, ["finish"]),
+        (101, SearchStatus.INTERRUPTED, ["close"]),
+    ],
+)
+def test_the_end_waits_for_the_store_unless_somebody_is_in_a_hurry(
+    lag: int,
+    status: SearchStatus,
+    waits: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: Said,
+) -> None:
+    done: list[str] = []
+    forwarder = SimpleNamespace(
+        offer=lambda record: None,
+        close=lambda: done.append("close"),
+        finish=lambda is_hurried: done.append("finish"),
+        lag=lag,
+        trouble="",
+    )
+    started = SimpleNamespace(start=lambda: forwarder)
+    monkeypatch.setattr(session, "Forwarder", lambda *given: started)
+    monkeypatch.setattr(session.Board, "say", lambda self, line: done.append(line))
+
+    def run() -> SearchEnded:
+        if status is SearchStatus.INTERRUPTED:
+            os.kill(os.getpid(), signal.SIGINT)
+        return SearchEnded(status=status)
+
+    assert ended(monkeypatch, tmp_path, run) is status
+    assert done == waits
 
 
 def test_ctrl_c_is_shown_before_anything_is_waited_for(

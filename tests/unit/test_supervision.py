@@ -37,7 +37,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from tests.recorded_search import search_started, trial_started
 
-quiet = SimpleNamespace(finish=lambda: 0)
+quiet = SimpleNamespace(close=lambda: 0, finish=lambda is_hurried: 0)
 supervision.Forwarder = lambda *given: SimpleNamespace(start=lambda: quiet)
 paths = SearchPaths(Path("mlruns/searches"), "mine")
 

@@ -114,5 +114,5 @@ def test_the_rest_of_a_record_is_sent_when_we_go_on(tmp_path: Path, clock: Stopp
     with Journal(paths.journal) as journal:
         journal.append(search_started())
         forwarder = Forwarder(paths, sink).start()
-        assert forwarder.finish(30.0) == 0
+        assert forwarder.finish(patience_s=30.0) == 0
     assert len(sink.taken) == 1

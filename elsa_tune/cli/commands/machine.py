@@ -96,7 +96,7 @@ def doctor(
 ) -> None:
     """Show what this machine has; try store, Ray and data.
 
-    Each is tried for 90 s at most and left as it was. --tune, instead of that, finds and
+    Each is tried for 120 s at most and left as it was. --tune, instead of that, finds and
     remembers how many trials to run at once. Exit status: 1 where a search would not work.
     """
     if not tune:

@@ -111,6 +111,7 @@ class Watch:
         self._without_node = 0.0
         self._without_trial = 0.0
         self._said_waiting = 0.0  # `_without_trial` when that was said last
+        self._begun = 0.0  # when the last trial began, by the clock of its record
         # Seconds of silence by what was heard last of a trial.
         self._silent: dict[_News, float] = {}
         self._said_silent: set[tuple[str, float]] = set()  # trials and attempts
@@ -185,7 +186,10 @@ class Watch:
     def _look_at_beginning(self, trials: Sequence[KnownTrial]) -> None:
         """Say why nothing happens where trials are to run and none does."""
         is_running = any(trial.status is TrialStatus.RUNNING for trial in trials)
-        if is_running or not self._waiting.under_way:
+        begun = max((trial.started for trial in trials), default=0.0)
+        has_begun = begun > self._begun  # since the last look; it may have ended, too
+        self._begun = begun
+        if is_running or has_begun or not self._waiting.under_way:
             self._without_trial = 0.0
             self._said_waiting = 0.0
             if self._noted is not None and not self._without_node:

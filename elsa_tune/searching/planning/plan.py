@@ -317,7 +317,7 @@ def ways_outlook(spec: SearchSpec) -> str | None:
 
 
 def _independent_rows(spec: SearchSpec) -> int:
-    """Return how many of the evaluation rows are independent of one another: their units."""
+    """Return the number of independent evaluation rows: of units, where rows share some."""
     return spec.evaluation_units or spec.evaluation_examples
 
 
