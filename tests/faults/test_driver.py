@@ -17,7 +17,7 @@ from elsa_tune.searching.cluster.capacity import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1500)]
 
 NAME = "storm"
 SETTINGS = (
@@ -73,7 +73,7 @@ def begun(bench: Bench, *command: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=400)
+    _, err = process.communicate(timeout=800)
     return process.returncode, err
 
 

@@ -20,7 +20,7 @@ from elsa_tune.training.progress import DamagedError, read_file
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 EPOCHS = 30
 STEPS_AN_EPOCH = 20
@@ -136,7 +136,7 @@ def test_a_trial_whose_worker_is_killed_continues_at_its_checkpoint(
     step = read_file(kept.read_bytes()).header["progress"]["step"]
     wait_for(continues, 300)
     again = killed_in_a_trial(driver, folder, but=first_key, beyond=step)
-    _, said = driver.communicate(timeout=400)
+    _, said = driver.communicate(timeout=800)
     assert driver.returncode == 1 and "`elsa-tune resume killed` tries the rest again" in said
     assert again == key and failed(bench) == [key, key]
     # The search ended, and keeps what `resume` continues from.

@@ -24,11 +24,11 @@ from tests.integration.conftest import free_port
 from tests.ray_nodes import ray_head
 from tests.searching import make_bench, of_kind, wait_for
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 TRIALS = 40
 LONG_ENOUGH = (
-    *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--set", "epochs=40"),
+    *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003", "--set", "epochs=30"),
     *("--seeds", str(TRIALS // 2), "--cpus-per-trial", "1"),
 )
 # The name that Ray's provider of pretended machines has for a head.
@@ -109,7 +109,7 @@ def test_trials_that_wait_bring_another_node(
         wait_for(lambda: nodes(address) == 2, 180)
         search = bench.start(*bench.search("mine", *LONG_ENOUGH, "--address", address))
         wait_for(lambda: nodes(address) == 3, 180)
-        _, said = search.communicate(timeout=300)
+        _, said = search.communicate(timeout=800)
         assert search.returncode == 0, said
     records = bench.records("mine")
     completed = [r["trial"] for r in of_kind(records, "trial_ended") if r["status"] == "completed"]

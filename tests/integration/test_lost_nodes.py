@@ -356,7 +356,7 @@ def test_a_node_that_is_drained_is_left_with_a_checkpoint(
 
     thread = beside(drain)
     there = ("--address", cluster.address, "--cpus-per-trial", "1", "--max-failures", "0")
-    longer = ("--set", "epochs=200")
+    longer = ("--set", "epochs=100")
     done = run(*bench.search("drained", *SETTINGS, *longer, *there))
     thread.join()
     assert done.status in (0, 3), done.err
