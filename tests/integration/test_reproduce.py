@@ -12,9 +12,9 @@ from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, terminate
 
 pytestmark = pytest.mark.timeout(600)
 
-NAME = "elsa-model-mood-640"
+NAME = "elsa-model-mood-600"
 ASKED = ("--models", "model", "--tasks", "task.yaml", *ONE_AT_A_TIME)
-STUDY = ("reproduce", "elsa", *ASKED, "--train-size", "640")
+STUDY = ("reproduce", "elsa", *ASKED, "--train-size", "600")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     assert len(ended(bench)) == len(set(ended(bench))) == 14
     assert ended(bench)[: len(before)] == before
     assert "Here: 3 seeds at each depth; " in finished.out
-    assert "tasks mood; at most 640 training examples." in finished.out
+    assert "tasks mood; at most 600 training examples." in finished.out
     assert "scale full" in finished.out and "0 of 2" in finished.out
     assert "printed" in finished.out and "Not finished" not in finished.out
 
