@@ -25,7 +25,9 @@ def test_the_notebook_runs_to_its_end(
     _, searched, table, classified, predicted = cells
     # One live table, drawn again in its place; Ray would have cleared it with its own.
     # A slow machine has lines above it: what is waited for.
-    shown = [output.data["text/html"] for output in searched if output.output_type == "display_data"]
+    shown = [
+        output.data["text/html"] for output in searched if output.output_type == "display_data"
+    ]
     boards = [html for html in shown if "/6 trials: " in html]
     assert len(boards) == 1 and "6/6 trials: 6 done" in boards[0], shown
     answer = searched[-1].data["text/html"]
