@@ -15,9 +15,9 @@ from pathlib import Path
 
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.specification import load_specification
+from elsa_tune.specs.bounds import MOST_SEED
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.search import Earlier, SearchSpec
-from elsa_tune.specs.trial import MOST_SEED
 from elsa_tune.tracking import waiting
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.record_names import SEEDS

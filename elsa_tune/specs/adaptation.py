@@ -8,10 +8,9 @@ Planning, record, analysis and report know what this class declares, and nothing
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-if TYPE_CHECKING:
-    from elsa_tune.specs.rate_space import RateSpace
+from elsa_tune.specs.rate_space import RateSpace
 
 
 class Candidate(ABC):
@@ -78,7 +77,7 @@ class Candidate(ABC):
         return self.method
 
     @property
-    def rates(self) -> "RateSpace | None":
+    def rates(self) -> RateSpace | None:
         """The learning rates to begin with; None for those that the search was given."""
         return None
 
@@ -156,22 +155,3 @@ class Candidate(ABC):
     def __lt__(self, other: "Candidate") -> bool:
         """Order candidates as they are tested, those of one rank by their keys."""
         return (self.rank, self.key) < (other.rank, other.key)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Let pydantic read and write any candidate as its record, one method's by its fields."""
-        if source is not Candidate:
-            return handler(source)
-        # Only where pydantic is there: a trial does without it.
-        from pydantic_core import core_schema
-
-        from elsa_tune.specs.candidates import recorded_candidate
-
-        return core_schema.no_info_plain_validator_function(
-            recorded_candidate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_record_of),
-        )
-
-
-def _record_of(candidate: Candidate) -> dict[str, Any]:
-    return candidate.record()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from elsa_tune.errors import SpaceError, quoted
 from elsa_tune.specs.adaptation import Candidate
@@ -131,6 +131,26 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
         if named is not None:
             return named
     raise SpaceError("the record names no candidate that this elsa-tune knows")
+
+
+class _AsRecord:
+    """Lets pydantic read and write a candidate of any method as its record."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        # Only where pydantic is there: a trial does without it.
+        from pydantic_core import core_schema
+
+        def record_of(candidate: Candidate) -> dict[str, Any]:
+            return candidate.record()
+
+        return core_schema.no_info_plain_validator_function(
+            recorded_candidate,
+            serialization=core_schema.plain_serializer_function_ser_schema(record_of),
+        )
+
+
+# A candidate as the field of a value that is recorded.
+RecordedCandidate = Annotated[Candidate, _AsRecord()]
 
 
 def candidate_fields(candidate: Candidate) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.trial import MOST, Rate
+from elsa_tune.specs.bounds import MOST, Rate
 
 
 def check_few(values: Sequence[object], what: str) -> None:

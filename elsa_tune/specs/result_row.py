@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.bounds import Bounds, Count
+from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import NONE_EARLIER, Earlier, Looks
-from elsa_tune.specs.trial import Count, Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ class ResultRow:
     model: str
     task: str
     layers: Count | None  # L of the model; a table of methods alone need not know it
-    candidate: Candidate
+    candidate: RecordedCandidate
     quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
     status: TrialStatus
     phase: Phase

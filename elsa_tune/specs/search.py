@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.candidates import RecordedCandidate, read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
@@ -112,8 +112,8 @@ class SearchSpec:
     recipe: Recipe
     space: str  # the search space, as it was named
     # All of them, in the order of their tests; `search.json` has them as `depths`.
-    candidates: Annotated[tuple[Candidate, ...], Field(alias="depths")]
-    explored: tuple[Candidate, ...]  # those of them that try learning rates of their own
+    candidates: Annotated[tuple[RecordedCandidate, ...], Field(alias="depths")]
+    explored: tuple[RecordedCandidate, ...]  # those of them that try learning rates of their own
     rates: RateSpace  # the given ones, for every candidate that has none of its own
     tries: int  # exploring trials of the given rates, of each explored candidate
     sampler: SamplerName

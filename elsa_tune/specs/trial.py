@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.bounds import Bounds, Count, FewCount, Seed
+from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskSpec
 
@@ -132,15 +132,6 @@ def canonical_rate(learning_rate: float) -> float:
     return float(f"{learning_rate:.4e}")
 
 
-# Checked where a space or a saved search is read.
-MOST = 1000  # epochs, seeds, tries, rates, depths: more would take years
-Count = Annotated[int, Bounds(ge=1, lt=2**31)]
-FewCount = Annotated[int, Bounds(ge=1, le=MOST)]
-MOST_SEED = 2**31 - 1
-Seed = Annotated[int, Bounds(ge=0, le=MOST_SEED)]
-Rate = Annotated[float, Bounds(gt=0, le=1)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """How every trial of a search trains; results are comparable when their recipes are equal."""
@@ -212,7 +203,7 @@ class TrialSpec:
     model: ModelSpec
     task: TaskSpec
     recipe: Recipe
-    candidate: Candidate  # how the model is adapted
+    candidate: RecordedCandidate  # how the model is adapted
     learning_rate: float  # with five significant digits
     seed: int
     phase: Phase = Phase.EXPLORE

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.bounds import Bounds, Count
+from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.search import Looks
-from elsa_tune.specs.trial import Count, Phase
+from elsa_tune.specs.trial import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class TrialFacts:
     """
 
     phase: Phase  # what it was trained for
-    candidate: Candidate  # what it trained
+    candidate: RecordedCandidate  # what it trained
     model: str | None = None  # its name
     task: str | None = None  # its name
     layers: Count | None = None  # L of the model

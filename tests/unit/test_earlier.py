@@ -25,9 +25,10 @@ from elsa_tune.searching.specification import (
     save_specification,
     with_seeds,
 )
+from elsa_tune.specs.bounds import MOST_SEED
 from elsa_tune.specs.search import NONE_EARLIER, Earlier, SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.trial import MOST_SEED, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import earlier_of
 from elsa_tune.tracking.state import SearchState

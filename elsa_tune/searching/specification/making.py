@@ -14,10 +14,10 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
 from elsa_tune.searching.planning.strategy import Outline
+from elsa_tune.specs.bounds import MOST
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.space import Space
-from elsa_tune.specs.trial import MOST
 from elsa_tune.tracking.uris import shown_uri
 from elsa_tune.words import kind_text
 
