@@ -23,7 +23,7 @@ from pathlib import Path
 import machine
 import numpy as np
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (

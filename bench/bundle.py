@@ -28,7 +28,7 @@ import torch
 
 from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, look
 from elsa_tune.report.figures import draw
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.bundled import Bundle, Member, alone, deepest

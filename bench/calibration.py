@@ -48,7 +48,7 @@ from threadpoolctl import threadpool_limits
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics import resampling, uncertainty
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import machine
 import torch
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task

@@ -16,7 +16,7 @@ from pathlib import Path
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report.charts import freeze_curve
 from elsa_tune.report.figures import draw
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 

@@ -28,7 +28,7 @@ from gpu_first import first
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.machine import freeze_gc, usable_cores

@@ -31,7 +31,7 @@ def steps(model_name: str, n: int, data_dir: str) -> dict[str, Any]:
     """Train some steps of a trial in this process."""
     import torch
 
-    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.adapt.freeze import FreezeDepth
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.trial import Recipe, TrialSpec
     from elsa_tune.tasks.task_file import resolve_task

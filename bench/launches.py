@@ -50,7 +50,7 @@ from launching.shadows import Shadows
 from launching.together import Together
 from torch import Tensor
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task

@@ -24,7 +24,7 @@ import torch
 from gpu_bench import TASK, rows
 from transformers import AutoConfig, AutoModel
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training.data.tokens import TaskData

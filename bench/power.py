@@ -30,7 +30,7 @@ from scipy.special import ndtr, ndtri
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Counts, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks

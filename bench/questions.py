@@ -35,7 +35,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curve, answer_curves, freeze_curves
 from elsa_tune.analysis.certainty import certify, contrast_of, rejected
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks

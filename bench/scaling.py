@@ -42,7 +42,7 @@ from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord, facts_of, started
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.rate_space import RateRange
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus

@@ -23,7 +23,7 @@ import machine
 import numpy as np
 import torch
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import PrefixCache, Recipe, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task

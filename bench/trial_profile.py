@@ -56,7 +56,7 @@ def one_trial(options: argparse.Namespace, n: int) -> dict[str, Any]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.adapt.freeze import FreezeDepth
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.trial import PrefixCache, Recipe, TrialSpec
     from elsa_tune.tasks.task_file import resolve_task

@@ -34,7 +34,7 @@ import recorded
 
 from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, look
 from elsa_tune.report.figures import draw
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.rows import rows_of

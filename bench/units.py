@@ -36,7 +36,7 @@ from scipy.special import ndtri
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics import resampling
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 

@@ -41,12 +41,12 @@ from calibration import DIFFICULTY, OF_DEPTH, OWN, Floats
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from elsa_tune.analysis import comparison
-from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparing import comparison
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import WayComparison, way_curve
 from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.analysis.statistics import uncertainty
-from elsa_tune.analysis.ways import WayComparison, way_curve
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 

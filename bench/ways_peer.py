@@ -29,10 +29,10 @@ from typing import Any
 
 import machine
 
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.candidates import read_candidate
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.task_file import resolve_task

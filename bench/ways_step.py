@@ -9,8 +9,8 @@ guides write it: batches padded to their longest row, dropout on everywhere, tor
 nothing around it, so that the Trainer's own work is left out. Of LoRA that trains the classifier
 alone beside the matrices, as peft does by itself; ours trains BERT's pooler, too, which MPNet does
 not have. All take turns, step by step; medians. Writes bench/results/ways_step.json, to which the
-costs in specs/lora.py and specs/bitfit.py are fitted. --head measures the head alone, beside the
-full model, and adds it to what is there.
+costs in specs/adapt/lora.py and specs/adapt/bitfit.py are fitted. --head measures the head alone,
+beside the full model, and adds it to what is there.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import machine
 import peft
 import torch
 
-from elsa_tune.specs.candidates import read_candidate
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec

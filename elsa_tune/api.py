@@ -18,10 +18,10 @@ import pandas as pd
 from elsa_tune.analysis.answer import Answer, FirstLines, check_target
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
-from elsa_tune.analysis.comparison import compare_ways
-from elsa_tune.analysis.comparison_json import comparisons_csv
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison_json import comparisons_csv
+from elsa_tune.analysis.comparing.ways import COMPARED_TARGET, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.ways import COMPARED_TARGET, WayComparison
 from elsa_tune.errors import ElsaTuneError, RunError, UnknownNameError, UsageError
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.results.results_csv import csv_text, write_results
@@ -35,7 +35,7 @@ from elsa_tune.searching.inputs import (
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
 from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.space_fields import SpaceFields

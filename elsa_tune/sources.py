@@ -10,9 +10,9 @@ from pathlib import Path
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.comparing.ways import way_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.analysis.ways import way_curves
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Asha, Resources, SamplerName, SearchSpec

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Container, Iterable, Sequence
 
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.candidates import is_depth
 from elsa_tune.specs.task import Metric
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 from transformers import PreTrainedModel
 
-from elsa_tune.specs import candidates
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only

@@ -14,8 +14,8 @@ import torch
 from elsa_tune.searching.launch import inputs_of, versions_here
 from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.specs.candidates import read_candidate
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs import candidates
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.rate_space import RateRange
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.method import Method

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from elsa_tune.specs import candidates
+from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.task import Metric, TaskKind
 
 

@@ -13,7 +13,7 @@ from types import FrameType, SimpleNamespace
 
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.search_examples import make_spec

@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.rate_ratio import ratios_of_ways
+from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.measured import CandidateRates
-from elsa_tune.analysis.rate_ratio import ratios_of_ways
-from elsa_tune.analysis.ways import WayComparison
 from elsa_tune.analysis.wording.fairness import times_text
 from elsa_tune.cli.app import app
 from elsa_tune.sources import Journals, Question

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import UsageError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Claim, Policy
 
 ALL_TASKS = "*"

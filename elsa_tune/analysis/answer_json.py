@@ -10,8 +10,8 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.results.results_csv import csv_text
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import candidate_fields
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import candidate_fields
 from elsa_tune.specs.trial import PROBE_FEATURES
 
 # 2: warnings are objects of a code and a text; in 1 they were texts.

@@ -21,8 +21,8 @@ from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, sco
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
 from elsa_tune.specs.task import Metric

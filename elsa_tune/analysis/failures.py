@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 
 from elsa_tune.analysis.measured import MeasuredRun, Runs
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
 
 # A normal distribution's standard deviation in units of its median absolute deviation.

@@ -17,7 +17,7 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics.resampling import Floats
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Ends, Interval, Uncertainty
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
 
 # A search with more seeds than this is not something to suggest.

@@ -34,7 +34,7 @@ from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertai
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Claim, Policy, common_policy
 from elsa_tune.words import (
     candidates_text,

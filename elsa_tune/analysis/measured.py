@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, alike_ends, border, has_learnt
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow

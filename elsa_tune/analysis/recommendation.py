@@ -16,7 +16,7 @@ from elsa_tune.analysis.answer import (
 )
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 
 # Of the evaluation rows: so many that are known by heart move a quality by up to two points.

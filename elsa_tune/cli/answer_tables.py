@@ -18,7 +18,7 @@ from elsa_tune.analysis.wording.tables import answer_cells, point_cells
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.output import unfiltered
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
 
 CHOSEN_MARK = "▶"

@@ -28,7 +28,7 @@ from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.output import printing, say
-from elsa_tune.searching.signals import handling_signals
+from elsa_tune.searching.process.signals import handling_signals
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
@@ -84,7 +84,7 @@ def entry() -> None:
     """Run `main`, for a search in a child of this process, which outlives it."""
     # The driver of these may die without a word.
     if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"], ["demo"]):
-        from elsa_tune.searching.supervision import supervise
+        from elsa_tune.searching.process.supervision import supervise
 
         supervise(main)
     main()

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from elsa_tune.analysis.answer import FirstLines
+from elsa_tune.analysis.comparing.ways import Way, WayBasis, WayComparison
 from elsa_tune.analysis.warning import DETAILS
-from elsa_tune.analysis.ways import Way, WayBasis, WayComparison
 from elsa_tune.analysis.wording.comparison import DIFFER
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.cli.answer_tables import (

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from elsa_tune.errors import SpaceError, UsageError, quoted, shortlist
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import method_name, read_candidate, usual_way
-from elsa_tune.specs.ways import method_of
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import method_name, read_candidate, usual_way
+from elsa_tune.specs.adapt.ways import method_of
 from elsa_tune.words import frozen_text
 
 

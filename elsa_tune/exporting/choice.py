@@ -14,8 +14,8 @@ from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
 from elsa_tune.exporting.asked_way import asked_way
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.tasks.types.registry import type_of

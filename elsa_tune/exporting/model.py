@@ -36,8 +36,8 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 from elsa_tune.analysis.answer import Action, Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.words import metric_text, number_of, part_text, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour

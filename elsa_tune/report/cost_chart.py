@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from elsa_tune.analysis.ways import Way, WayBasis, WayComparison
+from elsa_tune.analysis.comparing.ways import Way, WayBasis, WayComparison
 from elsa_tune.report.charts import (
     CHOSEN,
     FEWEST_RUNS,
@@ -17,7 +17,7 @@ from elsa_tune.report.charts import (
     Ticks,
     point_look,
 )
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import metric_text, target_text

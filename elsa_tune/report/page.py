@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
-from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
+from elsa_tune.analysis.comparing.comparison_json import comparison_object, comparisons_csv
+from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.warning import DETAILS
-from elsa_tune.analysis.ways import WayComparison
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.errors import StorageError, UsageError

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.results.columns import CANDIDATE, LOOKS, METHOD, POLICY, UNITS, metric_names
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import (
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import (
     is_depth,
     method_name,
     read_candidate,

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from elsa_tune.errors import ResultsError, quoted
 from elsa_tune.results.columns import metric_names
 from elsa_tune.results.results_csv import Imported
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.checked import problems
-from elsa_tune.specs.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 

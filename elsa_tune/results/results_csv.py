@@ -24,10 +24,10 @@ from elsa_tune.results.columns import (
     lay_out,
     read_mapping,
 )
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import DEPTH_FIELDS, candidate_fields, is_depth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields, is_depth
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.looks_text import looks_text
-from elsa_tune.specs.named_way import NamedWay
 from elsa_tune.specs.policy import changed_fields
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
-from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import WayComparison, way_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.analysis.ways import WayComparison, way_curves
 from elsa_tune.errors import ElsaTuneError, TrackingError
 from elsa_tune.searching.output import Say
 from elsa_tune.specs.result_row import ResultRow

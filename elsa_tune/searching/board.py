@@ -26,7 +26,7 @@ from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.eta import time_range, workers_of
 from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Selection, TrialStatus
 from elsa_tune.visible import visible

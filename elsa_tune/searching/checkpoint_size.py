@@ -1,6 +1,6 @@
 """How large the checkpoints of a search's trials become, for whoever is about to start it."""
 
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.words import candidates_text, duration
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.search import CheckpointEvery, HungAfter
 from elsa_tune.specs.task import TaskSpec

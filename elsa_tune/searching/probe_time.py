@@ -13,8 +13,8 @@ from elsa_tune.searching.eta import TRIAL_SECONDS, seconds_per_trial
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.journal import read_journal

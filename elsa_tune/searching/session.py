@@ -13,8 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.analysis.comparison_json import comparison_object
-from elsa_tune.analysis.ways import WayComparison
+from elsa_tune.analysis.comparing.comparison_json import comparison_object
+from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.wording.comparison_tables import comparison_markdown
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import RunError, shortlist
@@ -31,11 +31,11 @@ from elsa_tune.searching.cluster.joining import JoiningNodes
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch
-from elsa_tune.searching.interruption import Interruption
 from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
 from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.process.interruption import Interruption
+from elsa_tune.searching.process.supervision import give_up, recording
 from elsa_tune.searching.record import SearchRecord, started
-from elsa_tune.searching.supervision import give_up, recording
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.checkpoints import DriversFolder
@@ -45,7 +45,7 @@ from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.artifacts.copier import copies_of

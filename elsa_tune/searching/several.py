@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from elsa_tune.analysis.answers import freeze_curves
-from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import WayComparison, way_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.ways import WayComparison, way_curves
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.output import Say

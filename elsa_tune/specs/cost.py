@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping
 
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 
 
 class Cost(enum.StrEnum):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adapt.candidates import RecordedCandidate
 from elsa_tune.specs.bounds import Bounds, Count
-from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import RecordedCandidate, read_candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.candidates import RecordedCandidate, read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy

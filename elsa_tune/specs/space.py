@@ -17,15 +17,15 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE, default_candidates, read_candidate
+from elsa_tune.specs.adapt.ways import LoraSettings, MethodName, other_ways
 from elsa_tune.specs.bounds import Bounds, FewCount, Seed
-from elsa_tune.specs.candidates import REFERENCE, default_candidates, read_candidate
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace, check_few
 from elsa_tune.specs.search import Asha, SamplerName
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Recipe, canonical_rate
-from elsa_tune.specs.ways import LoraSettings, MethodName, other_ways
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.adapt.candidates import RecordedCandidate
 from elsa_tune.specs.bounds import Bounds, Count, FewCount, Seed
-from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskSpec
 

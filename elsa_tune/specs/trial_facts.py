@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from elsa_tune.specs.adapt.candidates import RecordedCandidate
 from elsa_tune.specs.bounds import Bounds, Count
-from elsa_tune.specs.candidates import RecordedCandidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase

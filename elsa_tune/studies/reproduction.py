@@ -18,8 +18,8 @@ from elsa_tune.searching.launch import sizes_of
 from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import plan_of_recorded
 from elsa_tune.searching.specification import differing_settings, load_specification, with_seeds
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Scale, StudySize, asked, published
 from elsa_tune.tasks.known import MISMATCHED

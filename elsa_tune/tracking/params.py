@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, TypeAdapter
 
 from elsa_tune.errors import SpaceError, quoted
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth, recorded_candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth, recorded_candidate
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import exact_text, looks_text, read_looks

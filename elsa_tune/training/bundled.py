@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted
 from elsa_tune.files import PLAIN_NAME
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import recorded_candidate
 from elsa_tune.specs.arguments import checked
-from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.tasks.types.base import Logits, TaskType
 from elsa_tune.tasks.types.registry import type_of_export
 from elsa_tune.training.adapt import methods

@@ -7,8 +7,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import ModelError
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.arguments import checked
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import frozen_modules
 from elsa_tune.training.model.parts import layer_list

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import EvaluationResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
 from elsa_tune.training.adapt import methods

@@ -19,8 +19,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec
 from elsa_tune.training import machine

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, pipeline
 
 from elsa_tune.errors import DataError, ModelError, SpaceError, first_line
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec

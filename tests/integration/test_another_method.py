@@ -19,8 +19,8 @@ from transformers import AutoModelForSequenceClassification
 
 from elsa_tune import testing
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths

@@ -9,7 +9,7 @@ import pytest
 
 from elsa_tune import testing
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths

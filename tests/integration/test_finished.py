@@ -17,7 +17,7 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.answering import answer_again
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (

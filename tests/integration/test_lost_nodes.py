@@ -19,7 +19,7 @@ from elsa_tune import testing
 from elsa_tune.searching.cluster import node_versions, watching
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.cluster.repeats import LOSSES
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import Recipe, TrialStatus

@@ -12,8 +12,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.comparing.ways import way_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.ways import way_curves
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import read_journal

@@ -19,7 +19,7 @@ import pytest
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.mlflow.store import MlflowStore

@@ -16,7 +16,7 @@ from elsa_tune import testing
 from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.planning.known import known_trial, tried
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Asha, SamplerName, SearchSpec

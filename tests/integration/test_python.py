@@ -19,7 +19,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.app import app
 from elsa_tune.errors import StorageError
 from elsa_tune.searching.inputs import read_inputs
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.row_findings import FindingCode
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.places import StorePaths

@@ -17,7 +17,7 @@ from elsa_tune.cli.app import app
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.specs.candidates import recorded_candidate
+from elsa_tune.specs.adapt.candidates import recorded_candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.types.scores import score

@@ -14,7 +14,7 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.sources import Question, Stored
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.deletion import delete_search

@@ -30,8 +30,8 @@ from elsa_tune.searching.planning.strategy import (
     left_to_measure,
 )
 from elsa_tune.searching.specification import until_certain, with_seeds
-from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import NO_LOOKS, Asha, Resources, SearchSpec

@@ -18,7 +18,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths

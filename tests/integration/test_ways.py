@@ -11,10 +11,10 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune import testing
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState, read_state

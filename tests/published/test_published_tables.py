@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.named_way import NamedWay
+from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tools.measurements import ROOT, measured, program

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import row

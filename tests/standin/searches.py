@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare

@@ -17,8 +17,8 @@ import torch
 from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop

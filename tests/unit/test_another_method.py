@@ -27,8 +27,8 @@ from elsa_tune.report import charts
 from elsa_tune.report.page import write_report
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources import Question, Table
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.mlflow.names import answer_tags, curve_reports, search_run_name

@@ -6,10 +6,10 @@ import pytest
 
 from elsa_tune.errors import UsageError
 from elsa_tune.exporting.asked_way import asked_way
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
 
 FULL = FreezeDepth(0, False)
 LAST_TWO = FreezeDepth(4, True)

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.candidates import read_candidate, recorded_candidate
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidates import read_candidate, recorded_candidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop

@@ -23,7 +23,7 @@ from elsa_tune.searching.board import Board, candidate_lines, counts_of
 from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
-from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for

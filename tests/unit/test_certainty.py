@@ -20,7 +20,7 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.analysis.wording.certainty import export_command, seeds_for_another_search
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus

@@ -17,7 +17,7 @@ import pytest
 import torch
 import transformers
 
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Pooling, PrefixCache, Selection, TrialSpec
 from elsa_tune.training import loop, machine, progress

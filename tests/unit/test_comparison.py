@@ -14,15 +14,15 @@ from scipy import stats
 from elsa_tune.analysis.answer import Answer, QualityClaimed, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.comparison import below, compare_ways, holm
-from elsa_tune.analysis.rate_ratio import ratios_of_ways
+from elsa_tune.analysis.comparing.comparison import below, compare_ways, holm
+from elsa_tune.analysis.comparing.rate_ratio import ratios_of_ways
+from elsa_tune.analysis.comparing.ways import Way, WayBasis, WayComparison, way_curves
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
-from elsa_tune.analysis.ways import Way, WayBasis, WayComparison, way_curves
 from elsa_tune.errors import ResultsError, UsageError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.cost import Cost
-from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding

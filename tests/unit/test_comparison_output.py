@@ -18,16 +18,16 @@ from rich.console import Console
 
 import elsa_tune
 from elsa_tune.analysis.answer_json import as_json
-from elsa_tune.analysis.comparison import compare_ways
-from elsa_tune.analysis.comparison_json import COLUMNS, comparison_object, comparisons_csv
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison_json import COLUMNS, comparison_object, comparisons_csv
+from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.ways import WayComparison
 from elsa_tune.analysis.wording.comparison_tables import comparison_markdown
 from elsa_tune.analysis.wording.ways import cost_cell
 from elsa_tune.cli.comparison_tables import print_comparisons
 from elsa_tune.errors import UsageError
 from elsa_tune.results.results_csv import write_results
-from elsa_tune.specs import candidates
+from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run

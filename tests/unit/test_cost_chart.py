@@ -16,11 +16,11 @@ from elsa_tune.report.charts import Chart, Series
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.page import by_answer, by_name, write_report
 from elsa_tune.results.results_csv import write_results
-from elsa_tune.specs import candidates
-from elsa_tune.specs.bitfit import BitFit
+from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.cost import Cost
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run
 from tests.unit.ways import ADAPTER, Adapter, compared, four_ways, way_rows

@@ -25,7 +25,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
 )
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis.comparison_json import comparison_object
+from elsa_tune.analysis.comparing.comparison_json import comparison_object
+from elsa_tune.analysis.comparing.ways import Differences, Rerun, WayBasis, WayComparison
 from elsa_tune.analysis.statistics.differences import (
     FOUND,
     corrected_by_holm,
@@ -21,8 +22,7 @@ from elsa_tune.analysis.statistics.differences import (
     seeds_needed,
 )
 from elsa_tune.analysis.statistics.uncertainty import Spread
-from elsa_tune.analysis.ways import Differences, Rerun, WayBasis, WayComparison
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from tests.unit.result_rows import row, seeds

@@ -15,7 +15,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.utils.object_cache import _ObjectCache
 
 from elsa_tune.searching.tune.asha import PerCandidateAsha
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import Phase, TrialSpec
 from tests.unit.search_examples import make_spec

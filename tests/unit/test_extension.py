@@ -18,8 +18,8 @@ from elsa_tune.searching.planning.strategy import left_to_measure
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.border import Border, alike_ends, border
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import SamplerName, SearchSpec

@@ -9,8 +9,8 @@ import pytest
 
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.measured import MeasuredRun
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import row

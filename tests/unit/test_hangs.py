@@ -12,8 +12,8 @@ from elsa_tune import testing
 from elsa_tune.searching.cluster import watching
 from elsa_tune.searching.cluster.hangs import SHORTEST_HANG, Hangs, patience
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 

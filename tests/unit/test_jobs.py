@@ -30,7 +30,7 @@ from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import JobServer
 from elsa_tune.searching.jobs.submitting import pinned_packages
 from elsa_tune.searching.request import read_requests
-from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -453,7 +453,7 @@ def test_a_search_that_was_never_submitted(run: Run, cluster: Dashboard) -> None
 def test_a_job_is_followed_line_by_line_to_its_end(
     run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.searching import watched
+    from elsa_tune.searching.jobs import watched
 
     cluster.job("elsa-tune-1-mine", "RUNNING", start_time=1000)
     cluster.logs = ["Ray says\nRunning entrypoint for job x: sh\nsearch: rea"]
@@ -480,7 +480,7 @@ def test_a_job_is_followed_line_by_line_to_its_end(
 def test_a_job_is_left_by_ctrl_c(
     run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.searching import watched
+    from elsa_tune.searching.jobs import watched
 
     cluster.job("elsa-tune-1-mine", "RUNNING")
     cluster.logs = [""]

@@ -23,8 +23,8 @@ from elsa_tune.searching.specification import (
     save_specification,
 )
 from elsa_tune.searching.tune.checkpoints import DriversFolder, checkpoint_of
-from elsa_tune.specs.candidates import read_candidate
-from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

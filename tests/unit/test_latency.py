@@ -17,10 +17,10 @@ from elsa_tune.exporting import progress_line
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.searching import specification
 from elsa_tune.sources import Journals, Question
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.cost import Cost
-from elsa_tune.specs.lora import Lora
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.training import latency
 from elsa_tune.training.bundled import Bundle

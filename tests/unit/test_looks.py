@@ -17,7 +17,7 @@ from elsa_tune.analysis.certainty import second_look_promises
 from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
 from elsa_tune.specs.policy import UNRECORDED, Claim, Counts, Policy
 from elsa_tune.specs.result_row import ResultRow

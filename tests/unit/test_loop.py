@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop

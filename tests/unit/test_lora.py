@@ -24,8 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForSequenceClassification
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.candidates import read_candidate, recorded_candidate
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.candidates import read_candidate, recorded_candidate
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import PrefixCache, TrialSpec
 from elsa_tune.training import loop, saved

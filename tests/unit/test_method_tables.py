@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from elsa_tune.analysis.comparison import compare_ways
+from elsa_tune.analysis.comparing.comparison import compare_ways
 from elsa_tune.analysis.curve import freeze_curve
 from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, ResultsError, SpaceError
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources import Question, Table
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.candidates import (
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import (
     REFERENCE,
     candidate_fields,
     read_candidate,
@@ -26,9 +26,9 @@ from elsa_tune.specs.candidates import (
     recorded_candidate,
     told_candidate,
 )
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.lora import Lora
-from elsa_tune.specs.named_way import NamedWay
+from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, row

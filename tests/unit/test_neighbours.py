@@ -20,7 +20,7 @@ from elsa_tune.searching.planning.neighbours import (
 )
 from elsa_tune.searching.planning.one_study import OneStudy, even_rates
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
 from elsa_tune.specs.search import SamplerName, SearchSpec

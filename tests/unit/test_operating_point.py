@@ -28,7 +28,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.analysis.wording.answer import saved_shares, saves_sentence
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.results.columns import COLUMNS
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -16,8 +16,8 @@ from elsa_tune.searching.planning.known import KnownTrial, tried
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.searching.specification.making import specify
-from elsa_tune.specs.candidates import read_candidate
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import SamplerName, SearchSpec

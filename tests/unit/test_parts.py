@@ -22,7 +22,7 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from elsa_tune.errors import ModelError, SpaceError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.adapt.trainable import frozen_modules
 from elsa_tune.training.model.parts import divide, final_linear, layer_list

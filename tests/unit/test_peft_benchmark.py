@@ -17,8 +17,8 @@ from elsa_tune.errors import NoAnswerError, ResultsError, UsageError
 from elsa_tune.results.peft_benchmark import is_benchmark, read_benchmark
 from elsa_tune.results.results_csv import import_results, write_results
 from elsa_tune.sources import Question, Table
-from elsa_tune.specs.candidates import REFERENCE
-from elsa_tune.specs.named_way import NamedWay
+from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 LORA: dict[str, Any] = {"peft_type": "LORA", "r": 32, "target_modules": ["q", "v"]}

@@ -28,18 +28,18 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.comparing.ways import WayBasis
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.ways import WayBasis
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
 from elsa_tune.results.columns import COLUMNS
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
-from elsa_tune.specs import candidates
+from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.cost import Cost
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.policy import SeedTerms
 from elsa_tune.specs.row_findings import FindingCode, RowFinding

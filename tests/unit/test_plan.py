@@ -36,9 +36,9 @@ from elsa_tune.searching.planning.plan import (
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step, explored_of, left_to_measure
 from elsa_tune.searching.request import Request
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Resources, SearchSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe
 from elsa_tune.training.forward.prefix_store import PrefixStore
 from elsa_tune.training.loop import train

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from elsa_tune.errors import ModelError
-from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing

@@ -14,7 +14,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.searching.probe_time import recorded_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Precision, TrialStatus

@@ -13,7 +13,7 @@ import pytest
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import facts_of
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks

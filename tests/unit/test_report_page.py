@@ -16,8 +16,8 @@ from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
 from elsa_tune.report.page import facts, in_full, summary
 from elsa_tune.report.tables import cost_table, curve_table
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import Origin
 from elsa_tune.specs.trial import Phase

@@ -33,7 +33,7 @@ from elsa_tune.searching.probe_time import training_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.several import carry_out, plan_of_recorded
 from elsa_tune.searching.specification import save_specification, with_seeds
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts

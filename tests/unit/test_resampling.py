@@ -15,7 +15,7 @@ from scipy import stats
 from elsa_tune.analysis.statistics import resampling
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types.scores import chance as trainers_chance

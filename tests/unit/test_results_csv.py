@@ -13,7 +13,7 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ResultsError, UsageError
 from elsa_tune.results.results_csv import import_results, plain_cell, write_results
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, as_table_has, falling_curve, row
 

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elsa_tune.errors import ModelError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop

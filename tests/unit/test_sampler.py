@@ -14,7 +14,7 @@ import pytest
 from elsa_tune.searching.planning import sampler
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.sampler import first_points, propose
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
 from elsa_tune.specs.search import SamplerName
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import pipeline
 
 from elsa_tune.errors import DataError, ModelError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec

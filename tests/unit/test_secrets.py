@@ -20,7 +20,7 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.searching import launch
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.space import load_space
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal

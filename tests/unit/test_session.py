@@ -23,7 +23,7 @@ from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.launch import _with_versions, versions_here
 from elsa_tune.searching.specification import load_specification, save_specification
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase, Precision

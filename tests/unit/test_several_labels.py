@@ -30,7 +30,7 @@ from elsa_tune.exporting.choice import choose, model_card, pipeline_options
 from elsa_tune.exporting.model import train_final
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.tune import trainable
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.row_findings import FindingCode
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec

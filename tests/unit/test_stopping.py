@@ -13,8 +13,8 @@ import ray
 
 from elsa_tune.errors import DataError, RunError
 from elsa_tune.searching.cluster.ray_session import ray_session
-from elsa_tune.searching.interruption import Interruption
-from elsa_tune.searching.signals import handling_signals
+from elsa_tune.searching.process.interruption import Interruption
+from elsa_tune.searching.process.signals import handling_signals
 from tests.conftest import Run
 
 

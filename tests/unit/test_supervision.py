@@ -31,7 +31,7 @@ PROGRAM = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from elsa_tune.searching import supervision
+from elsa_tune.searching.process import supervision
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -76,7 +76,7 @@ def program(end: str, early: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def fork() -> Iterator[Nursery]:
-    with nursery("elsa_tune.searching.supervision", "tests.recorded_search") as parent:
+    with nursery("elsa_tune.searching.process.supervision", "tests.recorded_search") as parent:
         yield parent
 
 

@@ -15,7 +15,7 @@ from elsa_tune.searching.eta import (
     time_range,
 )
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -11,7 +11,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.results.columns import metric_of, possible_columns, read_mapping
 from elsa_tune.results.results_csv import Imported, import_results
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 EXPORTS = Path(__file__).parent / "exports"

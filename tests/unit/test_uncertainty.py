@@ -26,7 +26,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
     interval_of_mean,
     learnt,
 )
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Predictions
 

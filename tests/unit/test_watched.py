@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import RunError, StorageError
-from elsa_tune.searching import watched
+from elsa_tune.searching.jobs import watched
+from elsa_tune.searching.jobs.watched import JournalReader, new_lines, stored_lines, watch_journal
+from elsa_tune.searching.process.stopping import driver_of, stop_here
 from elsa_tune.searching.specification import differing_settings, save_specification, where_asked
-from elsa_tune.searching.stopping import driver_of, stop_here
-from elsa_tune.searching.watched import JournalReader, new_lines, stored_lines, watch_journal
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import FilesSource

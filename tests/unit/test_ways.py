@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.space import load_space
 
 

@@ -13,10 +13,10 @@ from scipy import stats
 
 from elsa_tune.analysis.answer import Reason, WouldCertify
 from elsa_tune.analysis.answer_json import as_json
-from elsa_tune.analysis.comparison_json import comparison_object
+from elsa_tune.analysis.comparing.comparison_json import comparison_object
+from elsa_tune.analysis.comparing.ways import WayBasis, WayComparison
 from elsa_tune.analysis.forecast import MOST_SEEDS
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.analysis.ways import WayBasis, WayComparison
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.result_row import ResultRow
 from tests.unit.result_rows import seeds

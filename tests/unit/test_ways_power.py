@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.analysis.comparing.ways_power import WaysPower, ways_power
 from elsa_tune.analysis.power import PROBABLY, PlannedTest, Power
-from elsa_tune.analysis.ways_power import WaysPower, ways_power
 from elsa_tune.analysis.wording.ways_power import ways_power_text
 from elsa_tune.searching.planning.plan import plan_warnings, said_before_training, ways_outlook
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tasks.task_file import resolve_task

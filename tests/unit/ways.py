@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from elsa_tune.analysis.comparison import compare_ways
-from elsa_tune.analysis.ways import WayComparison, way_curves
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import WayComparison, way_curves
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from tests.unit.result_rows import row, seeds
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.tasks.types.base import stacked
 from elsa_tune.tasks.types.registry import kernel_of

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedTerms
 
 # Sets of draws of Student's t that a process keeps, 80 kilobytes each.

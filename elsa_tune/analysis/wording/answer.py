@@ -8,9 +8,9 @@ from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
 from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import default_candidates, is_depth
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.candidates import default_candidates, is_depth
 from elsa_tune.words import (
     candidates_text,
     capitalized,

@@ -8,7 +8,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.analysis.wording.would_certify import need_text
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.task import Metric
 from elsa_tune.words import (
     candidates_text,

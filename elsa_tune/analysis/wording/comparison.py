@@ -7,9 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from elsa_tune.analysis.answer import FirstLines, Reason
-from elsa_tune.analysis.recommendation import leaked_rows
-from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.ways import (
+from elsa_tune.analysis.comparing.ways import (
     FEWEST_SEEDS,
     Equivalence,
     Way,
@@ -17,6 +15,8 @@ from elsa_tune.analysis.ways import (
     WayComparison,
     cost_of,
 )
+from elsa_tune.analysis.recommendation import leaked_rows
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.analysis.wording.certainty import why_not_certified
 from elsa_tune.analysis.wording.differences import differences_text, rerun_text
 from elsa_tune.analysis.wording.fairness import fairness_text, rates_text
@@ -30,8 +30,8 @@ from elsa_tune.analysis.wording.ways import (
     range_text,
 )
 from elsa_tune.analysis.wording.would_certify import gain_need_text, would_certify_text
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost
 from elsa_tune.words import (
     capitalized,

@@ -1,6 +1,6 @@
 """The ways of a comparison as the cells of a table, and a comparison in Markdown."""
 
-from elsa_tune.analysis.ways import Way, WayComparison
+from elsa_tune.analysis.comparing.ways import Way, WayComparison
 from elsa_tune.analysis.wording.tables import markdown_line, point_cells
 from elsa_tune.analysis.wording.ways import cost_cell
 from elsa_tune.specs.cost import Cost

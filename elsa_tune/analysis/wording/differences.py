@@ -2,8 +2,8 @@
 
 import math
 
+from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
 

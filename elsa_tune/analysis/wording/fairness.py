@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from elsa_tune.analysis.comparing.ways import RateRatio, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.ways import RateRatio, WayComparison
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of, range_text
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border
 from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text
 

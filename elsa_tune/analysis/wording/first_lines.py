@@ -23,7 +23,7 @@ from elsa_tune.analysis.wording.certainty import (
     seeds_for_another_search,
     why_not_certified,
 )
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
     capitalized,

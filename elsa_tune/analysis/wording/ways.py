@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.cost import Cost
 from elsa_tune.words import duration, listed
 

@@ -1,6 +1,6 @@
 """What a comparison can certify, in words, before it trains."""
 
-from elsa_tune.analysis.ways_power import Chance, WaysPower
+from elsa_tune.analysis.comparing.ways_power import Chance, WaysPower
 from elsa_tune.words import points, target_text
 
 

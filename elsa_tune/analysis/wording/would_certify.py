@@ -1,7 +1,7 @@
 """What would probably certify a way that was only measured, in words."""
 
 from elsa_tune.analysis.answer import WouldCertify
-from elsa_tune.analysis.ways import WayComparison
+from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.wording.ways import name_of
 
 _PROBABLY = "probably (four times out of five, if ways score and spread as measured)"

@@ -33,8 +33,8 @@ from elsa_tune.words import listed
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
+    from elsa_tune.analysis.comparing.ways import WayComparison
     from elsa_tune.analysis.curve import FreezeCurve
-    from elsa_tune.analysis.ways import WayComparison
     from elsa_tune.sources import Question, Source
     from elsa_tune.specs.result_row import ResultRow
 
@@ -199,7 +199,7 @@ def report(
     asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.ways import COMPARED_TARGET
+    from elsa_tune.analysis.comparing.ways import COMPARED_TARGET
     from elsa_tune.report.page import check_folder, write_report
 
     check_folder(out)
@@ -230,7 +230,7 @@ def compared(
     source: Source, question: Question, rows: Sequence[ResultRow], cost: str, target: float
 ) -> list[WayComparison]:
     """Return the comparisons of all ways of rows that were asked for, by a cost's name."""
-    from elsa_tune.analysis.comparison import compare_ways
+    from elsa_tune.analysis.comparing.comparison import compare_ways
     from elsa_tune.exporting.latencies import latencies_of
     from elsa_tune.specs.cost import Cost
 

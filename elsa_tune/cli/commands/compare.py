@@ -10,7 +10,7 @@ from elsa_tune.cli.options import ANSWER, CostName, grouped
 from elsa_tune.errors import NoAnswerError, first_few
 
 if TYPE_CHECKING:
-    from elsa_tune.analysis.ways import WayComparison
+    from elsa_tune.analysis.comparing.ways import WayComparison
 
 Target = Annotated[
     float,
@@ -45,7 +45,7 @@ def compare(
     """
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import as_json
-    from elsa_tune.analysis.comparison_json import comparison_object, comparisons_csv
+    from elsa_tune.analysis.comparing.comparison_json import comparison_object, comparisons_csv
 
     source, question = read_question(options)
     check_target(target)  # latencies take long to measure

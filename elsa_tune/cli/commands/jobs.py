@@ -152,7 +152,7 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
         is_asked_of_store = True
     say(f"watch: reading {'the store' if is_asked_of_store else storage}")
 
-    from elsa_tune.searching.watched import watch_journal, watch_store
+    from elsa_tune.searching.jobs.watched import watch_journal, watch_store
 
     if not is_asked_of_store:
         with pointing_at_clusters():
@@ -182,7 +182,7 @@ def _say_end(state: "SearchState", paths: SearchPaths | None) -> None:
 def _watch_job(name: str | None, address: str) -> None:
     """Print what a job has said and says until it ends, and how it ends."""
     from elsa_tune.searching.jobs.server import JobServer
-    from elsa_tune.searching.watched import new_lines, print_log
+    from elsa_tune.searching.jobs.watched import new_lines, print_log
 
     server = JobServer(address)
     job = server.named(name)
@@ -215,7 +215,7 @@ def logs(
             "submitted to, or see its record with `elsa-tune watch`"
         )
     from elsa_tune.searching.jobs.server import JobServer
-    from elsa_tune.searching.watched import new_lines
+    from elsa_tune.searching.jobs.watched import new_lines
 
     server = JobServer(address)
     job = server.named(name)
@@ -248,7 +248,7 @@ def stop(
     with pointing_at_clusters():
         paths = find_search(storage, wanted_search(name, None, storage))
 
-    from elsa_tune.searching.stopping import stop_here
+    from elsa_tune.searching.process.stopping import stop_here
 
     status = stop_here(paths, say)
     say(f"search '{paths.name}': {status}; `{paths.resume}` goes on")

@@ -12,7 +12,7 @@ from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import ModelError, RunError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.output import say
-from elsa_tune.specs.candidates import REFERENCE, read_candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE, read_candidate
 from elsa_tune.specs.model import KNOWN_MODELS, ModelSource, ModelSpec
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task

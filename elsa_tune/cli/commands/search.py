@@ -35,7 +35,7 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
@@ -404,7 +404,7 @@ def trial(
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
     from elsa_tune.searching.inputs import read_inputs
-    from elsa_tune.specs.candidates import read_candidate
+    from elsa_tune.specs.adapt.candidates import read_candidate
 
     candidate = read_candidate(frozen_layers)
     inputs = read_inputs(

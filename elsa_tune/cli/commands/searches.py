@@ -252,7 +252,7 @@ def _found_text(answer: Any, comparison: Any) -> str:
 
 def _way_text(recommended: dict[str, Any], layers: int | None) -> str:
     """Return a recorded way in a few words: a depth's label alone does not tell what it counts."""
-    from elsa_tune.specs.candidates import told_candidate
+    from elsa_tune.specs.adapt.candidates import told_candidate
 
     label = str(recommended["label"])
     if layers is None:

@@ -14,7 +14,7 @@ import typer
 from elsa_tune.cli.options import TrackingUri
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.output import say
-from elsa_tune.searching.signals import handling_signals
+from elsa_tune.searching.process.signals import handling_signals
 from elsa_tune.tracking.paths import artifact_root_for
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import shown_uri, without_credentials

@@ -22,7 +22,7 @@ from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import Job, JobServer
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.specs.lora import Lora
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.tracking.artifacts.places import asked_artifacts
 from elsa_tune.tracking.artifacts.remote import check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package

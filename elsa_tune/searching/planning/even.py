@@ -11,7 +11,7 @@ from elsa_tune.searching.planning.strategy import (
     explored_of,
     left_to_measure,
 )
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.words import kind_text
 

@@ -36,8 +36,8 @@ from elsa_tune.searching.planning.strategy import (
     Strategy,
     left_to_measure,
 )
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space

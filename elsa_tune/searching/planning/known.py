@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elsa_tune.errors import StorageError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import (
     HOLDOUT_QUALITY,

@@ -24,7 +24,7 @@ from elsa_tune.searching.planning.rates import (
     have_all_ended,
 )
 from elsa_tune.searching.planning.sampler import first_points
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import canonical_rate

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Self
 
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.comparing.ways import FEWEST_SEEDS
+from elsa_tune.analysis.comparing.ways_power import ways_power
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
-from elsa_tune.analysis.ways import FEWEST_SEEDS
-from elsa_tune.analysis.ways_power import ways_power
 from elsa_tune.analysis.wording.ways_power import not_estimated_text, ways_power_text
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.known import (
@@ -27,8 +27,8 @@ from elsa_tune.searching.planning.known import (
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of

@@ -16,9 +16,9 @@ from elsa_tune.searching.planning.known import (
 )
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.sampler import propose
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.border import has_learnt
-from elsa_tune.specs.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import trial_score
 

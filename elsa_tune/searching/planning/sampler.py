@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.searching.planning.known import KnownTrial, Trials
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.rate_space import RateList, RateSpace
 from elsa_tune.specs.search import SamplerName, SearchSpec
 from elsa_tune.specs.trial import canonical_rate

@@ -26,8 +26,8 @@ from elsa_tune.searching.planning.known import (
     tried,
 )
 from elsa_tune.searching.planning.samplers import rates_of
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import REFERENCE
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.rate_space import RateSpace
 from elsa_tune.specs.search import NO_LOOKS, Looks, SearchSpec

@@ -4,7 +4,7 @@ import dataclasses
 
 from elsa_tune.errors import shortlist
 from elsa_tune.searching.specification.keeping import load_specification, taken
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import SearchSpec

@@ -8,7 +8,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
 

@@ -8,10 +8,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
-from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.trainable import NODE, device_of
-from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import (

@@ -13,7 +13,7 @@ from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategy import Strategy
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 
 

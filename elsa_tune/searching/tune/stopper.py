@@ -6,7 +6,7 @@ from ray.tune import Stopper
 
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch
-from elsa_tune.searching.interruption import Interruption
+from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.trainable import NeverRestored
 

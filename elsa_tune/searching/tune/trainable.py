@@ -22,7 +22,7 @@ from ray import tune
 from elsa_tune.errors import DivergedError, LeavingError
 from elsa_tune.searching.cluster.notice import notice_of_this_node
 from elsa_tune.searching.tune.checkpoints import DriversFolder, checkpoint_of
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec
 from elsa_tune.training.checkpoints import LEAVING

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth, told_candidate
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth, told_candidate
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal_records import Report, SearchStarted

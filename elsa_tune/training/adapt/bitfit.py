@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.bitfit import BitFit
+from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only
 from elsa_tune.training.model.parts import divide

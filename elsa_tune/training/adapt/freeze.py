@@ -2,7 +2,7 @@
 
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only
 from elsa_tune.training.model.parts import divide

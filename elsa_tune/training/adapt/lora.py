@@ -15,7 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.lora import ALL_LINEAR, Lora
+from elsa_tune.specs.adapt.lora import ALL_LINEAR, Lora
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable, train_only
 from elsa_tune.training.model.parts import divide, layer_list

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.training.adapt.trainable import Trainable
 
 SomeCandidate = TypeVar("SomeCandidate", bound=Candidate)

@@ -1,7 +1,7 @@
 """The methods of adaptation: which one applies a candidate to a model.
 
 A method has two halves of one name. What a search knows of its candidates is a subclass of
-`specs.adaptation.Candidate`, registered in `specs/candidates.py`; what it does to a model is a
+`Candidate` in `specs/adapt/`, registered in its `candidates.py`; what it does to a model is a
 `Method`, which is `METHOD` in the file of that name in this folder. Another package registers both
 where it defines the candidate's class: a worker that is given a candidate imports that module, and
 with it the other half.
@@ -16,8 +16,8 @@ import torch
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.training.adapt.method import Method
 from elsa_tune.training.adapt.trainable import Trainable
 

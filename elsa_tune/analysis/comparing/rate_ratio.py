@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import verdict_on_point
+from elsa_tune.analysis.comparing.ways import RateRatio, Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Learnt, student_quantile
-from elsa_tune.analysis.ways import RateRatio, Way, WayComparison
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

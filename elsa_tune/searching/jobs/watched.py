@@ -19,7 +19,7 @@ from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.sources import Question, Stored
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import SearchStatus

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 
 EMBEDDINGS = "embeddings"
 # What sentences call that depth.

@@ -1,6 +1,6 @@
 """A candidate: one way to adapt a model, which a search compares with the full model.
 
-A method of adaptation (freezing, later others) is a subclass of `Candidate` here, registered in
+A method of adaptation is a subclass of `Candidate` in a file of this folder, registered in
 `candidates.py`, and a module of its name in `training/adapt/`, which applies it to a model.
 Planning, record, analysis and report know what this class declares, and nothing else.
 """
@@ -61,7 +61,7 @@ class Candidate(ABC):
     def is_ranked(self) -> bool:
         """Whether it has a place in the order of tests, and so is a point of the freeze curve.
 
-        What has none is compared with everything else by its cost (`analysis/comparison.py`); the
+        What has none is compared with everything else by its cost (`analysis/comparing/`); the
         curve, its spread and its certificate are the same with or without it.
         """
         return True

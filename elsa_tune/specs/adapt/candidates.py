@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from elsa_tune.errors import SpaceError, quoted
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
-from elsa_tune.specs.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
-from elsa_tune.specs.lora import Lora
-from elsa_tune.specs.named_way import KEY_PREFIX, NamedWay
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
+from elsa_tune.specs.adapt.lora import Lora
+from elsa_tune.specs.adapt.named_way import KEY_PREFIX, NamedWay
 
 # What every candidate is compared with.
 REFERENCE: Candidate = FULL_MODEL

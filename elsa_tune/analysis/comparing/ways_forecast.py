@@ -8,11 +8,11 @@ procedure is.
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import WouldCertify
+from elsa_tune.analysis.comparing.ways import Way, WayComparison
 from elsa_tune.analysis.evidence import NORMAL
 from elsa_tune.analysis.forecast import MOST_SEEDS, MOST_TIMES_ROWS, first, round_numbers, with_rows
 from elsa_tune.analysis.power import PROBABLY
 from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
-from elsa_tune.analysis.ways import Way, WayComparison
 from elsa_tune.specs.policy import Policy
 
 

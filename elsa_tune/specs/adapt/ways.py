@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from elsa_tune.errors import SpaceError, quoted
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.bitfit import BitFit
+from elsa_tune.specs.adapt.bitfit import BitFit
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.specs.adapt.lora import ALL_LINEAR, ALPHA, RANK, Lora
 from elsa_tune.specs.bounds import FewCount
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.lora import ALL_LINEAR, ALPHA, RANK, Lora
 
 
 class MethodName(enum.StrEnum):

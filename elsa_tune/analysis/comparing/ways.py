@@ -14,7 +14,7 @@ from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ResultGroup, comparison_groups, require_one_each
 from elsa_tune.analysis.measured import MeasuredRun
 from elsa_tune.analysis.warning import AnswerWarning
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.policy import Claim, Policy

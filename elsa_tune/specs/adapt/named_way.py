@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 
 # With which its key begins, and no key of a method that elsa-tune trains.
 KEY_PREFIX = "way-"

@@ -6,9 +6,16 @@ from typing import Any
 
 from elsa_tune.analysis.answer import WouldCertify
 from elsa_tune.analysis.answer_json import csv_cell, curve_heading, plain_number
-from elsa_tune.analysis.ways import Differences, Equivalence, RateRatio, Rerun, Way, WayComparison
+from elsa_tune.analysis.comparing.ways import (
+    Differences,
+    Equivalence,
+    RateRatio,
+    Rerun,
+    Way,
+    WayComparison,
+)
 from elsa_tune.results.results_csv import csv_text
-from elsa_tune.specs.candidates import candidate_fields
+from elsa_tune.specs.adapt.candidates import candidate_fields
 
 SCHEMA_VERSION = 1
 

@@ -7,9 +7,9 @@ is: bench/results/ways_error.json.
 
 from dataclasses import dataclass
 
+from elsa_tune.analysis.comparing.ways import COMPARED_TARGET
 from elsa_tune.analysis.forecast import first
 from elsa_tune.analysis.power import PROBABLY, PlannedTest, Power
-from elsa_tune.analysis.ways import COMPARED_TARGET
 from elsa_tune.specs.policy import Policy
 
 # Gaps are tried in steps of a tenth of a point.

@@ -17,11 +17,9 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
 from elsa_tune.analysis.certainty import verdict_on_point
-from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
-from elsa_tune.analysis.differences import differences_of
-from elsa_tune.analysis.rate_ratio import rate_ratios
-from elsa_tune.analysis.statistics.uncertainty import Learnt
-from elsa_tune.analysis.ways import (
+from elsa_tune.analysis.comparing.differences import differences_of
+from elsa_tune.analysis.comparing.rate_ratio import rate_ratios
+from elsa_tune.analysis.comparing.ways import (
     COMPARED_TARGET,
     FEWEST_SEEDS,
     Equivalence,
@@ -31,10 +29,12 @@ from elsa_tune.analysis.ways import (
     cost_of,
     recorded_looks,
 )
-from elsa_tune.analysis.ways_forecast import would_certify
+from elsa_tune.analysis.comparing.ways_forecast import would_certify
+from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.wording.comparison import comparison_lines
-from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import is_depth
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
+from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
 from elsa_tune.analysis.statistics.differences import (
     DifferenceTest,
     corrected_by_holm,
@@ -19,8 +20,7 @@ from elsa_tune.analysis.statistics.differences import (
     seeds_needed,
 )
 from elsa_tune.analysis.statistics.uncertainty import Spread
-from elsa_tune.analysis.ways import Differences, Rerun, Way, WayComparison
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
