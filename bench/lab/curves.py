@@ -42,8 +42,8 @@ from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
 from elsa_tune.analysis.statistics.uncertainty import interval_of_mean
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.border import plateau
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -62,7 +62,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     import torch
 
     from elsa_tune.errors import DivergedError
-    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.adapt.freeze import FreezeDepth
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.trial import Precision, Recipe, Selection, TrialSpec
     from elsa_tune.tasks.task_file import resolve_task

@@ -43,7 +43,7 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec

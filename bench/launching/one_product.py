@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.training import loop
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import PackedBatch
