@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+
 def modules(package: Path) -> dict[str, Path]:
     """Every module of a package by its dotted name; a package goes by its `__init__`."""
     found = {}
