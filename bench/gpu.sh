@@ -21,7 +21,7 @@ PYTHON=${PYTHON:-python3}
 # On a model of toy size every further thread would only wait for the others.
 [ -z "$tiny" ] || export OMP_NUM_THREADS=1
 failed=0
-[ $# -gt 0 ] || set -- first tests facts grid speed determinism memory shares
+[ $# -gt 0 ] || set -- first tests graphs facts grid speed determinism memory shares
 for named in "$@"; do
   step=${named%%:*}
   limit=480

@@ -53,6 +53,9 @@ GRID = (0, 3, 6, 8, 9, 10, 11, 12)
 BEGUN_WITHIN = 0.85
 PACKAGES = ("numpy", "safetensors", "huggingface_hub", "tokenizers", "accelerate", "pytest")
 MOST_KERNELS = 15
+NEEDS_GPU = "needs a GPU"
+# Seconds after which a clock stops, with fewer steps than it would take: some hosts are slow.
+WARM_UP, MEASURED = 0.7, 1.5
 
 
 def rows(count: int, seed: int) -> TokenRows:
@@ -289,11 +292,10 @@ def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1
 def in_steady_state(bench: Bench, step: Callable[[], object]) -> dict[str, float]:
     """Milliseconds a step, the queue waited for only after every block of steps."""
     blocks, size = (2, 1) if bench.tiny else (10, 20)
-    for _ in range(2 if bench.tiny else 40):
-        step()
+    _warm_up(step, 2 if bench.tiny else 40)
     bench.synchronise()
-    times = []
-    for _ in range(blocks):
+    times: list[float] = []
+    while len(times) < blocks and sum(times) * size < MEASURED * 1e3:
         started = time.perf_counter()
         for _ in range(size):
             step()
@@ -302,16 +304,25 @@ def in_steady_state(bench: Bench, step: Callable[[], object]) -> dict[str, float
     return {"median_ms": round(statistics.median(times), 3), "slowest_ms": round(max(times), 3)}
 
 
+def _warm_up(step: Callable[[], object], most: int) -> None:
+    """Take steps until so many are done, or a host has been slow for long enough."""
+    ends = time.perf_counter() + WARM_UP
+    for _ in range(most):
+        step()
+        if time.perf_counter() > ends:
+            return
+
+
 def one_by_one(bench: Bench, step: Callable[[], object]) -> dict[str, float]:
     """Return the median milliseconds of a step that begins with an empty queue.
 
     host_ms: until all of it is queued. all_ms: until the GPU is done. Where the two are equal, the
     host is the limit. (With many steps queued they always are: the host waits for a full queue.)
     """
-    for _ in range(2 if bench.tiny else 10):
-        step()
-    queued, done = [], []
-    for _ in range(2 if bench.tiny else 20):
+    _warm_up(step, 2 if bench.tiny else 10)
+    queued: list[float] = []
+    done: list[float] = []
+    while len(done) < (2 if bench.tiny else 20) and sum(done) < MEASURED * 1e3:
         bench.synchronise()
         started = time.perf_counter()
         step()
@@ -364,6 +375,33 @@ def by_kernel(bench: Bench, step: Callable[[], object]) -> dict[str, Any]:
             for name, times in most
         },
         "attention": sorted({name[:90] for name in spent if _attends(name)}),
+    }
+
+
+def by_call(bench: Bench, step: Callable[[], object]) -> dict[str, Any]:
+    """Return what the host does in a step, by operation, slower by what the profiler adds.
+
+    A call's time is its own, without the operations that it calls: `cudaLaunchKernel` is the
+    driver's.
+    """
+    count = 2 if bench.tiny else 10
+    for _ in range(count):
+        step()
+    bench.synchronise()
+    kinds = [ProfilerActivity.CPU]
+    if bench.device == "cuda":
+        kinds.append(ProfilerActivity.CUDA)
+    with profile(activities=kinds) as seen:
+        for _ in range(count):
+            step()
+        bench.synchronise()
+    calls = sorted(seen.key_averages(), key=lambda call: -call.self_cpu_time_total)
+    return {
+        call.key[:60]: {
+            "us": round(call.self_cpu_time_total / count, 1),
+            "calls": call.count / count,
+        }
+        for call in calls[:MOST_KERNELS]
     }
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ import gpu_bench
 import torch
 from gpu_bench import Bench
 from gpu_first import first
+from gpu_graphs import graphs
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.machine import freeze_gc, usable_cores
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, freeze_gc, usable_cores
 from elsa_tune.training.throughput import Division, measure
 
 SEEDS = 5
@@ -111,10 +115,10 @@ def speed(bench: Bench) -> None:
             yield {"attention": gpu_bench.by_kernel(bench, step)["attention"]}
 
     ways = list(itertools.product(bench.depths, ("packed", "padded")))
-    for frozen, way in ways:
-        bench.record(f"{way} N={frozen}", lambda n=frozen, way=way: timed(way, n))
     for frozen in bench.depths:
         bench.record(f"Trainer N={frozen}", lambda n=frozen: _trainers_milliseconds(bench, n))
+    for frozen, way in ways:
+        bench.record(f"{way} N={frozen}", lambda n=frozen, way=way: timed(way, n))
     with gpu_bench.not_strict():
         for frozen, way in ways:
             bench.record(f"{way}, not strict, N={frozen}", lambda n=frozen, w=way: timed(w, n))
@@ -126,7 +130,7 @@ def _trainers_milliseconds(bench: Bench, frozen: int) -> dict[str, float]:
     """Its steps after the first ones, from one callback to the next."""
     from transformers import TrainerCallback
 
-    skipped, counted = (1, 2) if bench.tiny else (40, 200)
+    skipped, counted = (1, 2) if bench.tiny else (20, 60)
     ends: list[float] = []
 
     class Clock(TrainerCallback):
@@ -173,7 +177,10 @@ def determinism(bench: Bench) -> None:
 
 
 def memory(bench: Bench) -> None:
-    """Peak of a trial at each depth, what stays allocated, and halving under a small limit."""
+    """Peak of a trial at each depth, what stays allocated, and halving under a small limit.
+
+    Then what CUDA takes for each process beside that.
+    """
     data = bench.data(16 * 4, 64)
 
     def last(frozen: int) -> Any:
@@ -198,6 +205,41 @@ def memory(bench: Bench) -> None:
 
     for share in (1.2, 1.0, 0.9):
         bench.record(f"limited to {share} of the peak", lambda share=share: limited(share))
+    bench.record("memory beside torch", lambda: _beside_torch(bench))
+
+
+def _beside_torch(bench: Bench) -> dict[str, int]:
+    """MiB that another process takes of the GPU while it trains, and what of it torch knows."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    free = torch.cuda.mem_get_info()[0]
+    given = (theirs, bench.trial(0), bench.data(), bench.device)
+    other = context.Process(target=_train_and_wait, args=given, daemon=True)
+    other.start()
+    theirs.close()  # so that its death ends what we read
+    try:
+        reserved = ours.recv()
+        taken = free - torch.cuda.mem_get_info()[0]
+    finally:
+        other.kill()
+        other.join()
+    return {
+        "taken_mib": round(taken / MIB),
+        "reserved_mib": round(reserved / MIB),
+        "beside_torch_mib": round((taken - reserved) / MIB),
+        "assumed_mib": CONTEXT_MIB,
+    }
+
+
+def _train_and_wait(end: Connection, trial: TrialSpec, data: TaskData, device: str) -> None:
+    """In a process of its own: a few steps, the bytes that torch has then, and no end."""
+    training = loop.steps(trial, data, device=device)
+    for _ in range(3):
+        next(training)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    end.send(torch.cuda.memory_reserved())
+    end.recv()
 
 
 def grid(bench: Bench) -> None:
@@ -235,18 +277,21 @@ def shares(bench: Bench) -> None:
 
     def together(frozen: int, trials: int) -> dict[str, float]:
         division = Division(trials=trials, threads=max(1, usable_cores() // trials))
-        seconds = 0.1 if bench.tiny else 12.0
+        seconds = 0.1 if bench.tiny else 6.0
         training = (bench.trial(frozen), bench.data())
         [found] = measure([training], division, bench.device, seconds)
         tokens, peak = round(found.tokens_per_second), round(found.peak_memory_mb)
         return {"tokens_per_second": tokens, "peak_mb": peak}
 
-    cases = [(2, 2)] if bench.tiny else itertools.product(bench.sharing, (1, 2, 4))
-    for frozen, trials in cases:
+    # The numbers that tell most come first.
+    cases = [(2, 2)] if bench.tiny else itertools.product((1, 4, 8, 2), bench.sharing)
+    for trials, frozen in cases:
         bench.record(f"{trials} trials, N={frozen}", lambda n=frozen, k=trials: together(n, k))
 
 
-STEPS = {step.__name__: step for step in (first, facts, speed, determinism, memory, grid, shares)}
+STEPS = {
+    step.__name__: step for step in (first, graphs, facts, speed, determinism, memory, grid, shares)
+}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A CUDA graph can hold the step of bench/gpu_first.py.
+"""A CUDA graph can hold the step of bench/gpu_graphs.py.
 
 Nothing in it looks at numbers, and when it is launched again on the same memory it trains as plain
 steps do, dropout included.
@@ -47,13 +47,13 @@ def test_a_complete_step_can_be_launched_again(
 ) -> None:
     monkeypatch.syspath_prepend(root / "bench")
     bench: Any = importlib.import_module("gpu_bench")
-    first: Any = importlib.import_module("gpu_first")
-    monkeypatch.setattr(first, "_captured", on_tape)
+    graphs: Any = importlib.import_module("gpu_graphs")
+    monkeypatch.setattr(graphs, "_captured", on_tape)
     monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path / "cache"))
     options = argparse.Namespace(tiny=True, device="cuda", data=None, out=tmp_path, limit=60.0)
     step = bench.Bench("first", options, tmp_path)
     found: dict[str, Any] = {}
-    for part in first._graph(step, frozen):
+    for part in graphs._graph(step, frozen):
         found |= part
     assert found["eager again"]["equal"] and found["replayed against eager"]["equal"]
     assert found["replayed against eager"]["largest_step"] > 0
