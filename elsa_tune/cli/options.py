@@ -142,6 +142,7 @@ SEARCH_OPTIONS = {
         help="Where searches keep their journals. Default: ./mlruns/searches.",
     ),
     "address": typer.Option(
+        "--address",
         rich_help_panel=MACHINES,
         metavar="ADDRESS",
         help="A running Ray cluster: `auto` or HOST:PORT.",

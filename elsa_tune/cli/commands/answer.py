@@ -51,6 +51,7 @@ class Options:
     model: Annotated[
         str | None,
         typer.Option(
+            "--model",
             metavar="MODEL",
             rich_help_panel=WHICH,
             help="All searches of this model. Default, with a results table: every model in it.",
@@ -59,6 +60,7 @@ class Options:
     task: Annotated[
         list[str] | None,
         typer.Option(
+            "--task",
             metavar="TASK",
             rich_help_panel=WHICH,
             help="With --model: on this task, or 'all'; repeatable. Default, with a table: every "

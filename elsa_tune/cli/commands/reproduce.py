@@ -26,12 +26,18 @@ def reproduce(
     models: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODELS", help="Comma-separated or repeated. Default: the study's base models."
+            "--models",
+            metavar="MODELS",
+            help="Comma-separated or repeated. Default: the study's base models.",
         ),
     ] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASKS", help="Comma-separated or repeated. Default: the scale's."),
+        typer.Option(
+            "--tasks",
+            metavar="TASKS",
+            help="Comma-separated or repeated. Default: the scale's.",
+        ),
     ] = None,
     scale: Annotated[
         Scale, typer.Option(help="How much of the study to run: seeds, tasks, examples.")
