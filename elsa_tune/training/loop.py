@@ -187,7 +187,7 @@ class _Run:
             keeps_words=self.keep is not None,
         )
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with machine.preserve_rng(self.device):
+        with machine.preserve_rng(self.device), machine.unordered_sums_are_no_news():
             return runner_for(model, self.data, setting)
 
     def close(self) -> None:

@@ -339,6 +339,17 @@ def preserve_rng(device: torch.device) -> contextlib.AbstractContextManager[None
     return torch.random.fork_rng(devices=gpus)
 
 
+@contextlib.contextmanager
+def unordered_sums_are_no_news() -> Iterator[None]:
+    """Keep torch from warning that an attention kernel adds up in any order.
+
+    For passes of a check, which compares within a tolerance.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* defaults to a non-deterministic algorithm")
+        yield
+
+
 def try_deterministic(step: Callable[[], object], device: torch.device) -> str | None:
     """Let torch refuse what has no deterministic form, if a step needs nothing of the kind.
 

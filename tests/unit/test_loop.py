@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,28 @@ def test_tf32_is_what_a_trial_asks_for_and_no_others() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_the_check_of_packed_rows_is_silent_about_the_order_of_sums(
+    monkeypatch: pytest.MonkeyPatch, model: ModelSpec
+) -> None:
+    """As torch 2.11 warned on an H100, where the check is the first to go backwards."""
+    build = loop.runner_for
+    texts = (
+        "Flash Attention defaults to a non-deterministic algorithm. To explicitly enable",
+        "something else",
+    )
+
+    def warning(*given: Any) -> Any:
+        for text in texts:
+            warnings.warn(text, UserWarning, stacklevel=1)
+        return build(*given)
+
+    monkeypatch.setattr(loop, "runner_for", warning)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        next(train(make_trial(model), make_data(), device="cpu"))
+    assert [str(one.message) for one in seen] == ["something else"]
+
+
 def test_a_step_of_which_torch_knows_no_deterministic_form_is_told_and_allowed() -> None:
     here = torch.device("cpu")
 
@@ -195,6 +218,7 @@ def test_the_process_keeps_its_own_random_state(model: ModelSpec) -> None:
 
 FRESH = """
 import sys
+import warnings
 import torch
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.loop import train
