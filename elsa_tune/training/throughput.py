@@ -58,7 +58,7 @@ def divisions(cores: int, gpus: int = 0) -> list[Division]:
     """Return every division worth trying, few trials first."""
     ways = []
     if gpus:
-        for trials in (1, 2, 4, 8):
+        for trials in (1, 2, 4, 8, 16):
             in_all = trials * gpus
             if in_all <= max(cores, gpus):
                 threads = max(1, cores // in_all)

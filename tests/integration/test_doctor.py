@@ -43,7 +43,7 @@ def test_divisions_use_all_cores_and_no_more() -> None:
     assert pairs(divisions(1)) == [(1, 1)]
     assert pairs(divisions(2)) == [(1, 2), (2, 1)]
     assert pairs(divisions(6)) == [(1, 6), (1, 4), (3, 2), (6, 1)]
-    assert pairs(divisions(16, gpus=1)) == [(1, 16), (2, 8), (4, 4), (8, 2)]
+    assert pairs(divisions(16, gpus=1)) == [(1, 16), (2, 8), (4, 4), (8, 2), (16, 1)]
     assert pairs(divisions(16, gpus=8)) == [(1, 2), (2, 1)]
     assert pairs(divisions(4, gpus=8)) == [(1, 1)]
 
