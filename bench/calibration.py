@@ -47,7 +47,7 @@ from scipy.special import ndtri
 from threadpoolctl import threadpool_limits
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.statistics import resampling, uncertainty
+from elsa_tune.analysis.statistics import intervals, resampling
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -299,7 +299,7 @@ def _fewer_draws(draws: int) -> None:
     threadpool_limits(1)  # once for all: setting it for each study takes a fifth of its time
     mock.patch.object(resampling, "threadpool_limits", _no_limits).start()
     mock.patch.object(resampling, "RESAMPLES", draws).start()
-    mock.patch.object(uncertainty, "RESAMPLES", draws).start()
+    mock.patch.object(intervals, "RESAMPLES", draws).start()
     defaults = resampling.resample.__defaults__
     assert defaults is not None
     resampling.resample.__defaults__ = (draws, *defaults[1:])

@@ -39,7 +39,7 @@ from elsa_tune.analysis.statistics.differences import (
     least_found,
     rows_needed,
 )
-from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.statistics.intervals import Spread
 from elsa_tune.results.peft_benchmark import TEXT_SUITE, read_benchmark
 from elsa_tune.specs.result_row import ResultRow
 

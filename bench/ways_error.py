@@ -45,7 +45,7 @@ from elsa_tune.analysis.comparing import comparison
 from elsa_tune.analysis.comparing.comparison import compare_ways
 from elsa_tune.analysis.comparing.ways import WayComparison, way_curve
 from elsa_tune.analysis.groups import comparison_groups
-from elsa_tune.analysis.statistics import uncertainty
+from elsa_tune.analysis.statistics import intervals
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -255,7 +255,7 @@ def judge(cell: Cell, studies: int) -> dict[str, Any]:
 def _few_students() -> None:
     """Draw Student's t once for each tenth of a degree of freedom, which is enough to tell."""
 
-    exactly = uncertainty._student
+    exactly = intervals._student
 
     @functools.cache
     def drawn(tenths: int, stream: int) -> Floats:
@@ -264,7 +264,7 @@ def _few_students() -> None:
     def student(freedom: float, stream: int) -> Floats:
         return drawn(max(10, round(10 * freedom)), stream)
 
-    mock.patch.object(uncertainty, "_student", student).start()
+    mock.patch.object(intervals, "_student", student).start()
 
 
 def _kept() -> dict[str, Any]:

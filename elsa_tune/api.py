@@ -34,7 +34,10 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
-from elsa_tune.sources import Journals, Published, Question, Source, Stored, Table
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.source import Question, Source
+from elsa_tune.sources.stored import Stored
+from elsa_tune.sources.tables import Published, Table
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.cost import Cost, Latencies

@@ -22,7 +22,8 @@ from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.measured import CandidateRates
 from elsa_tune.analysis.wording.fairness import times_text
 from elsa_tune.cli.app import app
-from elsa_tune.sources import Journals, Question
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.source import Question
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import rate_text
 

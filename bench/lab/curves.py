@@ -38,8 +38,8 @@ from rules import LAYERS, RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.statistics.intervals import interval_of_mean
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
-from elsa_tune.analysis.statistics.uncertainty import interval_of_mean
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.adapt.freeze import FreezeDepth

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Claim, Policy

@@ -8,7 +8,7 @@ from typing import Any
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.results.results_csv import csv_text
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import candidate_fields

@@ -19,7 +19,7 @@ from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import joint_answer
 from elsa_tune.analysis.recommendation import recommend
-from elsa_tune.analysis.statistics.uncertainty import Learnt
+from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
 from elsa_tune.analysis.wording.certainty import certainty_sentences, next_step
 from elsa_tune.analysis.wording.first_lines import first_lines

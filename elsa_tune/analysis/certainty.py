@@ -21,8 +21,8 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.forecast import forecasts
-from elsa_tune.analysis.statistics import uncertainty
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Spread
+from elsa_tune.analysis.statistics.intervals import Interval, Spread
+from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Claim, Policy
@@ -153,7 +153,7 @@ def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
     if variance is None:
         variance = variance_by_rows(curve, point)
     variance = max(variance or 0.0, 0.0)
-    return uncertainty.learnt(
+    return learnt(
         point.quality,
         chance=curve.chance,
         spread=spread_of_mean(curve, point),

@@ -10,7 +10,8 @@ from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertaint
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, failure_text, run_count
-from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
+from elsa_tune.analysis.statistics.intervals import interval_of_mean
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
 from elsa_tune.specs.adapt.candidate import Candidate

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
+from elsa_tune.analysis.statistics.intervals import Look
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Look, Uncertainty
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate

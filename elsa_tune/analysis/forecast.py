@@ -15,8 +15,9 @@ import numpy as np
 from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
+from elsa_tune.analysis.statistics.intervals import Ends, Interval
 from elsa_tune.analysis.statistics.resampling import Floats
-from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Ends, Interval, Uncertainty
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
 

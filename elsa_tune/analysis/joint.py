@@ -30,7 +30,9 @@ from elsa_tune.analysis.certainty import (
 )
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
-from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Uncertainty
+from elsa_tune.analysis.statistics.intervals import Interval
+from elsa_tune.analysis.statistics.learning import Learnt
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError

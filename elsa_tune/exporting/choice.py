@@ -9,7 +9,8 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from elsa_tune.analysis.answer import Answer, Basis
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
+from elsa_tune.analysis.statistics.intervals import Interval
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist

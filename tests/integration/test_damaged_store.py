@@ -16,7 +16,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
-from elsa_tune.sources import Question, recorded
+from elsa_tune.sources.record import recorded
+from elsa_tune.sources.source import Question
 from elsa_tune.tracking.mlflow.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.mlflow.reader import _search_state, latest_page
 from elsa_tune.tracking.mlflow.store import MlflowStore

@@ -22,7 +22,7 @@ from mlflow.tracking import MlflowClient
 from elsa_tune.errors import ResultsError, StorageError, TrackingError
 from elsa_tune.searching.planning.plan import trials_in_all
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.sources import list_searches
+from elsa_tune.sources.record import list_searches
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.forwarder import Forwarder

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from elsa_tune import sources
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification
-from elsa_tune.sources import Question, Stored
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.record import list_searches
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.stored import Stored
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
@@ -236,7 +238,7 @@ def test_searches_are_listed(store: RecordStore, places: StorePaths) -> None:
         assert states[1].status_text == "killed"
     with Journal(other.journal):
         assert store.searches(search="second")[0].status_text == "running"
-    listed = sources.list_searches(places.root / "nowhere", store.uri, print)
+    listed = list_searches(places.root / "nowhere", store.uri, print)
     assert [state.search.name for _, state in listed] == ["second", "first"]
 
 
@@ -244,7 +246,7 @@ def test_it_answers_as_the_journal_does(store: RecordStore, places: StorePaths) 
     paths = searched(places.storage)
     assert Forwarder(paths, store.sink(paths.journal)).start().close(200) == 0
     question = Question(search="first")
-    before = sources.Journals(places.storage).ask(question, print)
+    before = Journals(places.storage).ask(question, print)
     shutil.rmtree(paths.folder)
     after = Stored(store.uri).ask(question, print)
     assert headlines(after) == headlines(before) != []

@@ -28,11 +28,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture
 def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Draw 1,000 times: quantiles as of 10,000 draws, to a few per cent of a standard error."""
-    from elsa_tune.analysis.statistics import resampling, uncertainty
+    from elsa_tune.analysis.statistics import intervals, resampling
 
-    for module in (resampling, uncertainty):
+    for module in (intervals, resampling):
         monkeypatch.setattr(module, "RESAMPLES", 1000)
     monkeypatch.setattr(resampling.resample, "__defaults__", (1000,))
-    uncertainty._student.cache_clear()
+    intervals._student.cache_clear()
     yield
-    uncertainty._student.cache_clear()
+    intervals._student.cache_clear()

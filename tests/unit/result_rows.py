@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from elsa_tune import sources
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.sources import journals, stored
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
@@ -123,8 +123,9 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
     def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
         return kept.get((state.search.name, state.search.task)) or read(state, folder)
 
-    read = sources.rows_of
-    monkeypatch.setattr(sources, "rows_of", rows_of)
+    read = stored.rows_of
+    for module in (journals, stored):
+        monkeypatch.setattr(module, "rows_of", rows_of)
     monkeypatch.setattr(MlflowStore, "searches", searches)
     return asked
 

@@ -26,7 +26,8 @@ from elsa_tune.exporting.choice import choose
 from elsa_tune.report import charts
 from elsa_tune.report.page import write_report
 from elsa_tune.results.results_csv import import_results, write_results
-from elsa_tune.sources import Question, Table
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.tables import Table
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED

@@ -17,7 +17,7 @@ from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.certainty import certify, plausible, rejected, with_certainty
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.analysis.wording.certainty import export_command, seeds_for_another_search
 from elsa_tune.specs.adapt.freeze import FreezeDepth

@@ -15,14 +15,10 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.statistics.intervals import Spread
+from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
-from elsa_tune.analysis.statistics.uncertainty import (
-    CandidateRuns,
-    Learnt,
-    Spread,
-    Uncertainty,
-    learnt,
-)
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth

@@ -14,7 +14,7 @@ from elsa_tune.cli.app import main
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.specification import save_specification
-from elsa_tune.sources import list_searches
+from elsa_tune.sources.record import list_searches
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import decode, encode
 from elsa_tune.tracking.paths import SearchPaths

@@ -21,7 +21,7 @@ from elsa_tune.analysis.statistics.differences import (
     rows_needed,
     seeds_needed,
 )
-from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.statistics.intervals import Spread
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks

@@ -16,7 +16,8 @@ from elsa_tune.errors import UsageError
 from elsa_tune.exporting import progress_line
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.searching import specification
-from elsa_tune.sources import Journals, Question
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.source import Question
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.adapt.lora import Lora

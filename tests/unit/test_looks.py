@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_curve, answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.certainty import second_look_promises
 from elsa_tune.analysis.evidence import levels, second_level
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks

@@ -15,7 +15,8 @@ from elsa_tune.analysis.groups import comparison_groups
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, ResultsError, SpaceError
 from elsa_tune.results.results_csv import import_results, write_results
-from elsa_tune.sources import Question, Table
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.tables import Table
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (

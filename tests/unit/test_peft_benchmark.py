@@ -16,7 +16,8 @@ from elsa_tune.api import curve
 from elsa_tune.errors import NoAnswerError, ResultsError, UsageError
 from elsa_tune.results.peft_benchmark import is_benchmark, read_benchmark
 from elsa_tune.results.results_csv import import_results, write_results
-from elsa_tune.sources import Question, Table
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.tables import Table
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.trial import Phase, TrialStatus

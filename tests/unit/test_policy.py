@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.groups import comparison_groups
-from elsa_tune.analysis.statistics import resampling, uncertainty
+from elsa_tune.analysis.statistics import intervals, resampling
 from elsa_tune.errors import ResultsError
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -97,17 +97,17 @@ FIELDS = [field.name for field in dataclasses.fields(Policy)]
 
 def draw_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw 500 times."""
-    for module in (resampling, uncertainty):
+    for module in (intervals, resampling):
         monkeypatch.setattr(module, "RESAMPLES", 500)
     monkeypatch.setattr(resampling.resample, "__defaults__", (500,))
-    uncertainty._student.cache_clear()
+    intervals._student.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     draw_less(monkeypatch)
     yield
-    uncertainty._student.cache_clear()
+    intervals._student.cache_clear()
 
 
 def changed(name: str) -> Any:
@@ -253,7 +253,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             paths.check_writable()
             save_specification(one.spec, paths)
             hunts[name] = one, paths, without_forecasts(what_it_does(one, stride=30))
-    uncertainty._student.cache_clear()
+    intervals._student.cache_clear()
     return hunts
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from elsa_tune import sources
 from elsa_tune.cli.app import main
 from elsa_tune.searching.board import candidate_lines, counts_of
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.sources.record import list_searches
 from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -201,7 +201,7 @@ def test_searches_that_began_together_are_listed_by_name(
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
     monkeypatch.setattr(MlflowStore, "overview", lambda store: [elsewhere])
-    found = sources.list_searches(storage, "a store", lambda line: None)
+    found = list_searches(storage, "a store", lambda line: None)
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
 
 

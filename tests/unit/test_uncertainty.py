@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+from elsa_tune.analysis.statistics.intervals import Interval, Spread, interval_of_mean, welch
+from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import (
     RESAMPLES,
     ExampleDraws,
@@ -17,14 +19,8 @@ from elsa_tune.analysis.statistics.resampling import (
 )
 from elsa_tune.analysis.statistics.uncertainty import (
     CandidateRuns,
-    Interval,
-    Learnt,
-    Spread,
     Uncertainty,
-    _welch,
     excluded_failure_rate,
-    interval_of_mean,
-    learnt,
 )
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Policy
@@ -510,12 +506,12 @@ def test_pairs_of_seeds_are_tested_with_less_error(full_seeds: int, seeds: int) 
 
 
 def test_welchs_degrees_of_freedom_lie_between_the_least_and_all() -> None:
-    alike = _welch(Spread(variance=2.0, freedom=3), Spread(variance=2.0, freedom=3))
+    alike = welch(Spread(variance=2.0, freedom=3), Spread(variance=2.0, freedom=3))
     assert (alike.variance, alike.freedom) == (4.0, pytest.approx(6, abs=1e-9))
-    unlike = _welch(Spread(variance=1.0, freedom=9), Spread(variance=4.0, freedom=2))
+    unlike = welch(Spread(variance=1.0, freedom=9), Spread(variance=4.0, freedom=2))
     by_hand = 5.0**2 / (1.0**2 / 9 + 4.0**2 / 2)
     assert unlike.freedom == pytest.approx(by_hand, abs=1e-9)
-    equal_scores = _welch(Spread(variance=0.0, freedom=2), Spread(variance=0.0, freedom=4))
+    equal_scores = welch(Spread(variance=0.0, freedom=2), Spread(variance=0.0, freedom=4))
     assert (equal_scores.variance, equal_scores.freedom) == (0.0, 6)
 
 

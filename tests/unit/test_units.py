@@ -22,7 +22,8 @@ from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.specification import differing_settings
-from elsa_tune.sources import Question, Table
+from elsa_tune.sources.source import Question
+from elsa_tune.sources.tables import Table
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow

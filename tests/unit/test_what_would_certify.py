@@ -20,7 +20,7 @@ from elsa_tune.analysis.forecast import (
     with_rows,
 )
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow

@@ -31,7 +31,7 @@ from elsa_tune.analysis.comparing.ways import (
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
 from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import Learnt
+from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth

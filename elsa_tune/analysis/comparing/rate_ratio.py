@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.comparing.ways import RateRatio, Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import Learnt, student_quantile
+from elsa_tune.analysis.statistics.intervals import student_quantile
+from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 
 

@@ -12,7 +12,8 @@ from elsa_tune.analysis.comparing.ways import Way, WayComparison
 from elsa_tune.analysis.evidence import NORMAL
 from elsa_tune.analysis.forecast import MOST_SEEDS, MOST_TIMES_ROWS, first, round_numbers, with_rows
 from elsa_tune.analysis.power import PROBABLY
-from elsa_tune.analysis.statistics.uncertainty import Interval, Uncertainty
+from elsa_tune.analysis.statistics.intervals import Interval
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.policy import Policy
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from scipy.special import stdtr, stdtrit
 
-from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.statistics.intervals import Spread
 
 # (z_.975 + z_.80)^2: what a difference, squared and over its variance, must reach to be found four
 # times out of five.

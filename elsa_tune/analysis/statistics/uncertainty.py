@@ -12,24 +12,26 @@ Letters in shape comments: R draws, S seeds.
 """
 
 import dataclasses
-import enum
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
+from elsa_tune.analysis.statistics.intervals import (
+    Ends,
+    Interval,
+    Spread,
+    interval_of,
+    share_below,
+    variance_of_runs,
+    welch,
+)
+from elsa_tune.analysis.statistics.resampling import ExampleDraws, Floats
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedTerms
-
-# Sets of draws of Student's t that a process keeps, 80 kilobytes each.
-STUDENTS_KEPT = 128
-
-# Which shares of what may be lie below an interval's low, high and one-sided lower end.
-Ends = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,38 +61,6 @@ class CandidateRuns:
             if not is_failed:
                 working.append(quality)
         return np.asarray(working)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One planned look that was taken."""
-
-    number: int  # 1-based, of `planned` ones
-    planned: int  # how many there are at most
-    seeds: int  # of the depth, that it uses
-    full_seeds: int  # and of the full model
-    level: float  # the error that it may spend, one-sided
-    half: float  # and that either end of a two-sided interval may
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How far a run, or the mean over some seeds, can be trusted."""
-
-    variance: float  # of that run or mean
-    freedom: float  # the variance's degrees of freedom
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A value with its two-sided 95 % interval and its lower one-sided 95 % bound."""
-
-    value: float  # the estimate
-    low: float  # its lower end
-    high: float  # its upper end; of several tasks together at 2.5 % divided by their number
-    lower: float  # the one-sided bound
-    allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
-    look: Look | None = None  # that it rests on and is widened for; None where none was planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +126,7 @@ class Uncertainty:
             moved = self._without_flips(moves_of_depth, {candidate: 1.0})
         elif spread.variance == 0:
             return None
-        return _interval(
+        return interval_of(
             runs.mean,
             moved,
             seeds=[spread],
@@ -175,7 +145,7 @@ class Uncertainty:
             variance=of_mean.variance * times_the_mean,
             freedom=of_mean.freedom,
         )
-        return _interval(
+        return interval_of(
             runs.mean,
             None,
             seeds=[of_run],
@@ -216,7 +186,7 @@ class Uncertainty:
         own_freedom = seeds - 1
         own_variance = 0.0
         if runs.count > 1:
-            own_variance = _variance_of_runs(runs.qualities)
+            own_variance = variance_of_runs(runs.qualities)
         prior_freedom = 0.0
         prior_variance = 0.0
         most = self.policy.prior_freedom
@@ -289,7 +259,7 @@ class Uncertainty:
             return None
         if ends is None:
             ends = self.policy.ends_of_test(parts.fewest_seeds)
-        interval = _interval(
+        interval = interval_of(
             parts.value,
             parts.moved,
             seeds=parts.spreads,
@@ -324,7 +294,7 @@ class Uncertainty:
         if parts is None:
             return None
         least = self.policy.rounding + parts.allowance
-        share = _share_below(
+        share = share_below(
             least,
             parts.value,
             parts.moved,
@@ -360,7 +330,7 @@ class Uncertainty:
         other_term = self._seed_term(other, -target, other_seeds)
         spreads = [tuned_term.spread, other_term.spread]
         if self.policy.seed_terms is SeedTerms.WELCH:
-            spreads = [_welch(*spreads)]
+            spreads = [welch(*spreads)]
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
             moved=self._moved_contrast(candidate, target, against=against, corrected=corrected),
@@ -527,7 +497,7 @@ class Uncertainty:
         # Of a mixture: within the runs that work, and between these and the collapsed ones.
         within = 0.0
         if len(working) > 1:
-            within = _variance_of_runs(working)
+            within = variance_of_runs(working)
         between = failing * succeeding * fall**2
         variance_of_run = succeeding * within + between
         variance_of_mean = variance_of_run / runs.count
@@ -538,169 +508,7 @@ class Uncertainty:
         return move, max(0.0, more_variance)
 
 
-class Learnt(enum.Enum):
-    """What the test found."""
-
-    YES = "yes"
-    NO = "no"
-    UNTESTED = "untested"  # above chance, but nothing is known of the spread between seeds
-
-
-def learnt(
-    quality: float,
-    *,
-    chance: float | None,
-    spread: Spread | None,
-    example_variance: float = 0.0,
-    policy: Policy,
-) -> Learnt:
-    """Test whether the quality a fresh seed can expect lies above chance, one-sided.
-
-    quality: the mean over seeds, in [-1, 1]. spread: of that mean. example_variance: of quality
-    above chance, by the examples. All seeds are judged by the same, so that more seeds do not
-    reduce it. Degrees of freedom by Welch-Satterthwaite. With one run the spread is not known: a
-    quality that the examples alone cannot tell from chance has not learnt, any other is untested.
-    """
-    # The best constant answer scores at least 0 on every metric we know.
-    guessing = chance or 0.0
-    if quality <= guessing + policy.at_chance:
-        return Learnt.NO
-    if chance is None:
-        return Learnt.UNTESTED
-    variance = example_variance
-    freedom = math.inf
-    if spread is not None and spread.variance > 0:
-        variance += spread.variance
-        freedom = variance**2 * spread.freedom / spread.variance**2
-    standard_error = math.sqrt(variance)
-    margin = _quantiles(freedom, policy.confidence) * standard_error
-    if quality - chance <= margin:
-        return Learnt.NO
-    if spread is None:
-        return Learnt.UNTESTED
-    return Learnt.YES
-
-
 def excluded_failure_rate(seeds: int) -> float:
     """Return the share of failing seeds that S without a failure leave possible at 95 %."""
     succeeding = 0.05 ** (1 / seeds)
     return float(1 - succeeding)
-
-
-def student_quantile(freedom: float, share: float) -> float:
-    """Return the value of Student's t below which this share of it lies."""
-    quantile = _quantiles(freedom, share)
-    return float(quantile)
-
-
-def _welch(tuned: Spread, full: Spread) -> Spread:
-    """Return the spread of a sum of two independent means (Welch 1947, Satterthwaite 1946)."""
-    variance = tuned.variance + full.variance
-    if variance == 0:
-        return Spread(
-            variance=0.0,
-            freedom=tuned.freedom + full.freedom,
-        )
-    tuned_share = tuned.variance / variance
-    full_share = 1 - tuned_share
-    tuned_part = tuned_share**2 / tuned.freedom
-    full_part = full_share**2 / full.freedom
-    inverse_freedom = tuned_part + full_part
-    return Spread(variance=variance, freedom=1 / inverse_freedom)
-
-
-def _variance_of_runs(qualities: Sequence[float] | Floats) -> float:
-    """Return the unbiased variance of two runs or more."""
-    variance = np.var(qualities, ddof=1)
-    return float(variance)
-
-
-def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
-    """Return the interval of a mean over two or more runs whose standard deviation is known."""
-    of_mean = Spread(
-        variance=std**2 / count,
-        freedom=count - 1,
-    )
-    return _interval(mean, None, seeds=[of_mean], ends=ends)
-
-
-def _interval(
-    value: float,
-    moved: Floats | None,
-    *,
-    seeds: Sequence[Spread],
-    ends: Ends,
-) -> Interval:
-    """Combine seeds and examples. moved: [R], by the examples. seeds: of one mean or more."""
-    if moved is None and len(seeds) == 1:
-        [spread] = seeds
-        standard_error = math.sqrt(spread.variance)
-        shares = np.asarray(ends)
-        students = _quantiles(spread.freedom, shares)
-        three_ends = value + standard_error * students
-    else:
-        draws = _draws(value, moved, seeds)
-        three_ends = np.quantile(draws, ends)
-    low, high, lower = map(float, three_ends)
-    return Interval(
-        value=value,
-        low=low,
-        high=high,
-        lower=lower,
-    )
-
-
-def _share_below(
-    least: float,
-    value: float,
-    moved: Floats | None,
-    *,
-    seeds: Sequence[Spread],
-) -> float:
-    """Return the share of what may be that is at most `least`; arguments as of `_interval`.
-
-    Of draws half of one is added, as an interval's end lies between two of them: no share is 0.
-    """
-    if moved is None and len(seeds) == 1:
-        [spread] = seeds
-        standard_error = math.sqrt(spread.variance)
-        if standard_error == 0:
-            return float(value <= least)
-        from scipy.special import stdtr  # scipy.stats takes half a second to import
-
-        distance = (least - value) / standard_error
-        return float(stdtr(spread.freedom, distance))
-    draws = _draws(value, moved, seeds)
-    below = int(np.count_nonzero(draws <= least))
-    return (below + 0.5) / len(draws)
-
-
-def _draws(value: float, moved: Floats | None, seeds: Sequence[Spread]) -> Floats:
-    """Return [R] draws of what may be, by examples and seeds; arguments as of `_interval`."""
-    draws = np.full(RESAMPLES, value)
-    if moved is not None:
-        draws = draws + moved
-    for stream, spread in enumerate(seeds):
-        standard_error = math.sqrt(spread.variance)
-        students = _student(spread.freedom, stream)
-        draws = draws + standard_error * students
-    return draws
-
-
-@functools.lru_cache(STUDENTS_KEPT)
-def _student(freedom: float, stream: int) -> Floats:
-    """Return [R] draws of Student's t, one from each of R equal strata, in a random order."""
-    strata = np.arange(RESAMPLES)
-    middles = (strata + 0.5) / RESAMPLES
-    in_order = _quantiles(freedom, middles)
-    generator = np.random.default_rng(stream + 1)
-    draws = generator.permutation(in_order)
-    return np.asarray(draws)
-
-
-def _quantiles(freedom: float, shares: Floats | float) -> Floats:
-    """Return Student's t below which these shares of it lie."""
-    from scipy.special import stdtrit  # scipy.stats takes half a second to import
-
-    quantiles = stdtrit(freedom, shares)
-    return np.asarray(quantiles)

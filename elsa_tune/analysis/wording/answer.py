@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
-from elsa_tune.analysis.statistics.uncertainty import Learnt
+from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import default_candidates, is_depth

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
     from elsa_tune.analysis.comparing.ways import WayComparison
     from elsa_tune.analysis.curve import FreezeCurve
-    from elsa_tune.sources import Question, Source
+    from elsa_tune.sources.source import Question, Source
     from elsa_tune.specs.result_row import ResultRow
 
 ALL = "all"
@@ -250,26 +250,29 @@ def read_question(options: Options) -> tuple[Source, Question]:
 
     The options are checked against one another before anything is read.
     """
-    from elsa_tune import sources
+    from elsa_tune.sources.journals import Journals
+    from elsa_tune.sources.record import recorded
+    from elsa_tune.sources.source import Question
+    from elsa_tune.sources.tables import Published, Table
 
     _check_places(options)
-    question = sources.Question(
+    question = Question(
         model=options.model,
         tasks=_tasks(options.task or ()),
         search=_asked_search(options),
         train_sizes=_train_sizes(options.train_size or ()),
     )
     if options.published:
-        return sources.Published(), question
+        return Published(), question
     places = StorePaths(Path.cwd())
     if options.from_ is not None:
         if not _is_table(options.from_):
-            return sources.Journals(options.from_), question
+            return Journals(options.from_), question
         percent = options.scale == "percent"
-        return sources.Table(options.from_, options.map_ or (), percent=percent), question
+        return Table(options.from_, options.map_ or (), percent=percent), question
     if options.storage_path:
-        return sources.Journals(places.storage_at(options.storage_path)), question
-    return sources.recorded(question, places, options.tracking_uri, note), question
+        return Journals(places.storage_at(options.storage_path)), question
+    return recorded(question, places, options.tracking_uri, note), question
 
 
 def _is_table(file: Path) -> bool:
@@ -342,7 +345,7 @@ def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
 
     None where no size is asked for.
     """
-    from elsa_tune.sources import FULL
+    from elsa_tune.sources.source import FULL
 
     if not texts or ALL in texts:
         return () if texts else None

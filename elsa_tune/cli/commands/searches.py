@@ -17,7 +17,7 @@ from elsa_tune.words import frozen_text, trials_text
 
 if TYPE_CHECKING:
     from elsa_tune.searching.jobs.server import Job
-    from elsa_tune.sources import Searches
+    from elsa_tune.sources.source import Searches
     from elsa_tune.tracking.state import SearchState
 
 LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
@@ -108,7 +108,7 @@ def _recorded(
     Where neither is named and the folder has none, those of the default store. warnings: takes
     what could not be read.
     """
-    from elsa_tune.sources import list_searches
+    from elsa_tune.sources.record import list_searches
 
     storage = places.storage_at(storage_path)
     recorded = list_searches(storage, uri, warnings.append)

@@ -18,7 +18,8 @@ from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.sources import Question, Stored
+from elsa_tune.sources.source import Question, has_specification
+from elsa_tune.sources.stored import Stored
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking.journal import is_held
@@ -104,7 +105,7 @@ def watch_store(tracking_uri: str, name: str) -> tuple[SearchState, SearchPaths 
     """
     state = _stored(tracking_uri, name)
     folder = local_folder(state.search.tags)
-    if folder is not None and (folder / "search.json").is_file():
+    if folder is not None and has_specification(folder):
         paths = SearchPaths(folder.parent, folder.name)
         return watch_journal(paths), paths
     with Panel() as panel:

@@ -19,7 +19,7 @@ from elsa_tune.analysis.certainty import (
     target_score,
 )
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import (

@@ -1,7 +1,5 @@
-"""What can be asked for an answer: the record, a journal, a results table, printed numbers."""
+"""A place that has results, and what can be asked of it."""
 
-import contextlib
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,26 +14,19 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
-    StorageError,
     UnknownNameError,
     UsageError,
-    first_few,
     shortlist,
 )
-from elsa_tune.results.peft_benchmark import is_benchmark, read_benchmark
-from elsa_tune.results.published import published_rows
-from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-from elsa_tune.tracking.places import StorePaths
-from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
-from elsa_tune.tracking.state import SearchState, read_state
-from elsa_tune.tracking.store import RecordStore, local_folder
-from elsa_tune.tracking.stores import store_at
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import KeptPredictions, origin_of
+from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import RecordStore
 
 FULL = "full"  # the whole training set, among training sizes
 
@@ -138,7 +129,7 @@ class Source(ABC):
         for folder, _ in self.searches(question):
             if folder is None:
                 continue
-            if _has_specification(folder):
+            if has_specification(folder):
                 paths = SearchPaths(folder.parent, folder.name)
                 raise NoAnswerError(
                     f"search '{paths.name}' has begun no trial; `{paths.resume}` goes on"
@@ -288,232 +279,6 @@ def _without_tables_of_methods(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if (row.model, row.task) in known]
 
 
-class Table(Source):
-    """A CSV of results, or the JSON files of peft's method_comparison."""
-
-    def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
-        self.name = str(path)
-        self._path = path
-        self._columns = columns
-        self._percent = percent
-
-    def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        if is_benchmark(self._path):
-            if self._columns or self._percent:
-                raise UsageError(
-                    f"{self._path} holds JSON results, whose fields are known and are fractions; "
-                    "leave out `map` and `scale`, which are for a CSV"
-                )
-            imported = read_benchmark(self._path)
-        else:
-            imported = import_results(self._path, percent=self._percent, mapping=self._columns)
-        if imported.notes:
-            say("\n  ".join(imported.notes))
-        return imported.rows
-
-
-class Published(Source):
-    """What the two studies printed."""
-
-    name = "the published tables"
-
-    def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        return published_rows()
-
-    def ask(self, question: Question, say: Say) -> list[ResultRow]:
-        rows = super().ask(question, say)
-        studies: dict[str, None] = {}  # each once, in the rows' order
-        for row in rows:
-            studies[str(row.comparison)] = None
-        printed = " and ".join(studies)
-        say(
-            f"as printed by {printed}; both used one learning rate for all depths, so that few "
-            "fine-tuned layers may look worse than they are"
-        )
-        return rows
-
-
-class Journals(Source):
-    """The journals of all searches in a folder, or one journal (.jsonl)."""
-
-    def __init__(self, place: Path, name: str = "") -> None:
-        self._place = place
-        self.is_record = place.suffix != ".jsonl"
-        if name:
-            self.name = name
-        elif self.is_record:
-            self.name = f"the journals under {place}"
-        else:
-            self.name = str(place)
-        self._read: dict[str | None, Searches] = {}
-        self.unread: list[StorageError] = []  # why the journals that were read last could not be
-
-    def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Return the rows of the search asked for, or of all that can be read, by their start."""
-        searches = self.searches(question, say)
-        if not self.is_record:
-            has_begun = any(state.search.attempt for _, state in searches)
-            if not has_begun and not _has_specification(self._place.parent):
-                raise ResultsError(
-                    f"{self.name} holds no record of a search; name the journal.jsonl of one that "
-                    "has begun"
-                )
-        rows = []
-        for folder, state in searches:
-            rows += rows_of(state, folder)
-        return rows
-
-    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """Return the searches; each journal is read once."""
-        if question.search in self._read:
-            return self._read[question.search]
-        searches: Searches = []
-        errors = []
-        for journal in self._journals(question.search):
-            try:
-                state = read_state(journal)
-            except StorageError as error:
-                errors.append(error)
-                continue
-            if self.is_record and question.search:  # its folder may have been renamed
-                state.search = replace(state.search, name=question.search)
-            folder = journal.absolute().parent
-            searches.append((folder, state))
-        self.unread = errors
-        if errors and not searches:
-            raise errors[0]
-        reasons = [str(error) for error in errors]
-        for unread in first_few(reasons):
-            say(f"left out: {unread}")
-        searches.sort(key=lambda search: search[1].started)
-        self._read[question.search] = searches
-        return searches
-
-    def _journals(self, search: str | None) -> list[Path]:
-        if not self.is_record:
-            if not self._place.is_file():
-                raise ResultsError(f"journal {self._place} does not exist")
-            return [self._place]
-        if search is not None:
-            paths = find_search(self._place, search)
-            return [paths.journal]
-        names = search_names(self._place)
-        if not names:
-            raise ResultsError(
-                f"no search is recorded in {self._place}; `storage_path` names the folder that "
-                "holds the searches"
-            )
-        return [SearchPaths(self._place, name).journal for name in names]
-
-
-class Stored(Source):
-    """What a store has, MLflow's or another."""
-
-    name = "the record"
-    is_record = True
-
-    def __init__(self, tracking_uri: str) -> None:
-        self.store: RecordStore = store_at(tracking_uri)
-        self._read = functools.cache(self.store.searches)
-
-    def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Return the rows of the search and tasks asked for, in the order of their start."""
-        rows = self._rows(question)
-        if question.is_met_by(rows):
-            return rows
-        # Only on the way to a complaint is the complete store worth reading.
-        return self._rows(Question())
-
-    def _rows(self, question: Question) -> list[ResultRow]:
-        rows = []
-        for _, state in self.searches(question):
-            folder = local_folder(state.search.tags)
-            rows += rows_of(state, folder)
-        return rows
-
-    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """Return the searches; the store is asked once."""
-        states = self._read(question.tasks, question.search)
-        return [(None, state) for state in states]
-
-    def overview(self) -> Searches:
-        """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
-        return [(None, state) for state in self.store.overview()]
-
-
-def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
-    """Return every search in the folder and the store, latest first; says what cannot be read.
-
-    tracking_uri: None looks at the folder alone.
-    """
-    places: list[Callable[[], Searches]] = []
-    if search_names(storage):
-        journals = Journals(storage)
-        places.append(lambda: journals.searches(Question(), say))
-    if tracking_uri is not None:
-        stored = Stored(tracking_uri)
-        places.append(stored.overview)
-    by_id: dict[str, tuple[Path | None, SearchState]] = {}
-    for searches_of_place in places:
-        try:
-            searches = searches_of_place()
-        except UsageError as error:
-            say(str(error))
-            continue
-        for folder, state in searches:
-            search = state.search
-            # A folder whose driver died before its first record has no id yet.
-            key = search.search_id or f"folder:{folder}"
-            if folder is not None or search.attempt:
-                by_id.setdefault(key, (folder, state))
-    return sorted(by_id.values(), key=_latest_first)
-
-
-def _latest_first(search: tuple[Path | None, SearchState]) -> tuple[float, str]:
-    """Return what searches are sorted by; two may have begun in the same millisecond."""
-    _, state = search
-    return -state.started, state.search.name
-
-
-def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
-    """Return where the record of a working directory answers the question.
-
-    A store that is named, here or in the environment, is asked itself. Else the journals are: they
-    are read in a fraction of the time, and ahead of MLflow. MLflow's own is asked where they have
-    not all that the question names, of searches that are kept elsewhere.
-    """
-    named = places.named_uri(tracking_uri)
-    if named is not None:
-        return Stored(named)
-    journals = Journals(places.storage, "the record")
-    lines: list[str] = []
-    rows: list[ResultRow] = []
-    # It fails where nothing is there, nothing of this name, or nothing that can be read.
-    with contextlib.suppress(NoAnswerError, UsageError):
-        rows = journals.rows(question, lines.append)
-    if question.is_met_by(rows):
-        for line in lines:
-            say(line)
-        return journals
-    uri = places.tracking_uri()
-    names = search_names(places.storage)
-    stored = Stored(uri)
-    has_journals_alone = stored.store.is_unmade()
-    if not has_journals_alone and question.search in names:
-        has_journals_alone = not stored.searches(question)
-    if names and has_journals_alone:
-        return journals
-    reasons = [str(error) for error in journals.unread]
-    for unread in first_few(reasons):
-        say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
-    return stored
-
-
-def _has_specification(folder: Path) -> bool:
-    """Whether a search was set up in this folder, however far it came."""
-    return (folder / "search.json").exists()
-
-
 def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
     """Return a warning for each search that has trials left."""
     for folder, state in searches:
@@ -532,10 +297,15 @@ def _arguments(searches: Searches) -> str | None:
     if len(searches) != 1:
         return None
     folder, _ = searches[0]
-    if folder is None or not _has_specification(folder):
+    if folder is None or not has_specification(folder):
         return None
     paths = SearchPaths(folder.parent, folder.name)
     return paths.arguments
+
+
+def has_specification(folder: Path) -> bool:
+    """Whether a search was set up in this folder, however far it came."""
+    return (folder / "search.json").exists()
 
 
 def _missing(

@@ -1,0 +1,82 @@
+"""The record of a working directory: its journals and its store, whichever knows more."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from elsa_tune.errors import NoAnswerError, UsageError, first_few
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.source import Question, Say, Searches, Source
+from elsa_tune.sources.stored import Stored
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.paths import search_names
+from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.state import SearchState
+
+
+def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
+    """Return where the record of a working directory answers the question.
+
+    A store that is named, here or in the environment, is asked itself. Else the journals are: they
+    are read in a fraction of the time, and ahead of MLflow. MLflow's own is asked where they have
+    not all that the question names, of searches that are kept elsewhere.
+    """
+    named = places.named_uri(tracking_uri)
+    if named is not None:
+        return Stored(named)
+    journals = Journals(places.storage, "the record")
+    lines: list[str] = []
+    rows: list[ResultRow] = []
+    # It fails where nothing is there, nothing of this name, or nothing that can be read.
+    with contextlib.suppress(NoAnswerError, UsageError):
+        rows = journals.rows(question, lines.append)
+    if question.is_met_by(rows):
+        for line in lines:
+            say(line)
+        return journals
+    uri = places.tracking_uri()
+    names = search_names(places.storage)
+    stored = Stored(uri)
+    has_journals_alone = stored.store.is_unmade()
+    if not has_journals_alone and question.search in names:
+        has_journals_alone = not stored.searches(question)
+    if names and has_journals_alone:
+        return journals
+    reasons = [str(error) for error in journals.unread]
+    for unread in first_few(reasons):
+        say(f"left out: {unread}; {stored.store.name}'s record answers in its place")
+    return stored
+
+
+def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
+    """Return every search in the folder and the store, latest first; says what cannot be read.
+
+    tracking_uri: None looks at the folder alone.
+    """
+    places: list[Callable[[], Searches]] = []
+    if search_names(storage):
+        journals = Journals(storage)
+        places.append(lambda: journals.searches(Question(), say))
+    if tracking_uri is not None:
+        stored = Stored(tracking_uri)
+        places.append(stored.overview)
+    by_id: dict[str, tuple[Path | None, SearchState]] = {}
+    for searches_of_place in places:
+        try:
+            searches = searches_of_place()
+        except UsageError as error:
+            say(str(error))
+            continue
+        for folder, state in searches:
+            search = state.search
+            # A folder whose driver died before its first record has no id yet.
+            key = search.search_id or f"folder:{folder}"
+            if folder is not None or search.attempt:
+                by_id.setdefault(key, (folder, state))
+    return sorted(by_id.values(), key=_latest_first)
+
+
+def _latest_first(search: tuple[Path | None, SearchState]) -> tuple[float, str]:
+    """Return what searches are sorted by; two may have begun in the same millisecond."""
+    _, state = search
+    return -state.started, state.search.name

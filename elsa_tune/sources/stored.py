@@ -1,0 +1,44 @@
+"""What a store has recorded, MLflow's or another."""
+
+import functools
+
+from elsa_tune.sources.source import Question, Say, Searches, Source
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.store import RecordStore, local_folder
+from elsa_tune.tracking.stores import store_at
+
+
+class Stored(Source):
+    """What a store has, MLflow's or another."""
+
+    name = "the record"
+    is_record = True
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.store: RecordStore = store_at(tracking_uri)
+        self._read = functools.cache(self.store.searches)
+
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """Return the rows of the search and tasks asked for, in the order of their start."""
+        rows = self._rows(question)
+        if question.is_met_by(rows):
+            return rows
+        # Only on the way to a complaint is the complete store worth reading.
+        return self._rows(Question())
+
+    def _rows(self, question: Question) -> list[ResultRow]:
+        rows = []
+        for _, state in self.searches(question):
+            folder = local_folder(state.search.tags)
+            rows += rows_of(state, folder)
+        return rows
+
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
+        """Return the searches; the store is asked once."""
+        states = self._read(question.tasks, question.search)
+        return [(None, state) for state in states]
+
+    def overview(self) -> Searches:
+        """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
+        return [(None, state) for state in self.store.overview()]
