@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 # A search's or a task's name: it cannot lead out of the folder that a file of this name belongs in.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LONGEST_NAME = 100
 
 
 def write_aside(

@@ -50,6 +50,7 @@ PARTS: dict[str, Part] = {
     "boundary": Part("docs/measured.md", measurements.boundary),
     "certified": Part("docs/measured.md", measurements.certified),
     "bundle": Part("docs/measured.md", measurements.bundle),
+    "bundle_mpnet": Part("docs/measured.md", lambda: measurements.bundle("bundle_mpnet.json")),
     "rows": Part("docs/measured.md", measurements.rows),
     "ways_error": Part("docs/concepts/comparing-ways.md", measurements.ways_error),
 }

@@ -398,9 +398,9 @@ def boundary() -> str:
     return table(["metric", "examples", *families.values()], rows)
 
 
-def bundle() -> str:
+def bundle(file: str = "bundle.json") -> str:
     """Return what T tasks cost alone and bundled, as bench/bundle.py measured it."""
-    result = measured("bundle.json")
+    result = measured(file)
     by_setting: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for row in result["results"]["rows"]:
         setting = (row["batch"], row["tasks"])

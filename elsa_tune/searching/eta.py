@@ -239,7 +239,7 @@ def _waiting(
         measuring = 0
     if looks == 2 and candidate.is_reference:
         second_look = strategy.seeds_at(-1, candidate)
-        measuring += second_look - first_look
+        measuring += max(0, second_look - max(first_look, planned_seeds))
     return measuring, exploring
 
 
@@ -377,7 +377,7 @@ def _rest(
         pace = after_first / (reports - 1)
     evaluations_to_come = evaluations - len(trial.reported)
     to_come = evaluations_to_come * pace
-    since_last_sign = now - last_sign
+    since_last_sign = max(0.0, now - last_sign)  # clocks may be set back
     return max(0.0, to_come - since_last_sign)
 
 

@@ -40,6 +40,7 @@ from elsa_tune.tracking.record_names import (
     FINDINGS_TAG,
     GPUS_TAG,
     MACHINE_TAG,
+    MAX_TIME_TAG,
     POLICY_TAG,
     SEEDS,
 )
@@ -97,18 +98,23 @@ class SearchRecord:
             self._specification = paths.specification.read_bytes()
         # The board asks for the state in a thread of its own.
         self._lock = threading.RLock()
+        # The session and its watch both write; journal and store get one order of records.
+        self._writing = threading.RLock()
         self._state = SearchState.replay(journal.earlier)
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is reported once and survived."""
-        stamped = self._journal.stamp(record)
-        with self._lock:
-            self._state.add(stamped)
-        try:
-            self._journal.append(stamped)
-        except ElsaTuneError as error:
-            self.warn_once("journal", f"{error}; the search goes on")
-        self._forwarder.offer(stamped)
+        with self._writing:
+            stamped = self._journal.stamp(record)
+            with self._lock:
+                self._state.add(stamped)
+            try:
+                self._journal.append(stamped)
+            except ElsaTuneError as error:
+                self.warn_once("journal", f"{error}; the search goes on")
+            finally:
+                # Also where a signal ends the write: the journal has it, or gets it with the next.
+                self._forwarder.offer(stamped)
         for listener in self.listeners:
             listener(stamped)
         self._restore()
@@ -356,6 +362,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **_earlier_tag(spec.earlier),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             GPUS_TAG: f"{spec.resources.gpus:g}",
+            **({MAX_TIME_TAG: f"{spec.max_time:g}"} if spec.max_time is not None else {}),
         },
     )
 

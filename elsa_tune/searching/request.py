@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, UsageError
-from elsa_tune.files import slug
+from elsa_tune.files import LONGEST_NAME, slug
 from elsa_tune.searching.cluster.join_address import check_join_address
 from elsa_tune.searching.inputs import (
     Inputs,
@@ -83,7 +83,8 @@ def read_requests(options: SearchOptions) -> list[Request]:
         inputs = asked_inputs(task_options, task)
         all_inputs.append(inputs)
     model = Path(all_inputs[0].model.name).name
-    name = options.name or slug(f"{model}-{time.strftime(_STAMP)}")
+    longest_task = max(len(slug(inputs.task.name)) for inputs in all_inputs)
+    name = options.name or _name_of(model, room=LONGEST_NAME - longest_task - 1)
     names = [slug(f"{name}-{inputs.task.name}") for inputs in all_inputs]
     for shared, count in Counter(names).items():
         if count > 1:
@@ -95,6 +96,16 @@ def read_requests(options: SearchOptions) -> list[Request]:
         request = request_of(named, inputs, is_one_of_several=True, command=command)
         requests.append(request)
     return requests
+
+
+def _name_of(what: str, room: int = LONGEST_NAME) -> str:
+    """Return a name for a search of a model and a task, of at most so many characters.
+
+    It is readable, sortable, and free unless two start in one second.
+    """
+    stamp = time.strftime(_STAMP)
+    shortened = slug(what)[: max(1, room - len(stamp) - 1)]
+    return slug(f"{shortened}-{stamp}")
 
 
 def read_request(options: SearchOptions, task: str) -> Request:
@@ -127,9 +138,7 @@ def request_of(
     storage = places.storage_at(options.storage_path)
     uri = places.tracking_uri(options.tracking_uri)
     artifacts = asked_artifacts(options.artifacts, Path.cwd())
-    # Readable, sortable, and free unless two start in one second.
-    default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
-    name = options.name or slug(f"{default}-{time.strftime(_STAMP)}")
+    name = options.name or _name_of(f"{Path(inputs.model.name).name}-{inputs.task.name}")
     recorded = _recorded(SearchPaths(storage, name))
     spec = specify(
         replace(options, name=name, tracking_uri=uri, artifacts=artifacts),

@@ -402,7 +402,7 @@ class SearchRun:
         self._probing.collect(patience)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        why = self._limit.ran_out
+        why = _cut_by(self._limit, self._plan.known)
         missing = self._plan.missing(self._rates, explores=why is not None)
         if missing and why is not None:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"{why} with {missing}")
@@ -429,3 +429,15 @@ class SearchRun:
                 f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
                 f"{rate_text(preferred)}: only a new search would measure that"
             )
+
+
+def _cut_by(limit: TimeLimit, known: Sequence[KnownTrial]) -> str | None:
+    """Return which limit kept a session from its plan, None where none did.
+
+    What failed at its measuring is for no want of time, though exploring had its share of it.
+    """
+    if limit.ran_out is not None:
+        return limit.ran_out
+    if any(trial.measures and trial.status is TrialStatus.FAILED for trial in known):
+        return None
+    return limit.cut_exploring

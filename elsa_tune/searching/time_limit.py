@@ -26,16 +26,31 @@ class TimeLimit:
         self._used = used
         self._clock = clock
         self._began = clock()
-        # What kept anything from being done, where something did: some share of it had passed when
-        # asked about.
+        # Why the session ended before its plan, where one of the two was over.
         self.ran_out: str | None = None
+        # Why exploring ended before its plan, where it had its share of them.
+        self.cut_exploring: str | None = None
 
-    def has_passed(self, share: float = 1.0) -> bool:
-        """Return whether this share of either is over."""
+    def has_passed(self) -> bool:
+        """Return whether either is over."""
+        over = self._over(1.0)
+        if over is None:
+            return False
+        self.ran_out = over
+        return True
+
+    def ends_exploring(self, share: float) -> bool:
+        """Return whether exploring has had its share of either, in (0, 1]."""
+        over = self._over(share)
+        if over is None:
+            return False
+        self.cut_exploring = over
+        return True
+
+    def _over(self, share: float) -> str | None:
+        """Return which of the two has come to this share, in words; None for neither."""
         if self._clock() - self._began >= share * self._seconds:
-            self.ran_out = "time was up"
-            return True
+            return "time was up"
         if self._gpu_hours is not None and self._used() >= share * self._gpu_hours:
-            self.ran_out = f"{self._gpu_hours:g} GPU-hours were used up"
-            return True
-        return False
+            return f"{self._gpu_hours:g} GPU-hours were used up"
+        return None

@@ -14,7 +14,7 @@ import yaml
 from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.tasks.data_set_task import number_then_text
-from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.tasks.hub import is_built_in
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
@@ -262,7 +262,7 @@ def _columns(path: Path) -> dict[str, Column]:
 def _named(path: Path) -> dict[str, Any]:
     """Return name and files, among these the evaluation rows beside the table, if there are."""
     name = slug(path.stem) or "task"
-    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+    if is_built_in(name):
         name = f"{name}_own"
     evaluation = _evaluation_beside(path)
     if evaluation is None:

@@ -6,6 +6,7 @@ Where each lies and which of its columns are meant; what else it has is read fro
 from dataclasses import dataclass
 
 from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
 
 PREFIX = "hub:"
 
@@ -48,3 +49,8 @@ HUB_TASKS: dict[str, HubTask] = {
     "yelp_polarity": HubTask("fancyzhx/yelp_polarity"),
     "yelp_review_full": HubTask("Yelp/yelp_review_full"),
 }
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a task of one's own cannot have this name."""
+    return name in KNOWN_TASKS or name in HUB_TASKS or name in RESERVED_NAMES

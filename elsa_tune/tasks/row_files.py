@@ -20,6 +20,7 @@ from elsa_tune.tasks.table_file import (
     SUFFIXES,
     Row,
     cell_text,
+    check_characters,
     check_readable,
     delimiter_of,
     format_of,
@@ -90,16 +91,6 @@ def input_format(rows: str, given: str | None = None) -> str:
             return by_ending
         fault = f"{rows} ends in none of {', '.join(SUFFIXES)}"
     raise UsageError(f"{fault}; say what they are with `input_format`: {', '.join(FORMATS)}")
-
-
-def check_characters(text: str, where: str) -> None:
-    """Raise DataError for half of a character (a lone surrogate), which no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{where} has half of a character ({text[error.start]!r}) in its text; take it out"
-        ) from None
 
 
 class RowFile:

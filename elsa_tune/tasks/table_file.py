@@ -29,6 +29,9 @@ SUFFIXES = {
     ".ndjson": "jsonl",
 }
 
+# A cell may be a book; Python's own limit is 131,072 characters.
+csv.field_size_limit(2**31 - 1)
+
 Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 CellTexts = list[str | None]  # of a column; None where a row has no such cell
 
@@ -157,6 +160,16 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         line = line.removesuffix("\r")
         if line:
             yield number, line
+
+
+def check_characters(text: str, where: str) -> None:
+    """Raise DataError for half of a character (a lone surrogate), which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where} has half of a character ({text[error.start]!r}) in its text; take it out"
+        ) from None
 
 
 def _tsv_rows(path: Path) -> Iterator[Row]:

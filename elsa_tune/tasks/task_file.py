@@ -41,8 +41,8 @@ from elsa_tune.tasks.data_set_task import (
     read_reference,
 )
 from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
-from elsa_tune.tasks.hub import HUB_TASKS
-from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
+from elsa_tune.tasks.hub import HUB_TASKS, is_built_in
+from elsa_tune.tasks.known import KNOWN_TASKS, UNLABELLED
 from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -56,7 +56,7 @@ def _free_name(name: str) -> str:
         raise ValueError(
             f"must be letters, digits, '.', '_' and '-', a letter or digit first, not {name!r}"
         )
-    if name in KNOWN_TASKS or name in HUB_TASKS or name in RESERVED_NAMES:
+    if is_built_in(name):
         raise ValueError(
             f"'{name}' is a built-in name; results of different tasks must not share one: choose "
             "another"

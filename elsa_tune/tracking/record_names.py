@@ -20,6 +20,8 @@ COMMAND: Final = "command"
 MACHINE_TAG: Final = "machine"
 # The part of a GPU that each of its trials holds.
 GPUS_TAG: Final = "gpus_per_trial"
+# The seconds that a session has; left out where it has no limit.
+MAX_TIME_TAG: Final = "max_time"
 # What is odd about its rows, as JSON.
 FINDINGS_TAG: Final = "row_findings"
 # The constants that it was planned by, as JSON.

@@ -6,6 +6,7 @@ import logging
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
     if kind is None:
         raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
     table = read_table(path, kind, [*task.text_columns, task.label_column])
-    split = to_split(task, [table])
+    split = to_split(replace(task, group_column=None), [table])  # a score counts every row
     if not len(split):
         raise DataError(f"{path} has no complete row of {', '.join(task.text_columns)} and label")
     return split

@@ -237,6 +237,12 @@ def test_a_model_from_the_hub_or_its_refusal_and_then_from_its_cache(
     # A refused model must not have cost a download of its weights.
     assert not any("bare" in request or "gated" in request for request in hub_weights)
 
+    # Another program wanted the configuration and the weights of that commit alone.
+    for file in home.glob("**/snapshots/*/tokenizer*"):
+        file.unlink()
+    [of_commit] = ask(home, hub.port, ("tokenizer", "owner/tiny", SHA))
+    assert of_commit["value"] == tokens
+
     hub.stop()
     again, same_tokens, same_print, exact, part, missing, other, _, offline, unknown = ask(
         home,

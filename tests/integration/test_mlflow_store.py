@@ -157,6 +157,26 @@ def test_runs_params_metrics_and_tags(places: StorePaths, store: MlflowStore) ->
     assert np.load(found[0])["predictions"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_a_message_of_an_earlier_attempt_does_not_stay(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    records: list[Record] = [
+        search_started(),
+        trial_started(C),
+        TrialEnded(trial=C, status=TrialStatus.FAILED, message="no memory"),
+        SearchEnded(status=SearchStatus.FAILED, message="1 trial failed"),
+        search_started(attempt=2),
+        trial_started(C, attempt=2),
+        report(C, 1, 0.4, attempt=2),
+        TrialEnded(trial=C, attempt=2, status=TrialStatus.COMPLETED, metrics={"quality": 0.4}),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ]
+    assert record(SearchPaths(places.storage, "first"), records, store) == 0
+    tags = {name: run.data.tags for name, run in runs_in(places).items()}
+    assert {tags[name]["status"] for name in ("first", C)} == {"completed"}
+    assert not tags["first"].get("message") and not tags[C].get("message")
+
+
 @pytest.mark.parametrize("end", ["ended", "driver lives", "driver died"])
 def test_journal_and_store_give_the_same_rows(
     places: StorePaths, store: MlflowStore, end: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import left_to_measure
+from elsa_tune.searching.session import _cut_by
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
@@ -221,6 +223,18 @@ def test_the_number_of_trials_is_a_limit() -> None:
     known = explore(spec_of(exploring_limit=11), deeper_wants_more)
     assert len(known) == 11
     assert len(explore(spec_of(exploring_limit=9), deeper_wants_more)) == 9
+
+
+@pytest.mark.parametrize("hunts", [False, True])
+def test_a_trial_to_try_again_takes_no_other_ones_place_within_the_limit(hunts: bool) -> None:
+    strategy = "hunt" if hunts else "even"
+    spec = spec_of(exploring_limit=9, strategy=strategy)
+    known = explore(spec_of(extend=None), lambda depth, rate: 0.6 + 1000 * rate)
+    assert len(known) == 9  # and every depth would go on
+    deep = next(one for one in known if not one.trial.candidate.is_reference)
+    cut = [replace(one, status=TrialStatus.INTERRUPTED) if one is deep else one for one in known]
+    slots = strategy_of(spec).slots(cut)
+    assert [slot.candidate for slot in slots] == [deep.trial.candidate]
 
 
 def test_a_depths_own_budget_is_a_limit() -> None:
@@ -519,6 +533,12 @@ def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measu
     measured = [searcher.suggest(str(20 + number))[TRIAL] for number in range(2)]
     assert {(one.phase, one.learning_rate) for one in measured} == {(Phase.MEASURE, 2.2361e-5)}
     assert searcher.suggest("22") is None
+    # What is left was left for want of time, unless a measuring trial failed with time to spare.
+    assert _cut_by(limit, list(known.values())) == "time was up"
+    failed = KnownTrial(trial=measured[0], status=TrialStatus.FAILED, qualities=())
+    assert _cut_by(limit, [*known.values(), failed]) is None
+    now = 10.0
+    assert limit.has_passed() and _cut_by(limit, [failed]) == "time was up"
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -558,6 +558,9 @@ def test_a_job_is_counted_by_its_log(work: Path, run: Run, cluster: Dashboard) -
     assert "search 'mine' waits for room: others have it" in done.err
     cluster.logs = [cluster.logs[0] + "exploring: 10 trials over 5 depths\n"]
     assert "waits for" not in run("searches", "--address", cluster.url).err
+    cluster.logs = [cluster.logs[0] + "[3/14] measure-N2-s1: completed at 84.0\n"]
+    [row] = json.loads(run("searches", "--address", cluster.url, "--format", "json").out)
+    assert (row["trials_done"], row["trials_planned"], row["waits_for"]) == (3, 14, None)
     said = "waiting for a GPU: others have all 8 of the cluster; Ctrl-C ends the wait\n"
     cluster.logs = [said]
     done = run("searches", "--address", cluster.url)

@@ -30,7 +30,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import PrefixCache, TrialSpec
 from elsa_tune.training import loop, saved
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.adapt.lora import linear_layers
+from elsa_tune.training.adapt.lora import _adapter_card, linear_layers
 from elsa_tune.training.bundled import load_bundle, read_members
 from elsa_tune.training.data.tokens import pad_batch
 from elsa_tune.training.forward import equality
@@ -305,7 +305,10 @@ def test_the_adapter_is_what_peft_loads_with_the_trials_logits(
     assert sum(tensor.numel() for tensor in values.values()) == sum(
         tensor.numel() for tensor in kept.values()
     )
-    assert "LoRA of rank 8 and alpha 8 on the last 3 layers" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "LoRA of rank 8 and alpha 8 on the last 3 layers" in card and "revision" not in card
+    pinned = _adapter_card(Lora(last=3), "owner/base", "abc123", model.config)
+    assert '"owner/base", num_labels=2, revision="abc123"\n' in pinned
 
 
 def test_only_lora_has_an_adapter(tmp_path: Path) -> None:

@@ -117,6 +117,28 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     assert session.cluster.shares == [{"num_cpus": 0}]
 
 
+@pytest.mark.parametrize("written", [1, 2])
+def test_half_of_one_is_made_again(session: Session, written: int) -> None:
+    """The driver was killed between its records."""
+    one = session.probing()
+    one.worked()
+    write = session.record.write
+    records: list[Any] = []
+    session.record.write = records.append  # type: ignore[method-assign]
+    one.collect()
+    for record in records[:written]:
+        write(record)
+    session.record.write = write  # type: ignore[method-assign]
+    again = session.probing()
+    assert again.trial is not None
+    again.worked()
+    again.collect()
+    (trial,) = session.record.state().trials.values()
+    assert trial.end is not None and (trial.start.attempt, trial.end.attempt) == (2, 2)
+    assert [row.quality for row in session.record.rows()] == [0.75]
+    assert session.probing().trial is None
+
+
 def test_on_cpus_it_is_a_task_of_its_own_with_a_trials_share(session: Session) -> None:
     resources = Resources(cpus=4, gpus=0)
     session.record.spec = dataclasses.replace(session.record.spec, resources=resources)

@@ -163,6 +163,9 @@ def test_a_file_of_one_s_own_is_scored(tmp_path: Path) -> None:
     found = task_scores(trial.task, predict(tmp_path / "out", rows.texts), rows.labels)
     assert list(found) == ["accuracy", "f1"]
     assert found["accuracy"] > 0.6
+    # Each row counts, whatever groups they are trained in.
+    grouped = dataclasses.replace(trial.task, group_column="document")
+    assert len(read_labelled(tmp_path / "task" / "dev.csv", grouped)) == len(rows)
     with pytest.raises(DataError, match=r"dev\.xls is of no known kind; give a \.csv"):
         read_labelled(tmp_path / "dev.xls", trial.task)
 

@@ -36,8 +36,9 @@ from tests.unit.search_examples import make_spec
 SHARE = Resources(cpus=2, gpus=0.5)
 # Room for four trials of that share: by its GPUs.
 CLUSTER = {"CPU": 64.0, "GPU": 2.0}
-FULL = {"CPU": 56.0, "GPU": 0.25}
-ROOMY = {"CPU": 58.0, "GPU": 0.5}
+# What its two nodes have free: room for no trial, though there would be if it were one node.
+FULL = [{"CPU": 56.0, "GPU": 0.25}, {"CPU": 1.0, "GPU": 0.25}]
+ROOMY = [{"CPU": 56.0, "GPU": 0.25}, {"CPU": 2.0, "GPU": 0.5}]
 HOUR = 3600.0
 
 
@@ -201,7 +202,8 @@ def test_a_budget_is_over_when_its_hours_are_used() -> None:
     limit = TimeLimit(10.0, lambda: 0.0, gpu_hours=8.0, used=lambda: used)
     assert not limit.has_passed() and limit.ran_out is None
     used = 4.0
-    assert limit.has_passed(0.5) and not limit.has_passed()
+    assert limit.ends_exploring(0.5) and not limit.has_passed() and limit.ran_out is None
+    assert limit.cut_exploring == "8 GPU-hours were used up"
     used = 8.0
     assert limit.has_passed() and limit.ran_out == "8 GPU-hours were used up"
     without = TimeLimit(None, lambda: 0.0, used=lambda: 1e9)

@@ -18,7 +18,7 @@ from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -203,6 +203,26 @@ def test_the_driver_knows_what_its_journal_says(seed: int, tmp_path: Path) -> No
             known = tuple(known_trial(spec, trial) for trial in state.planned_trials)
             assert plan.known == known
             assert kept.state() == state
+
+
+def test_a_signal_while_the_journal_is_written_loses_a_record_for_no_store(tmp_path: Path) -> None:
+    offered: list[Record] = []
+    store: Any = SimpleNamespace(offer=offered.append)
+    paths = SearchPaths(tmp_path, "first")
+    with Journal(paths.journal) as journal:
+        kept = SearchRecord(make_spec(), paths, journal, store, print)
+        kept.write(trial_started(B))
+        append = journal.append
+
+        def interrupted(record: Record) -> None:
+            append(record)
+            raise KeyboardInterrupt
+
+        journal.append = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            kept.write(report(B, 1, 0.5))
+    assert [one.kind for one in offered] == ["trial_started", "report"]
+    assert read_journal(paths.journal) == offered
 
 
 def test_a_report_costs_the_same_however_many_trials_there_are(

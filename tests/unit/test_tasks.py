@@ -359,6 +359,16 @@ def test_columns_are_named_by_options(tmp_path: Path) -> None:
         run.invoke(app, ["stdlib", "--text", "channel"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("name", ["imdb", "rte", "all"])
+def test_a_table_that_is_called_as_a_built_in_task_has_a_name_of_its_own(
+    name: str, tmp_path: Path
+) -> None:
+    _write(tmp_path, f"{name}.csv", UNEVEN)
+    draft = tmp_path / "task.yaml"
+    draft.write_text(guess_task(tmp_path / f"{name}.csv").yaml())
+    assert resolve_task(str(draft)).name == f"{name}_own"
+
+
 def test_uneven_classes_are_scored_by_macro_f1(tmp_path: Path) -> None:
     _write(tmp_path, "t.csv", UNEVEN)
     guess = guess_task(tmp_path / "t.csv")
@@ -456,6 +466,13 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     said: list[str] = []
     assert sizes_of(request.spec.task, request.spec.recipe, said.append) == (96, 24, 23)
     assert said and all(line.startswith("! ") for line in said)
+    # A name that nobody gave is no one's fault.
+    long = "a_table_with_a_name_" * 4
+    _write(tmp_path, f"{long}.csv", UNEVEN * 2)
+    of_long = dataclasses.replace(options, task=[f"{long}.csv"])
+    for asked in (of_long, dataclasses.replace(of_long, task=[f"{long}.csv", "stdlib"])):
+        named = [one.spec.name for one in read_requests(asked)]
+        assert all(name.startswith("mod") and len(name) <= 100 for name in named)
     # A table's columns are not for tasks beside it.
     two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))
     assert [one.spec.task.name for one in two] == ["t", "stdlib"]

@@ -333,6 +333,7 @@ def own(path: Path, format: str, **changes: object) -> TaskSpec:
         ("csv", 'text,label\na,1\n"b"x,0\n', r"CSV .*line 3"),
         ("jsonl", '{"text": "a", "label": 1}\n{"text": \n', r"line 2 .*JSON"),
         ("jsonl", '["a", 1]\n', r"line 1 holds a list; .*object"),
+        ("jsonl", '{"text": "a \\ud83d", "label": 1}\n', r"line 1 has half of a character"),
         ("jsonl", '{"text": ["a"], "label": 1}\n', r"line 1 holds a list in column 'text'"),
         (
             "jsonl",
@@ -357,6 +358,15 @@ def test_parquet_with_a_column_twice(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays(columns, names=["text", "label", "text"]), path)
     with pytest.raises(DataError, match="'text' twice"):
         read_texts(own(path, "parquet"))
+
+
+def test_a_cell_may_be_a_book(tmp_path: Path) -> None:
+    """Python's own reader refuses one of more than 131,072 characters."""
+    path = tmp_path / "rows.csv"
+    book = "word " * 40_000
+    path.write_text(f'text,label\n"{book}",1\nb,0\n')
+    splits = read_texts(own(path, "csv"))
+    assert list(splits["train"].texts[0]) == [book, "b"]
 
 
 def test_labels_keep_their_form(tmp_path: Path) -> None:

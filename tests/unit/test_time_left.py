@@ -10,11 +10,13 @@ import pytest
 from elsa_tune.searching.eta import (
     FURTHER_TRIES,
     TRIAL_SECONDS,
+    _waiting,
     evaluation_seconds,
     seconds_left,
     time_range,
 )
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Extension, SearchSpec
@@ -114,6 +116,19 @@ def test_a_depth_that_never_ran_costs_what_the_plan_says() -> None:
     known = [ran(spec, FULL_MODEL, 0.0, 10.0, 21.0, 21.0)]
     expected = TRIAL_SECONDS + 20.0 * relative_cost(spec, DEPTHS[1])
     assert seconds_left(spec, known, 21.0) == pytest.approx(expected)
+
+
+def test_a_second_look_that_was_taken_is_expected_no_more() -> None:
+    hunt = make_spec(strategy="hunt", rates=RateList(values=(2e-5,)), tries=0, planned_seeds=10)
+    strategy = strategy_of(hunt)
+    first, last = strategy.seeds_at(0, FULL_MODEL), strategy.seeds_at(-1, FULL_MODEL)
+    assert first < last
+    to_come = []
+    for seeds in range(first, last + 1):
+        trials = [ran(hunt, FULL_MODEL, 0.0, 5.0, 10.0, seed=seed) for seed in range(seeds)]
+        measuring, _ = _waiting(strategy, trials, FULL_MODEL, looks=2)
+        to_come.append(measuring)
+    assert to_come == list(range(last - first, -1, -1))
 
 
 def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_them() -> None:

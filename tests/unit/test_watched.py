@@ -12,14 +12,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from elsa_tune.errors import RunError, StorageError
+from elsa_tune.errors import RunError, StorageError, TrackingError, UnknownNameError
 from elsa_tune.searching.jobs import watched
-from elsa_tune.searching.jobs.watched import JournalReader, new_lines, stored_lines, watch_journal
+from elsa_tune.searching.jobs.watched import (
+    JournalReader,
+    new_lines,
+    patiently,
+    stored_lines,
+    watch_journal,
+)
 from elsa_tune.searching.process.stopping import driver_of, stop_here
-from elsa_tune.searching.specification import differing_settings, save_specification, where_asked
+from elsa_tune.searching.record import started
+from elsa_tune.searching.specification import (
+    differing_settings,
+    load_specification,
+    save_specification,
+    where_asked,
+)
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import FilesSource
@@ -51,6 +64,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched, "JOURNAL_SECONDS", 0.01)
+    monkeypatch.setattr(watched, "STORE_SECONDS", 0.01)
 
 
 def watching(paths: SearchPaths) -> tuple[threading.Thread, list[SearchState]]:
@@ -110,6 +124,50 @@ def test_a_journal_is_read_when_it_has_changed(
         assert reader.read() is first
         journal.append(trial_started("measure-N0-s1"))
         assert len(reader.read().trials) == 1
+
+
+def test_what_answered_before_is_asked_again_where_it_does_not(quick: None) -> None:
+    answers: list[Exception | str] = []
+    said: list[str] = []
+
+    def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    answers += [TrackingError("no answer"), TrackingError("none yet"), "there"]
+    assert patiently(ask, said.append, patience_s=60.0) == "there"
+    assert said == ["no answer; asking again for up to 1 min 00 s"]
+    answers += [TrackingError("gone"), TrackingError("gone for good")]
+    with pytest.raises(TrackingError, match="gone for good"):
+        patiently(ask, said.append, patience_s=0.0005)
+    answers.append(UnknownNameError("there is no such search"))
+    with pytest.raises(UnknownNameError):
+        patiently(ask, said.append)
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize("max_time", [None, 3600.0])
+def test_the_time_of_a_session_is_the_one_it_was_given(
+    paths: SearchPaths, quick: None, monkeypatch: pytest.MonkeyPatch, max_time: float | None
+) -> None:
+    limits: list[float | None] = []
+    board = watched.Board
+
+    def noting(spec: SearchSpec, *given: Any, **named: Any) -> Any:
+        limits.append(spec.max_time)
+        return board(spec, *given, **named)
+
+    monkeypatch.setattr(watched, "Board", noting)
+    session = dataclasses.replace(load_specification(paths), max_time=max_time)
+    with Journal(paths.journal) as journal:
+        journal.append(journal.stamp(started(session, 2)))
+        thread, _ = watching(paths)
+        wait_for(lambda: bool(limits))
+        journal.append(journal.stamp(SearchEnded(status=SearchStatus.INTERRUPTED)))
+        thread.join(20)
+    assert limits == [max_time]
 
 
 def test_what_has_ended_is_said_with_what_to_type(paths: SearchPaths, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -182,14 +183,30 @@ def _say_end(state: "SearchState", paths: SearchPaths | None) -> None:
 def _watch_job(name: str | None, address: str) -> None:
     """Print what a job has said and says until it ends, and how it ends."""
     from elsa_tune.searching.jobs.server import JobServer
-    from elsa_tune.searching.jobs.watched import new_lines, print_log
+    from elsa_tune.searching.jobs.watched import print_log
 
     server = JobServer(address)
     job = server.named(name)
     say(f"search '{job.name}', job {job.id} on {server.url}: {job.state}")
-    lines = new_lines(lambda: server.log(job), lambda: server.again(job).is_over)
-    print_log(lines, say)
-    _say_job_end(server.again(job))
+    print_log(_followed(server, job), say)
+    _say_job_end(_again(server, job))
+
+
+def _followed(server: "JobServer", job: "Job") -> Iterator[str]:
+    """Yield the lines that a job says until it ends; a dashboard may be gone for minutes."""
+    from elsa_tune.searching.jobs.watched import new_lines, patiently
+
+    def log() -> str:
+        return patiently(lambda: server.log(job), say)
+
+    return new_lines(log, lambda: _again(server, job).is_over)
+
+
+def _again(server: "JobServer", job: "Job") -> "Job":
+    """Return how a job stands by now; a dashboard may be gone for minutes."""
+    from elsa_tune.searching.jobs.watched import patiently
+
+    return patiently(lambda: server.again(job), say)
 
 
 def _say_job_end(job: "Job") -> None:
@@ -215,7 +232,6 @@ def logs(
             "submitted to, or see its record with `elsa-tune watch`"
         )
     from elsa_tune.searching.jobs.server import JobServer
-    from elsa_tune.searching.jobs.watched import new_lines
 
     server = JobServer(address)
     job = server.named(name)
@@ -223,7 +239,7 @@ def logs(
         typer.echo(visible(server.log(job)), nl=False)
         return
     try:
-        for line in new_lines(lambda: server.log(job), lambda: server.again(job).is_over):
+        for line in _followed(server, job):
             typer.echo(visible(line))
     except KeyboardInterrupt:
         say("left; the search goes on")
@@ -265,7 +281,7 @@ def _stop_job(server: "JobServer", name: str | None) -> None:
     say(f"stop: job {job.id} ends its trials")
     # Ray kills what has not ended by then.
     deadline = time.monotonic() + STOP_SECONDS + 10
-    while not server.again(job).is_over:
+    while not _again(server, job).is_over:
         if time.monotonic() >= deadline:
             raise RunError(f"job {job.id} still runs; see the dashboard at {server.url}")
         time.sleep(0.5)

@@ -2,9 +2,10 @@
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import ray
+from ray._private.state import available_resources_per_node
 
 from elsa_tune.specs.search import Resources
 
@@ -24,10 +25,15 @@ def actor_name(search_id: str) -> str:
 
 
 def fits(free: Mapping[str, float], share: Resources) -> bool:
-    """Return whether a trial's share fits in what a node has, or Ray has free."""
+    """Return whether a trial's share fits in what a node has, or has free."""
     free_cpus = free.get("CPU", 0.0)
     free_gpus = free.get("GPU", 0.0)
     return free_cpus >= share.cpus and free_gpus >= share.gpus
+
+
+def free_by_node() -> list[dict[str, float]]:
+    """Return what each node of the cluster has free: a trial takes all of its share from one."""
+    return list(available_resources_per_node().values())
 
 
 def part_of(trials: int, searches: Collection[str], own: str) -> int:
@@ -79,15 +85,15 @@ class FairPart:
         there = ray.util.list_named_actors(all_namespaces=True)
         names = [actor["name"] for actor in there if actor["namespace"] == NAMESPACE]
         searches = {name.split("/")[0] for name in names}
-        self.see(searches, ray.cluster_resources(), ray.available_resources())
+        self.see(searches, ray.cluster_resources(), free_by_node())
 
     def see(
         self,
         searches: Collection[str],
         resources: Mapping[str, float],
-        free: Mapping[str, float],
+        free: Iterable[Mapping[str, float]],
     ) -> None:
-        """Take in what a look found: the searches' ids, all that Ray has, and what is free."""
+        """Take in what a look found: searches' ids, all that Ray has, what each node has free."""
         if not set(searches) - {self._own}:
             self._part = math.inf
             return
@@ -96,7 +102,7 @@ class FairPart:
         if self._share.gpus:
             by_gpus = resources.get("GPU", 0.0) / self._share.gpus
         self._part = part_of(int(min(by_cpus, by_gpus)), searches, self._own)
-        if fits(free, self._share):
+        if any(fits(of_node, self._share) for of_node in free):
             self._free_looks += 1
         else:
             self._free_looks = 0

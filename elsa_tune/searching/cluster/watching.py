@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import ray
 
-from elsa_tune.searching.cluster.fair_part import fits
+from elsa_tune.searching.cluster.fair_part import fits, free_by_node
 from elsa_tune.searching.cluster.hangs import TIMES, Hangs, patience
 from elsa_tune.searching.cluster.joining import JoiningNodes
 from elsa_tune.searching.cluster.nodes import nodes_that_train
@@ -201,17 +201,19 @@ class Watch:
             return
         since = self._without_trial
         share = self._spec.resources
-        free = ray.available_resources()
-        has_room = self._has_workers() or fits(free, share)
+        has_room = self._has_workers() or any(fits(free, share) for free in free_by_node())
         if has_room and self._noted is not None:
             self._waits(None)
         if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
+                free = ray.available_resources()
                 room = (
                     f"room: a trial takes {_shown(share)}, and of Ray's {_free(share, free)} free; "
                     "others have the rest"
                 )
+                if fits(free, share):
+                    room += ", and no node has as much free"
                 self._say(f"waiting for {room}")
                 self._waits(room)
         elif since >= BEGIN_SECONDS:

@@ -5,8 +5,12 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.tracking.record_names import WAITS_FOR_NODE
 
-# `12/40 trials: ...` or `12 of 40 to 60 trials: ...`, as `board.counts_of` writes it.
-_COUNTS = re.compile(r"(\d+)(?:/| of (?:\d+ to )?)(\d+) trials: (.*)")
+# `12/40`, or `12 of 40 to 60`, as `board.counts_of` writes it.
+_ENDED = r"(\d+)(?:/| of (?:\d+ to )?)(\d+)"
+# `12/40 trials: ...`, which the board prints after a silence.
+_COUNTS = re.compile(f"{_ENDED} trials: (.*)")
+# `[12/40] measure-...: completed ...`, which it prints of each trial that has ended.
+_TRIAL = re.compile(rf"\[{_ENDED}\] ")
 _RUNNING = re.compile(r"(\d+) running")
 # `waiting for room: ...`, as `cluster/watching.py` and `cluster/nodes.py` say it; whoever reads the
 # list cannot end the wait.
@@ -31,6 +35,11 @@ def read_progress(log: str) -> JobProgress:
     """
     progress = JobProgress()
     for line in log.splitlines():
+        trial = _TRIAL.match(line)
+        if trial is not None:
+            done, planned = trial.groups()
+            progress = replace(progress, done=int(done), planned=int(planned), waits_for=None)
+            continue
         counts = _COUNTS.match(line)
         if counts is None:
             progress = replace(progress, waits_for=_awaited(line))

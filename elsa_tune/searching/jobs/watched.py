@@ -7,11 +7,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
 
 from rich.live import Live
 from rich.text import Text
 
-from elsa_tune.errors import UnknownNameError
+from elsa_tune.errors import ElsaTuneError, UnknownNameError
 from elsa_tune.searching.answering import provisional
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.console import SafeConsole
@@ -25,17 +27,22 @@ from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import MAX_TIME_TAG
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.tracking.store import local_folder
 from elsa_tune.visible import visible
-from elsa_tune.words import aligned, depth_cells, points
+from elsa_tune.words import aligned, depth_cells, duration, points
 
 # A journal is a file; a store is asked over a network.
 JOURNAL_SECONDS = 1.0
 STORE_SECONDS = 5.0
+# How long something that has answered is asked again when it no longer does.
+PATIENCE_SECONDS = 300.0
 # With thousands of trials, reading them takes no more than this share of the time.
 _READING_SHARE = 0.1
+
+Found = TypeVar("Found")
 
 
 class JournalReader:
@@ -74,7 +81,12 @@ def watch_journal(paths: SearchPaths) -> SearchState:
     state = reader.state
     if not _runs(state):
         return state
-    spec = load_specification(paths)
+    # A session that resumes may have another time than the search was begun with.
+    max_time = state.search.tags.get(MAX_TIME_TAG)
+    spec = replace(
+        load_specification(paths),
+        max_time=None if max_time is None else float(max_time),
+    )
     Plan.of(spec, paths, state)  # raises for a record that does not name its trials
     plan = Plan(spec, lambda: reader.state, paths.folder)
     elapsed = max(0.0, time.time() - state.search.time) if state.search.attempt else 0.0
@@ -110,13 +122,44 @@ def watch_store(tracking_uri: str, name: str) -> tuple[SearchState, SearchPaths 
         return watch_journal(paths), paths
     with Panel() as panel:
         while _runs(state):
-            panel.show(stored_lines(state))
+            lines = stored_lines(state)
+            panel.show(lines)
+
+            def show_too(trouble: str, lines: list[str] = lines) -> None:
+                panel.show([trouble, *lines])
+
             began = time.monotonic()
-            state = _stored(tracking_uri, name)
+            state = patiently(lambda: _stored(tracking_uri, name), show_too)
             took = time.monotonic() - began
             if _runs(state):
                 time.sleep(_pause(STORE_SECONDS, took))
     return state, None
+
+
+def patiently(
+    ask: Callable[[], Found],
+    say: Say,
+    patience_s: float = PATIENCE_SECONDS,
+) -> Found:
+    """Return what is asked of something that has answered before, whether or not it does at once.
+
+    say: is told the first time that it does not. Raises what the last try raised, and at once an
+    UnknownNameError, which is an answer.
+    """
+    end = time.monotonic() + patience_s
+    has_said = False
+    while True:
+        try:
+            return ask()
+        except UnknownNameError:
+            raise
+        except ElsaTuneError as error:
+            if time.monotonic() >= end:
+                raise
+            if not has_said:
+                has_said = True
+                say(f"{error}; asking again for up to {duration(patience_s)}")
+        time.sleep(min(STORE_SECONDS, patience_s))
 
 
 def _runs(state: SearchState) -> bool:

@@ -142,11 +142,17 @@ class Strategy(ABC):
         further = self._further(exploring)
         slots = self.in_order(restarts + fresh + further, known)
         limit = self.spec.exploring_limit
-        if limit is not None:
-            still_allowed = max(0, limit - len(exploring))
-            most_slots = len(restarts) + still_allowed
-            slots = slots[:most_slots]
-        return tuple(slots)
+        if limit is None:
+            return tuple(slots)
+        still_allowed = max(0, limit - len(exploring))
+        allowed = []
+        for slot in slots:
+            if slot not in restarts:  # those are counted already
+                if still_allowed == 0:
+                    continue
+                still_allowed -= 1
+            allowed.append(slot)
+        return tuple(allowed)
 
     def _fresh(self, exploring: Trials) -> list[Slot]:
         """Return the tries that every explored candidate has in any case, by turns."""

@@ -74,11 +74,11 @@ class Probing:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the search has a probe that is not recorded yet."""
+        """Whether the search has a probe that is not recorded to its end yet."""
         if not self._spec.linear_probe:
             return False
-        recorded = self._record.state().trials
-        return self._key not in recorded
+        recorded = self._record.trial(self._key)
+        return recorded is None or recorded.end is None
 
     def worked(self) -> None:
         """Begin the regression: the worker has left the features in the mailbox."""
@@ -163,13 +163,17 @@ class Probing:
         metrics = dict(result.metrics)
         metrics[QUALITY] = result.quality
         metrics[PROBE_EXAMPLES] = float(result.train_examples)
+        before = record.trial(self._key)  # a driver that was killed left half of one
+        attempt = 1 if before is None else before.start.attempt + 1
         start = TrialStarted(
             trial=self._key,
+            attempt=attempt,
             params=params,
             tags=dict(self._spec.versions),
         )
         report = Report(
             trial=self._key,
+            attempt=attempt,
             evaluation=1,
             step=0,
             metrics=metrics,
@@ -178,6 +182,7 @@ class Probing:
         )
         end = TrialEnded(
             trial=self._key,
+            attempt=attempt,
             status=TrialStatus.COMPLETED,
             metrics={QUALITY: result.quality, "train_seconds": result.seconds},
             artifact=artifact,

@@ -143,7 +143,7 @@ class PlanSearcher(NeverRestored, Searcher):
     def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
         """Return whether exploring, which must leave time to measure, has some of its own left."""
         of_exploring = exploring_share(self._spec)
-        if not self._limit.has_passed(of_exploring):
+        if not self._limit.ends_exploring(of_exploring):
             return True
         has_rates = bool(self._strategy.best_rates(trials))
         return not has_rates

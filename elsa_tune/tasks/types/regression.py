@@ -62,8 +62,9 @@ class Regression(TaskType):
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
+                remedy = "; write its comma as a point" if "," in label else ""
                 raise DataError(
-                    f"{where}: label '{label}' of task '{task.name}' is not a finite number"
+                    f"{where}: label '{label}' of task '{task.name}' is not a finite number{remedy}"
                 )
             return value
 

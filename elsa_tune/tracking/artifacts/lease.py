@@ -11,6 +11,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError
@@ -26,6 +27,8 @@ OLD_S = 900.0
 _LOOK_S = 2.0
 # A driver is a process, whatever number it has on whichever machine.
 _DRIVER = uuid.uuid4().hex
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROCESS_NAMESPACE = "/proc/self/ns/pid"
 
 
 class TakenError(StorageError):
@@ -101,6 +104,7 @@ class Lease:
                 "driver": str(note["driver"]),
                 "host": str(note["host"]),
                 "process": int(note["process"]),
+                "numbers": str(note.get("numbers", "")),
                 "time": float(note["time"]),
             }
         except (ValueError, KeyError, TypeError):
@@ -111,6 +115,7 @@ class Lease:
             "driver": _DRIVER,
             "host": socket.gethostname(),
             "process": os.getpid(),
+            "numbers": _process_numbers(),
             "time": round(time.time(), 3),
         }
         self._store.write(self._name, json.dumps(note).encode())
@@ -121,7 +126,7 @@ def _is_others(note: dict[str, Any]) -> bool:
     """Whether a driver other than this process wrote a note, and may be alive."""
     if note["driver"] == _DRIVER:
         return False
-    if note["host"] != socket.gethostname():
+    if note["numbers"] != _process_numbers():
         return True
     try:
         os.kill(note["process"], 0)
@@ -130,6 +135,19 @@ def _is_others(note: dict[str, Any]) -> bool:
     except OSError:  # somebody else's process
         return True
     return True
+
+
+def _process_numbers() -> str:
+    """Return where this process's number holds: a machine since its start, and a container there.
+
+    Two containers, or two machines that were cloned, may have the same host name.
+    """
+    try:
+        boot_id = _BOOT_ID.read_text().strip()
+        namespace = os.readlink(_PROCESS_NAMESPACE)
+    except OSError:
+        return socket.gethostname()
+    return f"{boot_id} {namespace}"
 
 
 def _holder(note: dict[str, Any]) -> str:

@@ -133,11 +133,13 @@ class MlflowWriter(MlflowConnection):
         are removed, and the experiment's description says what was found.
         """
         trial = ""
+        attempt = search.attempt
         if isinstance(record, TrialEnded):
             trial = record.trial
+            attempt = record.attempt
         every = dict(tags or {})
         every[names.STATUS_TAG] = record.status.value
-        if record.message:
+        if record.message or attempt > 1:  # an earlier attempt's is true no more
             every["message"] = record.message
         self.log(search, trial, reports, every)
         client = self.client()

@@ -151,7 +151,7 @@ def save_adapter(
             parameter.copy_(values[name.replace(f".{_SAVED}", "")])
     # Embeddings are the base's: peft would ask the hub whether they are.
     saved.save_pretrained(folder, save_embedding_layers=False)
-    (folder / "README.md").write_text(_adapter_card(candidate, location, base.config))
+    (folder / "README.md").write_text(_adapter_card(candidate, location, revision, base.config))
 
 
 def _head_modules(model: PreTrainedModel) -> list[str]:
@@ -166,8 +166,11 @@ def _head_modules(model: PreTrainedModel) -> list[str]:
     return chosen
 
 
-def _adapter_card(candidate: Lora, location: str, config: Any) -> str:
+def _adapter_card(candidate: Lora, location: str, revision: str | None, config: Any) -> str:
     what = candidate.describe(config.num_hidden_layers)
+    of_revision = ""
+    if revision is not None:
+        of_revision = f", revision={json.dumps(revision)}"
     return f"""---
 library_name: peft
 base_model: {json.dumps(location)}
@@ -185,7 +188,7 @@ from peft import PeftModel
 from transformers import AutoModelForSequenceClassification
 
 base = AutoModelForSequenceClassification.from_pretrained(
-    {json.dumps(location)}, num_labels={config.num_labels}
+    {json.dumps(location)}, num_labels={config.num_labels}{of_revision}
 )
 model = PeftModel.from_pretrained(base, ".").eval()  # or this folder's path
 ```

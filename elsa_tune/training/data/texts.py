@@ -23,7 +23,7 @@ from elsa_tune.specs.task import (
 )
 from elsa_tune.tasks.data_sets import read_data_set, split_table
 from elsa_tune.tasks.known import LAYOUTS, UNLABELLED, GlueLayout
-from elsa_tune.tasks.table_file import Table, read_table
+from elsa_tune.tasks.table_file import Table, check_characters, read_table
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.data.glue import glue_tables
@@ -150,6 +150,7 @@ def to_split(
             where = f"{table.path} line {line}"
             labels.append(read_label(label, where))
             for column, text in zip(texts, row_texts, strict=True):
+                check_characters(text, where)
                 column.append(text)
         if task.group_column is not None:
             lines = [row[0] for row in rows]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -273,8 +274,9 @@ class Prefix:
         return reading
 
     def _key(self, frozen_layers: int) -> str:
-        """Return an entry's name, made of what the checkpoint's files and the data contain."""
-        lines = [str(_FORMAT), unchanged_checkpoint()]
+        """Return an entry's name: of the checkpoint's files, the data, and what computes."""
+        lines = [str(_FORMAT), torch.__version__, transformers.__version__]
+        lines.append(unchanged_checkpoint())
         lines += self._what
         lines.append(str(frozen_layers))
         text = "\n".join(lines)

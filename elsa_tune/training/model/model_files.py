@@ -69,6 +69,9 @@ TOKENIZER_PATTERNS = (
     "added_tokens.json",
     "vocab*",
     "merges.txt",
+    "bpe.codes",  # BERTweet's merges
+    "entity_vocab.json",  # LUKE
+    "word_*.json",  # RoCBert
     "*.model",
 )
 # In order of preference; an index names its shards.
@@ -275,8 +278,11 @@ def _matching(names: Iterable[str], *patterns: str) -> list[str]:
 @functools.lru_cache(maxsize=16)
 def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
+        # Whatever put it there may have wanted a part of it alone.
         with contextlib.suppress(ModelError):
-            return _cached_folder(hub_id, revision, weights, "")
+            folder = _cached_folder(hub_id, revision, weights, "")
+            check_tokenizer(folder, hub_id)
+            return folder
     try:
         return fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
     except hub_errors.GatedRepoError as error:
