@@ -351,10 +351,10 @@ def unordered_sums_are_no_news() -> Iterator[None]:
 
 
 def try_deterministic(step: Callable[[], object], device: torch.device) -> str | None:
-    """Let torch refuse what has no deterministic form, if a step needs nothing of the kind.
+    """Let torch raise at operations without a deterministic form, unless a step needs one.
 
-    To be called within `reproducible`. Returns None, or a note on which operation the step
-    (forwards and backwards) needs.
+    Otherwise it warns. Called within `reproducible`. Returns None, or a note on which operation the
+    step (forwards and backwards) needs.
 
     Where torch only warns, kernels with a faster form that adds up in any order take it.
     """

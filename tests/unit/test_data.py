@@ -22,7 +22,7 @@ from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tasks.types.registry import type_of, with_metric
 from elsa_tune.training.data import preparation as data_module
-from elsa_tune.training.data.preparation import prepare, read_splits, tokenizer_identity
+from elsa_tune.training.data.preparation import prepare, read_splits, tokenised, tokenizer_identity
 from elsa_tune.training.data.subsets import (
     SELECTION,
     held_out_rows,
@@ -369,6 +369,21 @@ def test_whatever_changes_the_tokens_has_another_fingerprint(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
     assert prepare(models["bert"], pairs, Recipe()).fingerprint not in seen
+
+
+def test_a_row_without_a_token_is_refused() -> None:
+    """A tokenizer that adds no special tokens makes none of an empty text."""
+
+    class Bare:
+        model_input_names = ("input_ids",)
+
+        def __call__(self, *columns: list[str], **_: object) -> dict[str, list[list[int]]]:
+            return {"input_ids": [[7] * len(text.split()) for text in columns[0]]}
+
+    labels = np.zeros(2, dtype=np.int64)
+    split = Split(where="rows", texts=(["a cat", ""],), labels=labels)
+    with pytest.raises(DataError, match=r"the tokenizer makes no token of \[''\], and adds none"):
+        tokenised(split, 8, Bare())
 
 
 def test_a_tokenizers_identity_is_not_what_the_last_call_wanted(

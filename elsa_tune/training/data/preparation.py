@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, quoted
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
@@ -184,7 +184,10 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
 
 
 def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
-    """Tokenise the rows of a split, at least one, cut to `max_length` tokens."""
+    """Tokenise the rows of a split, at least one, cut to `max_length` tokens.
+
+    Raises DataError for a row without a token, which no model can read.
+    """
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
@@ -205,6 +208,13 @@ def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
         if with_types:
             types_of_rows = encoded["token_type_ids"]
             types.append(_flat(types_of_rows, np.int8))
+    if 0 in lengths:
+        row = lengths.index(0)
+        texts = quoted([column[row] for column in split.texts])
+        raise DataError(
+            f"the tokenizer makes no token of {texts}, and adds none of its own; leave such rows "
+            "out, or give the tokenizer special tokens"
+        )
     token_type_ids = None
     if with_types:
         token_type_ids = np.concatenate(types)

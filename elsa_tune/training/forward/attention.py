@@ -119,7 +119,8 @@ def _biases(
     """Return the part of a position bias that each bucket's queries need."""
     if position_bias is None:
         return [None] * len(buckets)
-    # A layer's gradients add up before they meet other layers', from the first bucket on.
+    # A view makes a node of this layer's own: its buckets' gradients are summed there, before they
+    # are added to the bias that all layers share. Reversed, so that the sum begins with the first.
     own = position_bias.view_as(position_bias)
     biases = []
     for bucket in reversed(buckets):

@@ -185,8 +185,8 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, Modules]:
 
     It can be taken apart while the other stays complete; both share their weights.
 
-    A dropout that is in neither would act on hidden states that a cache gives, and then what runs
-    fast must be found to differ.
+    Any other dropout stays on. The complete model has it in front of what trains, and the fast one
+    would apply it to kept states: the test must then find that they differ.
     """
     copied = twin(model)
     behind_prefix: Modules = [copied]
