@@ -207,13 +207,7 @@ class Watch:
         if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
-                free = ray.available_resources()
-                room = (
-                    f"room: a trial takes {_shown(share)}, and of Ray's {_free(share, free)} free; "
-                    "others have the rest"
-                )
-                if fits(free, share):
-                    room += ", and no node has as much free"
+                room = _lacking_room(share)
                 self._say(f"waiting for {room}")
                 self._waits(room)
         elif since >= BEGIN_SECONDS:
@@ -296,6 +290,18 @@ def _shown(share: Resources) -> str:
     if not share.gpus:
         return cpus
     return f"{cpus} and {share.gpus:g} GPU"
+
+
+def _lacking_room(share: Resources) -> str:
+    """Write what a trial waits for: `room: a trial takes 2 CPU, and of Ray's 8 CPU 1 are ...`."""
+    free = ray.available_resources()
+    room = (
+        f"room: a trial takes {_shown(share)}, and of Ray's {_free(share, free)} free; others have "
+        "the rest"
+    )
+    if fits(free, share):  # of all nodes together
+        room += ", and no node has as much free"
+    return room
 
 
 def _free(share: Resources, free: dict[str, float]) -> str:

@@ -122,14 +122,9 @@ def watch_store(tracking_uri: str, name: str) -> tuple[SearchState, SearchPaths 
         return watch_journal(paths), paths
     with Panel() as panel:
         while _runs(state):
-            lines = stored_lines(state)
-            panel.show(lines)
-
-            def show_too(trouble: str, lines: list[str] = lines) -> None:
-                panel.show([trouble, *lines])
-
+            panel.show(stored_lines(state))
             began = time.monotonic()
-            state = patiently(lambda: _stored(tracking_uri, name), show_too)
+            state = patiently(lambda: _stored(tracking_uri, name), panel.show_line)
             took = time.monotonic() - began
             if _runs(state):
                 time.sleep(_pause(STORE_SECONDS, took))
@@ -233,6 +228,10 @@ class Panel:
     def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def show_line(self, line: str) -> None:
+        """Show this line in place of all others."""
+        self.show([line])
 
     def show(self, lines: list[str]) -> None:
         """Show these lines."""
