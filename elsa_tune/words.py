@@ -149,6 +149,13 @@ def layers_text(count: int) -> str:
     return f"{count} layers"
 
 
+def seeds_text(count: int) -> str:
+    """Return `1 seed`, `3 seeds`."""
+    if count == 1:
+        return "1 seed"
+    return f"{count} seeds"
+
+
 def trials_text(count: int) -> str:
     """Return `1 trial`, `3 trials`."""
     if count == 1:
@@ -275,7 +282,8 @@ def either_text(candidates: Iterable[Candidate], layers: int) -> str:
             numbers.append(str(number))
     if numbers:
         listed_numbers = listed(numbers, last="or")
-        names.insert(0, f"{listed_numbers} layers")
+        noun = "layer" if numbers == ["1"] else "layers"
+        names.insert(0, f"{listed_numbers} {noun}")
     return listed(names, last="or")
 
 

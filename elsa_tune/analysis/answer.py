@@ -38,7 +38,7 @@ class Reason(enum.StrEnum):
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
     # Of a comparison of ways (`comparison.py`):
     ONE_WAY = "one_way"  # nothing to compare it with
-    NO_WAY_LEARNT = "no_way_learnt"  # even the best is not above chance with 95 % confidence
+    NO_WAY_LEARNT = "no_way_learnt"  # none is above chance with 95 % confidence
     SEEDS_BY_RESULTS = "seeds_by_results"  # a hunt chose how many seeds each way has
 
 

@@ -115,11 +115,16 @@ class _Forecast:
         return first(choices, certifies)
 
     def fewest_rows(self, least: int) -> int | None:
-        """Return the fewest evaluation rows, `least` or more, that would probably certify it."""
+        """Return the fewest evaluation rows that would probably certify it.
+
+        They are more than now, and `least` or more.
+        """
         rows_now = self.answer.examples
         assert rows_now is not None
         most = MOST_TIMES_ROWS * rows_now
         choices = round_numbers(least, most)
+        if least > rows_now:
+            choices.insert(0, least)
         seeds, ends = self._planned()
 
         def certifies(rows: int) -> bool:

@@ -374,9 +374,11 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
         yield "Corrected for chance the answer is the same."
     elif corrected is not None:
         needed = all_layers
+        verb = "are"
         if not corrected.candidate.is_reference:
             needed = part_text(corrected.candidate, joint.layers)
-        yield f"Corrected for chance {needed} are needed."
+            verb = "are" if is_part_plural(corrected.candidate, joint.layers) else "is"
+        yield f"Corrected for chance {needed} {verb} needed."
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
@@ -384,10 +386,21 @@ def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
     corrected = joint.corrected_certified
     if certified is None:
         uncertified = [task.task for task in tasks if task.claimed is None]
-        why = f": {listed(uncertified)} alone have nothing certified" if uncertified else ""
+        why = ""
+        if uncertified:
+            verb = "has" if len(uncertified) == 1 else "have"
+            why = f": {listed(uncertified)} alone {verb} nothing certified"
         yield f"Nothing is certified for all tasks together{why}."
     elif certified.candidate.is_reference:
-        yield "No depth with frozen layers is certain for all tasks together."
+        raw = joint.certified
+        if raw is None or raw.candidate.is_reference:
+            yield "No depth with frozen layers is certain for all tasks together."
+        else:
+            part = part_text(raw.candidate, joint.layers)
+            yield (
+                "Corrected for chance no depth with frozen layers is certain for all tasks "
+                f"together. Certified of the scores alone: {part}."
+            )
     else:
         text = part_text(certified.candidate, joint.layers)
         if joint.claims_corrected:

@@ -115,14 +115,14 @@ def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt
     if full is None or full.quality is None:
         return
     learnt = full.quality - (answer.chance or 0.0)
-    widest = max(_width(full), _width(point))
+    widest = max(interval_width(full), interval_width(point))
     if action is Action.FINE_TUNE and widest >= learnt:
         yield Doubt.INTERVAL_TOO_WIDE
     if action is Action.LINEAR_MODEL and probe is not None and probe.quality > full.quality:
         yield Doubt.FULL_MODEL_BELOW_PROBE
 
 
-def _width(point: CurvePoint) -> float:
+def interval_width(point: CurvePoint) -> float:
     """Return how wide a point's interval is; 0 where none is known."""
     if point.ci_low is None or point.ci_high is None:
         return 0.0

@@ -236,8 +236,10 @@ def latest_search(storage: Path) -> str | None:
 
 def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
     """Return the search that is named, else the latest. Raises UsageError where there is none."""
-    chosen = named_search(name, option) or latest_search(storage)
-    if chosen:
+    chosen = named_search(name, option)
+    if chosen is None:  # an empty name is none of a search: SearchPaths refuses it
+        chosen = latest_search(storage)
+    if chosen is not None:
         return chosen
     raise UsageError(
         f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "

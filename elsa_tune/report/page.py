@@ -171,9 +171,13 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     for answer in single:
         name = f"{answer.model} on {answer.task}"
         if has_several_sizes:
-            name += number_text(answer.train_size, " ({:,} examples)", " (all examples)")
+            name += _size_text(answer)
         named[name] = answer
     return named
+
+
+def _size_text(answer: Answer) -> str:
+    return number_text(answer.train_size, " ({:,} examples)", " (all examples)")
 
 
 def by_answer(
@@ -321,10 +325,13 @@ def _sections(
 
 def _joint(answers: Sequence[Answer]) -> list[tuple[str, FirstLines, str]]:
     """Return each joint answer's name, first lines and complete text."""
+    has_several_sizes = len({answer.train_size for answer in answers}) > 1
     joint = []
     for answer in answers:
         if answer.decided_by is not None:
             name = f"{answer.model}, all tasks together"
+            if has_several_sizes:
+                name += _size_text(answer)
             joint.append((name, answer.first_lines, in_full(answer)))
     return joint
 

@@ -24,6 +24,7 @@ from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
+from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 
 # Columns of qualities, which may be in percent.
@@ -77,6 +78,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             cost = getattr(row, name)
             if cost is not None and cost < 0:
                 raise ValueError(f"field '{name}' must be 0 or more, not {cost:g}")
+        _check_range(row)
         if row.std is not None and row.runs == 1:
             raise ValueError(
                 "std is given for a single run; give runs, how many runs the row is the mean of, "
@@ -85,6 +87,19 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
         return row
     except (ValueError, SpaceError) as error:
         raise ResultsError(f"{path}, line {number}: {problems(error)}") from error
+
+
+def _check_range(row: ResultRow) -> None:
+    """Raise ValueError where a quality, or chance, is lower than its metric can be."""
+    metric = Metric.named(row.metric)
+    if metric is None:
+        return
+    for name, value in (("quality", row.quality), ("chance", row.chance)):
+        if value is not None and value < metric.lowest:
+            raise ValueError(
+                f"field '{name}' must be {metric.lowest:g} or more for {metric.words}, not "
+                f"{value:g}; a run that diverged has status diverged and an empty quality"
+            )
 
 
 def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> Sear
         options = replace(options, data_dir=None)
     some_are_tables = any(has_columns(name) for name in tasks)
     if some_are_tables and not has_columns(task):
-        options = replace(options, label=None, text=None)
+        options = replace(options, label=None, text=None, group=None)
     return options
 
 

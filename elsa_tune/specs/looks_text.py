@@ -3,7 +3,7 @@
 import re
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
+from elsa_tune.specs.search import LOST_LOOKS, MOST_LOOKS, NO_LOOKS, Looks
 
 _NEVER = "never"  # in place of looks that were not planned
 _LOST = "not recorded"  # in place of looks that a table left out
@@ -38,17 +38,35 @@ def read_looks(text: str) -> Looks:
     match = _LOOKS.fullmatch(text)
     if match is None:
         raise SpaceError(f"'{text}' does not say when a depth is tested")
-    after, first_seed, error, pairs = match.groups()
+    after, first_seed, error_text, pairs = match.groups()
     counts: list[tuple[int, int]] = []
     for pair in pairs.split():
         seeds, full_seeds = pair.split("/")
         counts.append((int(seeds), int(full_seeds)))
+    error = float(error_text)
+    if not (_are_planned(counts) and 0 < error < 1):
+        raise SpaceError(
+            f"'{text}' is no plan of one or two looks, with growing numbers of seeds from 1 on and "
+            "an error between 0 and 1"
+        )
     return Looks(
         after=after.replace("=", ""),
         first_seed=int(first_seed),
         counts=tuple(counts),
-        error=float(error),
+        error=error,
     )
+
+
+def _are_planned(counts: list[tuple[int, int]]) -> bool:
+    """Whether a search can have planned these looks."""
+    if len(counts) > MOST_LOOKS:
+        return False
+    before = (1, 1)
+    for seeds, full_seeds in counts:
+        if seeds < before[0] or full_seeds < before[1]:
+            return False
+        before = seeds, full_seeds
+    return True
 
 
 def exact_text(number: float) -> str:

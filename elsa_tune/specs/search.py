@@ -69,6 +69,9 @@ class Looks:
             object.__setattr__(self, "after", read_candidate(self.after).key)
 
 
+# A candidate is tested once, or a second time with more seeds.
+MOST_LOOKS: Final = 2
+
 # Of a candidate whose search tests none: it was planned without a certificate.
 NO_LOOKS: Final = Looks(after="", first_seed=0, counts=())
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elsa_tune.results.published import Study, printed_rows
+from elsa_tune.words import seeds_text
 
 
 class Scale(enum.StrEnum):
@@ -74,7 +75,11 @@ def asked(
     sizes: Iterable[int | None],
 ) -> str:
     """Return what is carried out, in one line; any value may come several times."""
-    seeds_text = " or ".join(str(count) for count in sorted(set(seeds)))
+    counts_of_seeds = sorted(set(seeds))
+    if len(counts_of_seeds) == 1:
+        of_seeds = seeds_text(counts_of_seeds[0])
+    else:
+        of_seeds = " or ".join(map(str, counts_of_seeds)) + " seeds"
     models_text = ", ".join(dict.fromkeys(models))
     tasks_text = ", ".join(dict.fromkeys(tasks))
     counts = [f"{size:,}" for size in dict.fromkeys(sizes) if size is not None]
@@ -82,7 +87,7 @@ def asked(
     if counts and study is Study.ELSA:
         examples = f"at most {examples}"
     return (
-        f"{seeds_text} seeds at each depth; models {models_text}; tasks {tasks_text}; "
+        f"{of_seeds} at each depth; models {models_text}; tasks {tasks_text}; "
         f"{examples} training examples"
     )
 

@@ -25,7 +25,7 @@ from elsa_tune.studies.protocols import PROTOCOLS, Scale, StudySize, asked, publ
 from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.words import aligned, number_text, percent, spread
+from elsa_tune.words import aligned, number_text, percent, spread, trials_text
 
 _NONE = CurvePoint(candidate=REFERENCE, fine_tuned_layers=0)
 
@@ -201,7 +201,7 @@ class StudyResults:
         for name in self.unread:
             heading.append(f"Not read: {name}.")
         if self.left:
-            heading.append(f"Not finished: {self.left} trials to go.")
+            heading.append(f"Not finished: {trials_text(self.left)} to go.")
         answers = []
         for answer in self.answers:
             task = "all tasks together" if answer.task == ALL_TASKS else answer.task

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from elsa_tune.errors import TrackingError
+from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.paths import default_root, default_storage
 from elsa_tune.tracking.stores import is_registered
 from elsa_tune.tracking.uris import (
@@ -30,7 +30,15 @@ class StorePaths:
         self.storage = default_storage(working_directory)
 
     def storage_at(self, named: str | None) -> Path:
-        return self.working_directory / named if named else self.storage
+        """Return the folder of journals: the one named, else the default.
+
+        Raises StorageError for an empty name, which an unset variable leaves.
+        """
+        if named is None:
+            return self.storage
+        if not named:
+            raise StorageError("the storage path is empty; name a folder, or leave it out")
+        return self.working_directory / named
 
     def tracking_uri(self, explicit: str | None = None) -> str:
         """Return the store to use: the one that is named, else the default.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
@@ -145,10 +146,16 @@ def probe_features(
 
 
 def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
-    """Do the part of `linear_probe` that takes the CPU alone, a single thread of it."""
+    """Do the part of `linear_probe` that takes the CPU alone, a single thread of it.
+
+    Raises DivergedError where the features are not finite.
+    """
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
     started = time.perf_counter()
+    for values in (features.train, features.evaluation):
+        if not np.isfinite(values).all():
+            raise DivergedError("the frozen model's output is not finite")
     # By the training rows' mean and standard deviation; a constant feature becomes 0.
     mean = features.train.mean(axis=0)
     std = features.train.std(axis=0)

@@ -191,3 +191,14 @@ def test_a_hundred_thousand_rows_of_an_export_are_answered_in_seconds(
     told = list(csv.DictReader(io.StringIO(found.out)))
     assert [answer["full_seeds"] for answer in told] == [str(count // 4)] * 4
     assert f"{8 * count} rows: {8 * count} completed" in found.err
+
+
+def test_a_quality_below_what_its_metric_can_be_is_refused(run: Run, path: Path) -> None:
+    broken = write(path, [*seeds(0, 0.9), line(3, -1)])
+    found = run("answer", "--from", broken)
+    assert found.status == 2 and "Traceback" not in found.err
+    assert "line 5: field 'quality' must be 0 or more for accuracy, not -1" in found.err
+    guessing = write(path, [*seeds(0, 0.9, chance=-0.5), *seeds(3, 0.9, chance=-0.5)])
+    assert "field 'chance' must be 0 or more" in run("answer", "--from", guessing).err
+    correlations = [*seeds(0, 0.4, metric="matthews", chance=0), line(3, -0.1, metric="matthews")]
+    assert run("answer", "--from", write(path, correlations)).status in (0, 3)

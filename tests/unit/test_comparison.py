@@ -559,6 +559,15 @@ def test_one_way_is_no_comparison() -> None:
     )
 
 
+def test_a_failed_seed_of_the_best_withholds_nothing_where_others_learnt() -> None:
+    """Its mean is the highest, and with a run at guessing it is not certain to have learnt."""
+    rows = [*seeds(FULL, [0.770, 0.771, 0.772]), *seeds(HEAD, [0.765, 0.766, 0.764])]
+    rows += seeds(ADAPTER, [0.99, 0.99, 0.36])
+    comparison = compared(rows)
+    assert comparison.best is not None and comparison.best.candidate == ADAPTER
+    assert comparison.is_answered and comparison.reason is not Reason.NO_WAY_LEARNT
+
+
 def test_exploring_alone_measures_nothing() -> None:
     comparison = compared([*explored(FULL, {1e-5: 0.9}), *explored(ADAPTER, {1e-4: 0.9})])
     assert comparison.reason is Reason.NO_MEASUREMENTS and not comparison.is_answered

@@ -23,6 +23,7 @@ from elsa_tune.analysis.comparing.comparison_json import COLUMNS, comparison_obj
 from elsa_tune.analysis.comparing.ways import WayComparison
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.wording.comparison_tables import comparison_markdown
+from elsa_tune.analysis.wording.fairness import times_text
 from elsa_tune.analysis.wording.ways import cost_cell
 from elsa_tune.cli.comparison_tables import print_comparisons
 from elsa_tune.errors import UsageError
@@ -245,11 +246,19 @@ def test_alone_and_in_a_bundle_stand_side_by_side_where_both_are_known() -> None
         (1204.4, Cost.MEMORY, "1,204 MiB"),
         (884736.0, Cost.PARAMETERS, "884,736"),
         (0.0032, Cost.LATENCY, "3.2 ms"),
+        (1.5, Cost.LATENCY, "1,500 ms"),
         (0.0011, Cost.BUNDLE, "1.1 ms"),
     ],
 )
 def test_costs_are_written_in_their_unit(cost: float | None, unit: Cost, text: str) -> None:
     assert cost_cell(cost, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"), [(1.0, "1"), (12.4, "12"), (99.4, "99"), (99.7, "100"), (131.2, "131")]
+)
+def test_factors_between_rates_have_no_powers_of_ten(factor: float, text: str) -> None:
+    assert times_text(factor) == text
 
 
 # ---- the command ----

@@ -17,7 +17,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForSequenceClassification, modeling_utils
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    modeling_utils,
+)
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
@@ -157,6 +162,36 @@ def test_max_positions(architecture: str, positions: int | None, tmp_path: Path)
         else:
             with pytest.raises((IndexError, RuntimeError, ValueError)):
                 model(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+
+def test_a_table_longer_than_the_positions_that_are_looked_up(bert: Path) -> None:
+    config = AutoConfig.for_model(
+        "nystromformer",
+        vocab_size=300,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    AutoModel.from_config(config).save_pretrained(bert)
+    assert facts(spec_of(bert)).max_positions == 64
+
+
+def test_a_model_with_one_type_of_token_gets_no_other_from_its_tokenizer(tmp_path: Path) -> None:
+    """Some checkpoints of RoBERTa have BERT's tokenizer, which tells two texts apart."""
+    folder = make_tiny("roberta", tmp_path / "model", type_vocab_size=1)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    file.write_text(json.dumps(settings))
+    tokenizer = load_tokenizer(spec_of(folder))
+    encoded = tokenizer(["a cat"], ["a mat"], return_tensors="pt")
+    assert sorted(encoded) == ["attention_mask", "input_ids"]
+    model = load_classifier(spec_of(folder), 2, seed=0)
+    assert model(**encoded).logits.isfinite().all()
+    with_types = load_tokenizer(spec_of(make_tiny("bert", tmp_path / "bert")))
+    assert "token_type_ids" in with_types(["a cat"], ["a mat"])
 
 
 # -- loading -------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import Earlier
 from elsa_tune.specs.trial import Phase
-from elsa_tune.words import candidates_text, last_of_layers, rate_text
+from elsa_tune.words import candidates_text, either_text, last_of_layers, rate_text
 from tests.unit.result_rows import BY_SEEDS_ALONE, EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 CLOSE = [-0.002, 0.0, 0.002]
@@ -284,6 +285,27 @@ def test_intervals_as_wide_as_what_was_learnt_come_before_the_depth() -> None:
         "Run more seeds before you choose: after 4 the full model's accuracy may be anywhere in "
     )
     assert "Until then fine-tune the last 3 of 6 layers at" in answer.first_lines.headline
+
+
+def test_the_wider_of_the_two_intervals_is_named() -> None:
+    answer = only([*seeds(0, [0.9, 0.901]), *seeds(3, [0.92, 0.86])])
+    headline = answer.first_lines.headline
+    assert headline.startswith(
+        "Run more seeds before you choose: after 2 the accuracy of the last 3 of 6 layers may be "
+    )
+    point = answer.recommendation.point
+    assert point is not None and point.ci_low is not None
+    assert f"anywhere in {100 * point.ci_low:.1f}.." in headline
+    # One run of the full model has no interval.
+    single = only([*seeds(0, [0.9]), *seeds(3, [0.92, 0.86])]).first_lines.headline
+    assert "the accuracy of the last 3 of 6 layers" in single
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    one_seed = only([*seeds(0, [0.9]), *seeds(3, [0.7])])
+    assert "measured with 1 seed a depth" in line(one_seed, "How sure")
+    assert either_text([FreezeDepth(5, True)], 6) == "1 layer"
+    assert either_text([FreezeDepth(5, True), FreezeDepth(4, True)], 6) == "1 or 2 layers"
 
 
 def test_a_target_that_guessing_reaches_certifies_nothing() -> None:

@@ -66,6 +66,14 @@ def test_looks_are_read_back_as_they_were_written() -> None:
         read_looks("4/2")
 
 
+@pytest.mark.parametrize(
+    "planned", ["0.05: 2/2 3/3 4/4", "0.05: 2/2 3/0", "0.05: 3/3 2/2", "1: 2/2"]
+)
+def test_looks_that_no_search_plans_are_refused(planned: str) -> None:
+    with pytest.raises(SpaceError, match="is no plan of one or two looks"):
+        read_looks(f"after N=0, from seed 0, at {planned}")
+
+
 # ---- what they make of results ----
 
 TWO = ((2, 2), (5, 3))

@@ -198,6 +198,30 @@ def test_a_folder_that_pools_by_mean_says_how_to_ask_for_it(tmp_path: Path) -> N
         assert f"pooling              {expected}\n" in out
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # As sentence-transformers 6 writes it.
+        ({"pooling_mode": "mean", "include_prompt": True}, "mean"),
+        ({"pooling_mode": ["mean"]}, "mean"),
+        ({"pooling_mode": "cls"}, "-"),
+        # Two outputs side by side.
+        ({"pooling_mode": ["mean", "cls"]}, "-"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "-"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ([], "-"),
+    ],
+)
+def test_every_way_to_write_down_pooling_is_read(
+    tmp_path: Path, settings: object, expected: str
+) -> None:
+    folder = make_tiny("bert", tmp_path / "model")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    out = run.invoke(app, ["models", str(folder)]).stdout
+    assert f"pooling              {expected}\n" in out
+
+
 def test_pooling_that_a_model_cannot_have_is_refused_before_anything_starts(
     tmp_path: Path,
 ) -> None:

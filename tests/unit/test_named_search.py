@@ -47,6 +47,11 @@ def test_the_one_that_is_named_or_the_latest(
     run(*command, "--search", "first")
     assert f"search 'second', the latest in {storage}" in run(*command).err
     assert taken == ["first", "first", "second"]
+    unset = run(*command, "")
+    assert unset.status == 2 and "search name '' cannot be used" in unset.err
+    assert taken == ["first", "first", "second"]
+    no_place = run(*command, "--storage-path", "")
+    assert no_place.status == 2 and "the storage path is empty" in no_place.err
     both = run(*command, "first", "--search", "second")
     assert both.status == 2 and "are two; name one" in both.err
     assert "did you mean 'first'" in run(*command, "frist").err

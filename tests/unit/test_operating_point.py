@@ -514,3 +514,19 @@ def test_embeddings_only_is_best_where_it_beats_every_other_depth() -> None:
     for quality, is_said in ((0.95, True), (0.88, False)):
         found = only_answer([*curve, *seeds(EMBEDDINGS_ONLY, [quality, quality])])
         assert (WarningCode.EMBEDDINGS_ONLY_IS_BEST in codes(found)) is is_said
+
+
+def test_a_joint_answer_says_what_is_certain_of_the_scores_alone() -> None:
+    rows: list[ResultRow] = []
+    for task in ("rte", "cola"):
+        rows += seeds(0, [0.9, 0.905, 0.903], task=task, examples=1000)
+        rows += seeds(5, [0.87, 0.875, 0.88], task=task, examples=1000)
+        rows += seeds(6, [0.83, 0.831, 0.832], task=task, examples=1000)
+    *_, joint = answer_rows(rows)
+    assert joint.corrected_certified is not None
+    assert joint.corrected_certified.candidate.is_full_model
+    assert "Corrected for chance 1 of 6 layers is needed." in joint.sentence
+    assert joint.certainty.startswith(
+        "Corrected for chance no depth with frozen layers is certain for all tasks together. "
+        "Certified of the scores alone: 1 of 6 layers."
+    )

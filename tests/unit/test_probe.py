@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
@@ -21,7 +22,7 @@ from elsa_tune.training.forward.prefix_store import PrefixStore
 from elsa_tune.training.forward.runner import Prefix
 from elsa_tune.training.loop import train
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.probe import ProbeResult, linear_probe
+from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
 from tests.unit.tiny_models import make_tiny
 from tests.unit.tiny_trials import (
     REGRESSION,
@@ -181,6 +182,21 @@ def test_of_many_rows_a_stratified_part_is_taken_and_that_is_said(bert: ModelSpe
         "the linear probe took 5,000 of 100,000 training rows, stratified",
         "the linear probe took 10,000 of 12,000 evaluation rows, stratified",
     )
+
+
+def test_features_that_are_not_finite_end_in_a_sentence() -> None:
+    train = np.full((8, 3), np.nan, dtype=np.float32)
+    labels = np.arange(8) % 2
+    features = ProbeFeatures(
+        train=train,
+        evaluation=np.zeros((8, 3), dtype=np.float32),
+        train_labels=labels,
+        evaluation_labels=labels,
+        seconds=0.0,
+        notes=(),
+    )
+    with pytest.raises(DivergedError, match="the frozen model's output is not finite"):
+        fit_probe(TASK, features)
 
 
 def test_rows_can_be_taken_in_any_order() -> None:

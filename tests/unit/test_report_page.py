@@ -19,7 +19,7 @@ from elsa_tune.report.tables import cost_table, curve_table
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.policy import UNRECORDED
-from elsa_tune.specs.result_row import Origin
+from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import falling_curve, row, seeds
@@ -178,6 +178,15 @@ def test_the_summary_of_several_counts_them() -> None:
     none = summary(answers_of(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
     assert none.startswith("0 of 2 questions")
     assert summary(answers_of(falling_curve())) == ""
+
+
+def test_joint_answers_of_several_training_sizes_name_theirs() -> None:
+    rows: list[ResultRow] = []
+    for size in (50, 100):
+        rows += falling_curve(train_size=size) + falling_curve(task="cola", train_size=size)
+    page = page_of(rows)
+    assert "minilm, all tasks together (50 examples)" in page
+    assert "minilm, all tasks together (100 examples)" in page
 
 
 def test_each_of_several_answers_is_a_section_that_the_overview_leads_to() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.searching.several import curves_of, rows_of_all
 from elsa_tune.searching.specification import (
     check_same,
+    keeping,
     load_specification,
     save_specification,
 )
@@ -37,6 +39,34 @@ def recorded(search: Request) -> SearchPaths:
     return search.paths
 
 
+def test_a_specification_is_written_where_files_have_no_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mounted bucket or share has no hard links."""
+
+    def no_links(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(keeping.os, "link", no_links)
+    [search] = requests(tmp_path, "stdlib")
+    paths = recorded(search)
+    assert load_specification(paths).name == "pair"
+    with pytest.raises(StorageError, match="a search named 'pair' exists"):
+        save_specification(search.spec, paths)
+    assert [file.name for file in paths.folder.iterdir()] == ["search.json"]
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    [search] = requests(tmp_path, "stdlib")
+    search.paths.check_writable()
+    monkeypatch.setattr(keeping, "write_aside", full)
+    with pytest.raises(StorageError, match=r"search\.json cannot be written: No space left"):
+        save_specification(search.spec, search.paths)
+
+
 def test_each_task_is_a_search_named_after_it(tmp_path: Path) -> None:
     found = requests(tmp_path, "stdlib", "rte", data_dir=str(tmp_path), seeds=4)
     assert [(one.name, one.spec.task.name, one.seeds) for one in found] == [
@@ -46,6 +76,15 @@ def test_each_task_is_a_search_named_after_it(tmp_path: Path) -> None:
     assert [one.name for one in requests(tmp_path, "rte")] == ["pair"]
     first, second = requests(tmp_path, "stdlib", "rte", name=None)
     assert first.name.removesuffix("-stdlib") == second.name.removesuffix("-rte")
+
+
+def test_a_tables_columns_are_not_for_the_task_beside_it(tmp_path: Path) -> None:
+    table = tmp_path / "notes.csv"
+    lines = [f"text {n},{n % 2},u{n % 40}" for n in range(200)]
+    table.write_text("\n".join(["text,label,user", *lines]) + "\n")
+    columns = {"label": "label", "text": ["text"], "group": "user"}
+    own, other = requests(tmp_path, str(table), "stdlib", **columns)
+    assert own.spec.task.group_column == "user" and other.spec.task.name == "stdlib"
 
 
 def test_a_search_records_the_command_that_starts_such_a_search(tmp_path: Path) -> None:

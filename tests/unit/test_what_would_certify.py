@@ -278,6 +278,37 @@ def test_more_rows_leave_a_single_run_as_it_is() -> None:
     assert with_rows(now, 4).runs[DEEP] == now.runs[DEEP]
 
 
+def test_more_seeds_shrink_what_unseen_collapses_bring_too() -> None:
+    """One seed of one depth failed: all others may have hidden some, fewer of many seeds."""
+    rows = seeds(0, around(0.9, 0.003), chance=0.5)
+    rows += seeds(3, around(0.895, 0.003), chance=0.5)
+    rows += seeds(5, [*around(0.89, 0.003), 0.5], chance=0.5)
+    uncertainty = answered(rows).uncertainty
+    assert uncertainty.failures() == (1, 10)
+    half_widths: list[float] = []
+    for count in (3, 12, 1200):
+        contrast = uncertainty.contrast(DEEP, 0.75, as_if_seeds=(count, count), corrected=True)
+        assert contrast is not None
+        half_widths.append(contrast.value - contrast.allowance - contrast.lower)
+    now = uncertainty.contrast(DEEP, 0.75, corrected=True)
+    assert now is not None
+    assert half_widths[0] == pytest.approx(now.value - now.allowance - now.lower)
+    assert half_widths[1] < 0.6 * half_widths[0] and half_widths[2] < 0.1 * half_widths[0]
+
+
+def test_a_depth_takes_no_more_rows_than_one_before_it_did() -> None:
+    """The second would do with fewer rows than the first, so that it takes just as many."""
+    how = {"chance": 0.5, "examples": 300, "metric": "accuracy"}
+    rows = seeds(0, [0.9, 0.905, 0.903, 0.902], **how)
+    rows += seeds(3, [0.885, 0.884, 0.886, 0.885], **how)
+    rows += seeds(4, [0.895, 0.894, 0.896, 0.897], **how)
+    rows += seeds(5, [0.896, 0.895, 0.895, 0.896], **how)
+    needed = answered(rows).corrected_would_certify
+    rows_needed = [advice.evaluation_rows for advice in needed.values()]
+    assert len(rows_needed) == 3 and rows_needed[0] is not None and rows_needed[0] > 300
+    assert set(rows_needed) == {rows_needed[0]}
+
+
 def test_round_numbers() -> None:
     assert round_numbers(97, 130) == [98, 99, 100, 110, 120, 130]
     assert round_numbers(10, 12) == [11, 12]

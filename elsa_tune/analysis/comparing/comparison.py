@@ -168,7 +168,8 @@ def _why_no_answer(comparison: WayComparison) -> Reason | None:
         return Reason.NO_MEASUREMENTS
     if len(comparison.ways) == 1:
         return Reason.ONE_WAY
-    if verdict_on_point(comparison.curve, best.point) is Learnt.NO:
+    verdicts = {verdict_on_point(comparison.curve, way.point) for way in comparison.ways}
+    if verdicts == {Learnt.NO}:
         return Reason.NO_WAY_LEARNT
     return None
 

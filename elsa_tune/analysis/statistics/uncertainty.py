@@ -350,7 +350,7 @@ class Uncertainty:
 
     def _seed_term(self, runs: CandidateRuns, weight: float, seeds: int) -> _SeedTerm:
         """Return what a depth's seeds bring into a contrast that has its mean with this weight."""
-        move, more_variance = self._unseen(runs)
+        move, more_variance = self._unseen(runs, seeds)
         seen = self.spread(runs.candidate, seeds)
         variance = seen.variance + more_variance
         weighted = Spread(
@@ -476,11 +476,12 @@ class Uncertainty:
                 return squared_step / 12  # of a uniform distribution one step wide
         return 0.0
 
-    def _unseen(self, runs: CandidateRuns) -> tuple[float, float]:
+    def _unseen(self, runs: CandidateRuns, seeds: int) -> tuple[float, float]:
         """Return how far collapses move a depth's mean, and its variance beyond what runs show.
 
         They are taken to be as frequent there as over all depths that learn: a fifth of seeds
-        collapsing is often invisible in three seeds, but not in all depths'.
+        collapsing is often invisible in three seeds, but not in all depths'. seeds: how many the
+        mean is of, or is to be of.
         """
         failed, count = self.failures()
         if self.chance is None or failed == 0:
@@ -500,10 +501,10 @@ class Uncertainty:
             within = variance_of_runs(working)
         between = failing * succeeding * fall**2
         variance_of_run = succeeding * within + between
-        variance_of_mean = variance_of_run / runs.count
+        variance_of_mean = variance_of_run / seeds
         mean_with_collapses = working_mean - failing * fall
         move = mean_with_collapses - runs.mean
-        shown = self.spread(runs.candidate)
+        shown = self.spread(runs.candidate, seeds)
         more_variance = variance_of_mean - shown.variance
         return move, max(0.0, more_variance)
 

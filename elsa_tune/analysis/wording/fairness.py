@@ -7,7 +7,7 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of, range_text
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border
-from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text
+from elsa_tune.words import BORDER_WORDS, capitalized, listed, points, rate_text, trials_text
 
 
 def fairness_text(comparison: WayComparison) -> str:
@@ -55,7 +55,9 @@ def _learnt_nothing(comparison: WayComparison) -> Iterator[str]:
             continue
         name = capitalized(name_of(comparison.curve, way.candidate))
         rates = [rate for rate, _ in way.point.tried.explored]
-        if rates:
+        if len(rates) == 1:
+            yield f"{name} learnt nothing at the one rate tried, {rate_text(rates[0])}."
+        elif rates:
             tried = f"from {rate_text(min(rates))} to {rate_text(max(rates))}"
             yield f"{name} learnt nothing at any of {len(rates)} rates {tried}."
 
@@ -76,7 +78,7 @@ def _effort(comparison: WayComparison) -> str:
             )
         return text
     if min(tries) == max(tries):
-        return f"each of the {len(tries)} ways explored its own rate in {tries[0]} trials."
+        return f"each of the {len(tries)} ways explored its own rate in {trials_text(tries[0])}."
     idle = [way.candidate for way in comparison.ways if way.point.explored == 0]
     if not idle:
         return f"the ways explored their own rates in {range_text(tries)} trials each."
@@ -120,7 +122,7 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
 
 def times_text(factor: float) -> str:
     """Return a factor between two rates with two digits, or in full from 100 on."""
-    return f"{factor:.2g}" if factor < 100 else f"{factor:.0f}"
+    return f"{factor:.2g}" if factor < 99.5 else f"{factor:.0f}"
 
 
 def _neighbours(point: CurvePoint) -> str:

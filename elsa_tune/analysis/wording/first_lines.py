@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer import (
     reaches,
 )
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
-from elsa_tune.analysis.recommendation import leaked_rows
+from elsa_tune.analysis.recommendation import interval_width, leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import (
     export_command,
@@ -38,6 +38,7 @@ from elsa_tune.words import (
     percent,
     points,
     rate_text,
+    seeds_text,
     spread,
     target_text,
 )
@@ -103,10 +104,16 @@ def _what_comes_first(answer: Answer) -> str:
             f"{points(full.quality)}, guessing scores {points(answer.chance)}."
         )
     if _has(answer, Doubt.INTERVAL_TOO_WIDE):
-        where = interval(full.ci_low, full.ci_high)
+        widest = full
+        whose = f"the full model's {metric}"
+        chosen = answer.recommendation.point
+        if chosen is not None and interval_width(chosen) > interval_width(full):
+            widest = chosen
+            whose = f"the {metric} of {last_of_text(chosen.candidate, answer.layers)}"
+        where = interval(widest.ci_low, widest.ci_high)
         return (
-            f"Run more seeds before you choose: after {full.seeds} the full model's {metric} may "
-            f"be anywhere in {where}."
+            f"Run more seeds before you choose: after {widest.seeds} {whose} may be anywhere in "
+            f"{where}."
         )
     return ""
 
@@ -181,8 +188,9 @@ def _raw_certificate(answer: Answer) -> str:
     if not answer.claims_corrected or raw is None or raw.candidate.is_reference:
         return ""
     score = "score" if answer.task == ALL_TASKS else metric_text(answer.metric)
+    verb = "keep" if raw.candidate.is_plural(answer.layers) else "keeps"
     return (
-        f" Certain is only that {last_of_text(raw.candidate, answer.layers)} keep "
+        f" Certain is only that {last_of_text(raw.candidate, answer.layers)} {verb} "
         f"{target_text(answer.target)} of the full model's {score}."
     )
 
@@ -264,7 +272,7 @@ def _seeds(answer: Answer) -> str:
     fewest = min(counts)
     most = max(counts)
     if fewest == most:
-        return f"{fewest} seeds a {kind}"
+        return f"{seeds_text(fewest)} a {kind}"
     return f"{fewest} to {most} seeds a {kind}"
 
 

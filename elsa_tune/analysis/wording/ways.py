@@ -33,7 +33,8 @@ def cost_cell(cost: float | None, unit: Cost) -> str:
     if unit is Cost.PARAMETERS:
         return f"{cost:,.0f}"
     if unit in (Cost.LATENCY, Cost.BUNDLE):
-        return f"{1000 * cost:.3g} ms"
+        milliseconds = 1000 * cost
+        return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else f"{milliseconds:,.0f} ms"
     if cost < 10:
         return f"{cost:.2g} s"
     return duration(cost)

@@ -27,15 +27,36 @@ def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
 
 
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
-    """Write a new specification. Raises StorageError where such a search began meanwhile."""
+    """Write a new specification.
+
+    Raises StorageError where such a search began meanwhile, or nothing can be written.
+    """
     aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
-    _write(spec, paths, aside)
     try:
-        os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
+        _write(spec, paths, aside)
+        _give_free_name(aside, paths.specification)
     except FileExistsError:
         raise taken(paths) from None
+    except OSError as error:
+        raise StorageError(
+            f"{paths.specification} cannot be written: {error.strerror or error}; make room there, "
+            "or choose another `storage_path`"
+        ) from error
     finally:
-        aside.unlink()
+        aside.unlink(missing_ok=True)
+
+
+def _give_free_name(file: Path, name: Path) -> None:
+    """Give a file a name that no other has. Raises FileExistsError where one has it."""
+    try:
+        os.link(file, name)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        raise
+    except OSError:  # mounted buckets and shares have no links
+        if name.exists():
+            raise FileExistsError(name) from None
+        # Of two drivers that come here at once, the journal's lock lets one run.
+        file.replace(name)
 
 
 def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:

@@ -154,6 +154,10 @@ class PrefixStore:
             return
         needed_gb = wanted / 1e9
         budget_gb = self.budget / 1e9
+        if wanted > self.budget:
+            raise NotKeptError(
+                f"{needed_gb:.1f} GB are needed, and {BUDGET_VARIABLE} allows {budget_gb:g}"
+            )
         used_gb = used / 1e9
         free_gb = self._free() / 1e9
         raise NotKeptError(

@@ -69,13 +69,20 @@ def _max_positions(model: PreTrainedModel) -> int | None:
     A table with a padding row (RoBERTa, MPNet) begins counting behind that row: of its 514 rows 512
     can be used.
     """
-    for name, module in model.base_model.named_modules():
+    modules = dict(model.base_model.named_modules())
+    for name, module in modules.items():
         is_table = name.endswith("position_embeddings")
         if is_table and isinstance(module, nn.Embedding):
             unused = 0
             if module.padding_idx is not None:
                 unused = module.padding_idx + 1
-            return module.num_embeddings - unused
+            usable = module.num_embeddings - unused
+            # Nyströmformer and YOSO have a longer table than positions to look up in it.
+            owner, _, _ = name.rpartition(".")
+            numbered = getattr(modules[owner], "position_ids", None)
+            if numbered is not None:
+                usable = min(usable, numbered.shape[-1])
+            return usable
     config = model.config
     is_relative = getattr(config, "relative_attention", False)
     if is_relative or config.model_type == "xlnet":
@@ -137,7 +144,9 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
     model_files.check_tokenizer(folder, spec.name)
     with explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
-    _check_tokenizer(tokenizer, _configuration(spec), spec.name)
+    config = _configuration(spec)
+    _check_tokenizer(tokenizer, config, spec.name)
+    _without_unknown_types(tokenizer, config)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
@@ -306,6 +315,17 @@ def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
         if is_in_classifier and key not in missing:  # it was fine-tuned
             return missing.union(behind_base)
     return missing
+
+
+def _without_unknown_types(tokenizer: Any, config: PretrainedConfig) -> None:
+    """Keep the tokenizer from telling two texts apart where the model has one type of token.
+
+    Some checkpoints of RoBERTa come with BERT's tokenizer, which gives the second text type 1.
+    """
+    if getattr(config, "type_vocab_size", None) != 1:
+        return
+    names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    tokenizer.model_input_names = names
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:

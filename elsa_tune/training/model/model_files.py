@@ -8,9 +8,10 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
@@ -214,9 +215,21 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
         settings = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if isinstance(settings, dict) and settings.get("pooling_mode_mean_tokens") is True:
+    if isinstance(settings, dict) and _pooling_modes(settings) == ["mean"]:
         return Pooling.MEAN
     return None
+
+
+def _pooling_modes(settings: Mapping[str, Any]) -> list[str]:
+    """Return which of a row's outputs are joined; early versions had a yes or no for each."""
+    given = settings.get("pooling_mode")
+    if given is not None:
+        return [given] if isinstance(given, str) else list(given)
+    modes: list[str] = []
+    for name, is_used in settings.items():
+        if name.startswith("pooling_mode_") and is_used is True:
+            modes.append(name.removeprefix("pooling_mode_").removesuffix("_tokens"))
+    return modes
 
 
 def _package_folder(package: str) -> Path:
