@@ -22,6 +22,7 @@ from elsa_tune.visible import visible
 LABEL_WORDS = re.compile(
     r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
 )
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20
 # A column that lacks more of its cells is rather not the label: those rows would be left out.
@@ -211,7 +212,7 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     texts = list(given.texts) or _texts(others, label)
     if not texts:
         raise _nothing_looks_like("text", path, columns)
-    label_fields, uneven = _of_label(label)
+    label_fields, uneven = _of_label(label, path)
     fields = {
         **_named(path),
         "text": texts,
@@ -274,8 +275,11 @@ def _named(path: Path) -> dict[str, Any]:
     return {"name": name, "files": files}
 
 
-def _of_label(label: Column) -> tuple[dict[str, Any], str]:
-    """Return the fields that follow from a label, and why macro F1, if that is the metric."""
+def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
+    """Return the fields that follow from a label, and why macro F1, if that is the metric.
+
+    Raises DataError for values whose decimal commas make them look like classes.
+    """
     commonest_first = Counter(label.cells).most_common()
     values = [value for value, _ in commonest_first]
     are_few = len(values) <= MOST_CLASSES
@@ -284,6 +288,11 @@ def _of_label(label: Column) -> tuple[dict[str, Any], str]:
         are_classes = are_few and are_whole
         if not are_classes:
             return {"regression": True, "metric": "spearman"}, ""
+    elif not are_few and all(map(DECIMAL_COMMA.fullmatch, values)):
+        raise DataError(
+            f"column '{label.name}' of {path} holds numbers with commas, such as '{values[0]}'; "
+            "write them with points"
+        )
     fields: dict[str, Any] = {}
     if are_few:
         fields["classes"] = sorted(values, key=number_then_text)

@@ -85,6 +85,7 @@ def test_four_searches_share_a_cluster_and_a_server(
     all_there = max(min(ran[name])[0] for name in LATER)
     gone = {name: max(end for _, end in ran[name]) for name in drivers}
     until = min(all_there + 20, *(gone[name] for name in LATER))
+    assert all_there < until, "the later ones were never there at one time"
     # Each of the later ones has begun long before the first one is through, and from then on has
     # as much of the cluster.
     assert all_there < gone[FIRST]

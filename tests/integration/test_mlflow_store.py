@@ -563,20 +563,26 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 
 INITIALISE = """
 import os, signal, sys, time
+from pathlib import Path
+from elsa_tune.locks import is_locked
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
 connection = MlflowConnection("sqlite:///" + sys.argv[1])
 connection.import_mlflow()
-children = []
-for _ in range(3):
-    child = os.fork()
-    if child == 0:
+database = Path(sys.argv[1])
+
+def child():
+    pid = os.fork()
+    if pid == 0:
         connection.initialise()
         os._exit(0)
-    children.append(child)
-killed, *others = children
-time.sleep(0.3)
-os.kill(killed, signal.SIGKILL)
-print([os.waitpid(child, 0)[1] for child in others])
+    return pid
+
+killed = child()
+while not is_locked(database.with_name(f".{database.name}.lock")):
+    time.sleep(0.001)
+others = [child(), child()]
+os.kill(killed, signal.SIGKILL)  # while it makes the tables, which takes over a second
+print([os.waitpid(pid, 0)[1] for pid in (killed, *others)])
 """
 
 
@@ -588,7 +594,7 @@ def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
     database = tmp_path / "mlruns" / "mlflow.db"
     command = [sys.executable, "-c", INITIALISE, str(database)]
     out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert out == "[0, 0]\n"
+    assert out == "[9, 0, 0]\n"
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM experiments").fetchone() == (1,)
     connection.close()

@@ -9,7 +9,9 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -96,13 +98,23 @@ def test_a_store_is_answered_as_it_was(
     check_answer(found.out, f"{name}-stored", stored)
 
 
+@pytest.fixture
+def in_utc() -> Iterator[None]:
+    """Have times shown in UTC; the C library reads TZ once, unless it is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_utc")
 @pytest.mark.parametrize("place", ["asked", "stored"])
 def test_searches_are_listed_as_they_were(
     place: str, run: Run, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     work: Path = request.getfixturevalue(place)
     monkeypatch.chdir(work)
-    monkeypatch.setenv("TZ", "UTC")
     listed = json.loads(run("searches", "--format", "json").out)
     before = json.loads(expected(f"searches-{place}").replace(HERE, str(work)))
     for search, recorded in zip(listed, before, strict=True):

@@ -321,6 +321,7 @@ def test_what_fits_another_model_is_no_checkpoint(bert: ModelSpec, tmp_path: Pat
     saved = read_file(file.read_bytes())
     name = next(name for name in saved.tensors if name.startswith("optimizer/exp_avg/"))
     header = {**saved.header, "origin": dataclasses.asdict(saved.origin)}
+    undisturbed = [result.eval_loss for result in train(trial, make_data(), device="cpu")]
     for tensors in (
         {key: tensor for key, tensor in saved.tensors.items() if key != "random/cpu"},
         {**saved.tensors, "parameter/other": torch.zeros(2)},
@@ -332,6 +333,8 @@ def test_what_fits_another_model_is_no_checkpoint(bert: ModelSpec, tmp_path: Pat
         file.write_bytes(written.getvalue())
         after = continued(trial, make_data(), tmp_path)
         assert "so it started again" in after[-1].notes[0]
+        assert not any(result.restored for result in after)
+        assert [result.eval_loss for result in after] == undisturbed
 
 
 class Full(FolderCheckpoints):

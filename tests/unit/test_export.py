@@ -49,8 +49,10 @@ from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import classifier, predict
+from elsa_tune.words import points
 from tests.exporting import CURVE, kept_predictions, made_up_search
 from tests.searching import make_bench
+from tests.unit.result_rows import seeds
 from tests.unit.tiny_models import make_tiny
 
 
@@ -200,7 +202,8 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
 def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> None:
     check = paths.storage.parent / "dev.csv"
     done = exported(paths, layers=2, check=check)
-    assert "64 rows of" in done.said[-3] and "accuracy" in done.said[-3]
+    assert "64 rows of" in done.said[-3]
+    assert f": accuracy {points(done.quality)}" in done.said[-3]  # they are the evaluation rows
     about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
     assert about["frozen_layers"] == 0 and about["chosen"] == "as asked for"
     with pytest.raises(UsageError, match=r"is 5, but .* measured: 2, 1, 0"):
@@ -494,3 +497,14 @@ def test_an_mlflow_that_fails_costs_nothing_else(
     assert "the model did not reach MLflow: no room" in done.said
     assert done.said[-1] == f"Next: elsa-tune predict {done.folder} ROWS.csv > scored.csv"
     assert (done.folder / "config.json").exists()
+
+
+def test_what_is_promised_lies_within_the_metrics_range() -> None:
+    rows = [
+        *seeds(0, [0.97, 0.99, 1.0]),
+        *seeds(3, [0.96, 0.99, 1.0]),
+        *seeds(6, [0.6, 0.6, 0.61]),
+    ]
+    promised = choose(answer_rows(rows), layers=3).promised
+    assert promised is not None
+    assert promised.high == 1.0 and promised.low < 0.97

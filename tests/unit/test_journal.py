@@ -296,9 +296,27 @@ def test_nothing_is_taken_from_a_file_that_another_user_or_a_link_put_there(
     (elsewhere / name).unlink()
     forged.rename(elsewhere / name)
     assert len(read_journal(path)) == 2
-    if os.getuid() == 0:
-        os.chown(elsewhere / name, 12345, 12345)
-        assert len(read_journal(path)) == 1
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert len(read_journal(path)) == 1
+
+
+def test_a_record_is_on_the_disk_before_its_writer_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[tuple[int, int]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        status = os.fstat(descriptor)
+        forced.append((status.st_ino, status.st_size))
+
+    with Journal(path) as journal:
+        monkeypatch.setattr(os, "fsync", noted)
+        journal.append(Decision(what="a", value=1))
+        status = path.stat()
+        assert forced == [(status.st_ino, status.st_size)]
 
 
 @pytest.mark.parametrize("what", ["journal", "folder", "moved", "replaced"])

@@ -435,6 +435,52 @@ def test_a_diverging_trial_ends_with_a_named_error(model: ModelSpec) -> None:
         list(train(make_trial(model, task=REGRESSION), dataclasses.replace(data, train=far_off)))
 
 
+def test_weight_decay_is_of_matrices_alone_and_the_rate_is_the_trials(model: ModelSpec) -> None:
+    trial = make_trial(model, weight_decay=0.3, learning_rate=1e-4)
+    named = dict(load_classifier(model, 2, 1).named_parameters())
+    groups = loop.adamw(list(named.values()), trial).param_groups
+    assert {group["lr"] for group in groups} == {1e-4}
+    decays: dict[int, float] = {}
+    for group in groups:
+        for parameter in group["params"]:
+            decays[id(parameter)] = group["weight_decay"]
+    assert len(decays) == len(named)
+    for name, parameter in named.items():
+        is_matrix = name.endswith(".weight") and "LayerNorm" not in name
+        assert decays[id(parameter)] == (0.3 if is_matrix else 0.0), name
+
+
+def test_each_epoch_has_an_order_of_its_own_and_each_seed_another(model: ModelSpec) -> None:
+    def two_epochs(seed: int) -> list[list[int]]:
+        batches = loop.shuffled_batches(make_trial(model, seed=seed), 40)
+        epochs: list[list[int]] = []
+        for _ in range(2):
+            of_epoch = [next(batches).tolist() for _ in range(3)]
+            epochs.append([row for batch in of_epoch for row in batch])
+        return epochs
+
+    first, second = two_epochs(1)
+    assert sorted(first) == sorted(second) == list(range(40))
+    assert first != second
+    assert two_epochs(1) == [first, second]
+    assert two_epochs(2)[0] != first
+
+
+def test_an_evaluation_that_is_not_finite_is_no_result(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes can be read off logits that are no numbers, and would score as if learnt."""
+    evaluate = loop._Run._evaluate
+
+    def not_finite(run: Any, split: Any) -> Any:
+        return evaluate(run, split) * float("nan")
+
+    monkeypatch.setattr(loop._Run, "_evaluate", not_finite)
+    said = r"N0-lr3e-03-s1: the evaluation loss became nan at step 3"
+    with pytest.raises(DivergedError, match=said):
+        next(train(make_trial(model), make_data(), device="cpu"))
+
+
 def test_clipping_inside_the_fused_step_equals_torchs_own() -> None:
     draw = torch.Generator().manual_seed(0)
     start = [torch.randn(50, 30, generator=draw), torch.randn(30, generator=draw)]

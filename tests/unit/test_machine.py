@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.training.machine import has_bf16_units, usable_cores
+from elsa_tune.training.machine import MIB, PeakMemory, has_bf16_units, usable_cores
 
 
 def test_a_trial_trains_on_one_gpu_at_most() -> None:
@@ -73,3 +74,17 @@ def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert faults("with") < faults("without") / 2
+
+
+@pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="this kernel resets no peak"
+)
+def test_a_peak_is_of_what_came_since() -> None:
+    here = torch.device("cpu")
+    earlier = PeakMemory(here)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, 300 * MIB, flags=flags) as taken:
+        for place in range(0, len(taken), mmap.PAGESIZE):
+            taken[place] = 1
+    highest = earlier.mib()
+    assert PeakMemory(here).mib() < highest - 200

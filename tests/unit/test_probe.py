@@ -139,12 +139,39 @@ def test_a_regression_is_answered_in_values(bert: ModelSpec) -> None:
     assert found.quality > 0.7 and found.predictions.dtype == np.float32
 
 
-def test_any_headline_metric_chooses_and_judges(bert: ModelSpec) -> None:
+def test_any_headline_metric_judges(bert: ModelSpec) -> None:
     task = dataclasses.replace(TASK, metric=Metric.F1_MACRO, companions=())
     data = make_data(train=120, evaluation=60)
     found = ask(bert, data, task)
     judged = score(Metric.F1_MACRO, found.predictions, data.evaluation.labels, 2)
     assert found.quality == judged > 0.8
+
+
+def test_the_headline_metric_chooses_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    asked: list[Metric] = []
+    strengths: list[float] = []
+    fit = LogisticRegression.fit
+
+    def third_is_best(metric: Metric, *_: Any) -> float:
+        asked.append(metric)
+        return float(len(asked) == 3)
+
+    def noted(self: Any, *given: Any, **named: Any) -> Any:
+        strengths.append(self.C)
+        return fit(self, *given, **named)
+
+    monkeypatch.setattr(probe, "score", third_is_best)
+    monkeypatch.setattr(LogisticRegression, "fit", noted)
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    labels = (x[:, 0] > 0).astype(np.int64)
+    features = ProbeFeatures(
+        train=x, evaluation=x, train_labels=labels, evaluation_labels=labels, seconds=0.0
+    )
+    fit_probe(dataclasses.replace(TASK, metric=Metric.F1_MACRO, companions=()), features)
+    assert asked == [Metric.F1_MACRO] * len(probe._STRENGTHS)
+    assert strengths[-1] == probe._STRENGTHS[2]
 
 
 @pytest.mark.parametrize("regression", [False, True])
@@ -193,7 +220,6 @@ def test_features_that_are_not_finite_end_in_a_sentence() -> None:
         train_labels=labels,
         evaluation_labels=labels,
         seconds=0.0,
-        notes=(),
     )
     with pytest.raises(DivergedError, match="the frozen model's output is not finite"):
         fit_probe(TASK, features)

@@ -23,6 +23,7 @@ from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec
 from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
+from elsa_tune.training.objective import Objective
 from elsa_tune.training.saved import (
     check_exportable,
     predict,
@@ -148,12 +149,35 @@ def test_a_regression_answers_on_the_scale_of_its_labels(tmp_path: Path) -> None
     assert answer["score"] == pytest.approx(predictions[0], abs=1e-3)
 
 
-def test_the_weights_are_those_of_the_epoch_that_gives_the_quality(tmp_path: Path) -> None:
+def test_the_weights_are_those_of_the_epoch_that_gives_the_quality(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assess = Objective.assess
+
+    def worse_each_time(self: Objective, step: int, logits: Any) -> Any:
+        metrics, loss, predictions = assess(self, step, logits)
+        return {**metrics, "accuracy": 1 / step}, loss, predictions
+
+    monkeypatch.setattr(Objective, "assess", worse_each_time)
     recipe = dataclasses.replace(RECIPE, epochs=4, selection=Selection.BEST_EPOCH)
     trial = trial_of(tmp_path, "bert", 2, recipe=recipe)
-    predictions, _ = exported(dataclasses.replace(trial, learning_rate=3e-2), tmp_path / "out")
+    data = prepare(trial.model, trial.task, trial.recipe)
+    kept: list[dict[str, torch.Tensor]] = []
+    trained: dict[str, torch.Tensor] = {}
+
+    def keep(named: Any) -> None:
+        kept.append({name: value.detach().clone() for name, value in named.items()})
+        trained.update(named)
+
+    *_, last = train(trial, data, device="cpu", keep=keep)
+    [first] = kept  # the first epoch's; the model trained on
+    matrices = [name for name in first if name.endswith("dense.weight")]
+    assert matrices
+    assert not any(torch.equal(first[name], trained[name]) for name in matrices)
+    (tmp_path / "out").mkdir()
+    save_classifier(tmp_path / "out", trial, data, first)
     texts = read_splits(trial.task, trial.recipe)["evaluation"].texts
-    assert predict(tmp_path / "out", texts).tolist() == predictions.tolist()
+    assert predict(tmp_path / "out", texts).tolist() == list(last.predictions or ())
 
 
 def test_a_file_of_one_s_own_is_scored(tmp_path: Path) -> None:

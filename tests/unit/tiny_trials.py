@@ -98,20 +98,6 @@ def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -
     return TrialSpec(**fields)
 
 
-def break_head(patch: pytest.MonkeyPatch, seed: int) -> None:
-    """Trials with this seed diverge: their head's weights are infinite."""
-    loaded = loop.load_classifier
-
-    def load(model: Any, outputs: int, wanted: int, *more: Any) -> Any:
-        classifier = loaded(model, outputs, wanted, *more)
-        if wanted == seed:
-            with torch.no_grad():
-                classifier.classifier.weight.fill_(float("inf"))
-        return classifier
-
-    patch.setattr(loop, "load_classifier", load)
-
-
 def calm(architecture: str, folder: Path, layers: int = 3) -> ModelSpec:
     """Return a tiny model without any dropout."""
     make_tiny(architecture, folder, layers)

@@ -198,7 +198,7 @@ def report(
     """Write the answer as a folder: page, figures, tables.
 
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 nothing that was
-    asked has an answer (the report is still written).
+    asked has an answer (the report is still written, if there is any result).
     """
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.comparing.ways import COMPARED_TARGET
