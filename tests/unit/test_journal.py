@@ -284,7 +284,7 @@ def test_room_that_comes_back_ends_the_overflow(path: Path, elsewhere: Path) -> 
 
 
 def test_nothing_is_taken_from_a_file_that_another_user_or_a_link_put_there(
-    path: Path, elsewhere: Path
+    path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Journal(path) as journal:
         journal.append(search_started())

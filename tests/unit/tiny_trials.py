@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
 
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
-from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from tests.unit.tiny_models import make_tiny
 
