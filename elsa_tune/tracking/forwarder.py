@@ -15,6 +15,7 @@ from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Record,
     Report,
+    SearchStarted,
     encode,
 )
 from elsa_tune.tracking.paths import SearchPaths
@@ -142,20 +143,15 @@ class Forwarder:
                 if len(batch) > 1:
                     size = 1  # one by one, until the report that is refused stands alone
                 else:
-                    self._skip(batch, error)
+                    pause = self._give_up(batch, error, pause)
             except StoreGoneError as error:
                 if self._refills < _REFILLS:
                     self._note(error)
                     self._refill()
                 else:
-                    self._skip(batch[:1], error)
+                    pause = self._give_up(batch[:1], error, pause)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
-                self._note(error)
-                with self._wake:  # whatever is offered meanwhile; a closing cuts it short
-                    self._wake.wait_for(lambda: self._closing_time is not None, pause)
-                if self._closing_time is not None:
-                    time.sleep(min(pause, _FIRST_PAUSE_S))
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                pause = self._wait_to_try_again(error, pause)
 
     def _wait_for_records(self) -> bool:
         """Return True when there is something to send, False when the work is over."""
@@ -199,6 +195,25 @@ class Forwarder:
             # An older watermark makes a later driver send more, not less.
             name = self._sink.name
             log.info("how far %s has the journal is not noted (%s)", name, reason(error))
+
+    def _give_up(self, batch: Sequence[Record], error: Exception, pause: float) -> float:
+        """Skip a record that the store does not take; returns the pause before the next try.
+
+        A session's start is tried on: without it the store takes no record of that session.
+        """
+        if isinstance(batch[0], SearchStarted):
+            return self._wait_to_try_again(error, pause)
+        self._skip(batch, error)
+        return pause
+
+    def _wait_to_try_again(self, error: Exception, pause: float) -> float:
+        """Wait before the same records are sent again; returns the pause after that, a longer."""
+        self._note(error)
+        with self._wake:  # whatever is offered meanwhile; a closing cuts it short
+            self._wake.wait_for(lambda: self._closing_time is not None, pause)
+        if self._closing_time is not None:
+            time.sleep(min(pause, _FIRST_PAUSE_S))
+        return min(pause * 2, _LONGEST_PAUSE_S)
 
     def _skip(self, batch: Sequence[Record], error: BaseException) -> None:
         why = reason(error, self._uri)

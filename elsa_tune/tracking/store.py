@@ -46,7 +46,8 @@ class RecordSink(Protocol):
         """Bring one record into the store, or several reports of one trial.
 
         Raises RefusedError where the store will never take them, StoreGoneError where everything
-        must be sent again, and any other error where trying again may help.
+        must be sent again, and any other error where trying again may help. What is refused is
+        skipped, except for a session's start: without it nothing of the session has a place.
         """
 
     def trouble(self, error: Exception) -> str:

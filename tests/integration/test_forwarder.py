@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.specs.trial import TrialStatus
@@ -152,6 +153,52 @@ def test_a_flaky_store_gets_everything_once(
     assert run_statuses(store.uri) == {"FINISHED"}
 
 
+@pytest.mark.parametrize("good_calls", [2, 30], ids=["at the start", "in the middle"])
+def test_a_database_that_fails_over_gets_everything_once(
+    places: StorePaths,
+    store: MlflowStore,
+    break_client: Callable[..., FaultyClient],
+    good_calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """MLflow gives most errors of its database the code of a bad request."""
+    monkeypatch.setattr("elsa_tune.tracking.forwarder._LONGEST_PAUSE_S", 0.001)
+    error = MlflowException("cannot execute INSERT in a read-only transaction", BAD_REQUEST)
+
+    def fail_over(_name: str, number: int) -> None:
+        if good_calls < number <= good_calls + 100:
+            raise error
+
+    paths = SearchPaths(places.storage, "first")
+    faulty = break_client(fail_over)
+    assert record(paths, whole_search("first", 3), store) == 0
+    assert faulty.calls > good_calls + 100
+    assert "refuses" not in caplog.text
+    monkeypatch.undo()
+    check_equal(paths, store.uri)
+    assert run_statuses(store.uri) == {"FINISHED"}
+
+
+def test_the_start_of_a_search_is_not_skipped(
+    places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
+) -> None:
+    """Without it the store would take none of the search's records."""
+    refusals = 0
+
+    def refuse(name: str, _number: int) -> None:
+        nonlocal refusals
+        if name == "create_run" and refusals < 5:
+            refusals += 1
+            raise MlflowException("the tables are being upgraded", INVALID_PARAMETER_VALUE)
+
+    paths = SearchPaths(places.storage, "first")
+    break_client(refuse)
+    assert record(paths, [search_started(), *whole_trial(A, 0.8)], store) == 0
+    assert refusals == 5
+    check_equal(paths, store.uri)
+
+
 def test_offering_never_waits_for_a_slow_store(
     places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
 ) -> None:
@@ -221,18 +268,20 @@ def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowSt
     check_equal(paths, store.uri)
 
 
+@pytest.mark.parametrize("code", [INVALID_PARAMETER_VALUE, BAD_REQUEST])
 def test_a_refused_record_does_not_hold_up_the_others(
     places: StorePaths,
     store: MlflowStore,
-    break_client: Callable[..., FaultyClient],
+    code: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("elsa_tune.tracking.forwarder._FIRST_PAUSE_S", 0.001)
     real = MlflowClient.log_batch
 
     def picky(self: MlflowClient, run_id: str, *arguments: Any, **named: Any) -> Any:
         if any(tag.key == "decision.bad" for tag in named.get("tags") or ()):
-            raise MlflowException("Invalid value for parameter", 1000)
+            raise MlflowException("Invalid value for parameter", code)
         return real(self, run_id, *arguments, **named)
 
     monkeypatch.setattr(MlflowClient, "log_batch", picky)
@@ -307,6 +356,41 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
     assert store_rows(store.uri) == []
     assert record(paths, records[5:], MlflowStore(store.uri)) == 0
     check_equal(paths, store.uri)
+
+
+def delete_in_the_middle(
+    paths: SearchPaths, store: MlflowStore, delete: Callable[[MlflowClient, str], object]
+) -> None:
+    """Record a search under which somebody deletes something, by the id of a trial that runs."""
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths, store.sink(paths.journal)).start()
+
+        def write(*records: Record) -> None:
+            for entry in records:
+                forwarder.offer(journal.append(entry))
+
+        write(search_started(paths.name), *whole_trial(A, 0.8, paths.name))
+        write(trial_started(B, search=paths.name), report(B, 1, 0.5))
+        until(lambda: forwarder.lag == 0)
+        running = store_runs(store.uri, paths.name)[B]
+        delete(MlflowClient(store.uri), running.info.run_id)
+        write(report(B, 3, 0.7), trial_ended(B, TrialStatus.COMPLETED, 0.7))
+        write(*whole_trial(C, 0.6, paths.name), SearchEnded(status=SearchStatus.COMPLETED))
+        assert forwarder.close(HANGS_S) == 0
+    check_equal(paths, store.uri)
+    runs = store_runs(store.uri, paths.name)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+
+
+def delete_its_experiment(client: MlflowClient, run_id: str) -> None:
+    client.delete_experiment(client.get_run(run_id).info.experiment_id)
+
+
+@pytest.mark.parametrize("delete", [delete_its_experiment, MlflowClient.delete_run])
+def test_what_is_deleted_on_mlflows_pages_during_a_search_comes_back(
+    places: StorePaths, store: MlflowStore, delete: Callable[[MlflowClient, str], object]
+) -> None:
+    delete_in_the_middle(SearchPaths(places.storage, "first"), store, delete)
 
 
 # ---- drivers that die --------------------------------------------------------------------------
@@ -481,3 +565,16 @@ def test_a_server_that_is_down_killed_and_back(
     run = store_runs(server.uri)[trials[2]].info
     artifacts = MlflowClient(server.uri).list_artifacts(run.run_id, "predictions")
     assert [artifact.path for artifact in artifacts] == ["predictions/a.npz"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("quick_requests")
+def test_an_experiment_deleted_on_a_server_comes_back(server: Server, tmp_path: Path) -> None:
+    if not server.is_up:
+        server.start()
+    paths = SearchPaths(tmp_path / "searches", "deleted")
+    try:
+        delete_in_the_middle(paths, MlflowStore(server.uri), delete_its_experiment)
+    finally:
+        server.kill()  # another test begins without one

@@ -29,6 +29,9 @@ ATTEMPT_TAG: Final = "attempt"
 TRIALS_DONE_TAG: Final = "trials_done"
 # When the last attempt began, in milliseconds: what was logged before belongs to earlier attempts.
 ATTEMPT_STARTED_TAG: Final = "elsa_tune.attempt_started"
+# On a search's run, where the store refused a record for a doubtful reason: when it was tried last
+# whether the store takes anything, in seconds since the epoch.
+TRIED_TAG: Final = "elsa_tune.tried"
 # A param cannot be changed in MLflow: the value that a later attempt had stands in this tag.
 CHANGED_PARAM_PREFIX: Final = "param."
 DECISION_PREFIX: Final = "decision."

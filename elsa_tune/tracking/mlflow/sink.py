@@ -1,6 +1,7 @@
 """Records as calls of MLflow: what of each is a run, a metric, a tag or a file there."""
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,14 @@ log = logging.getLogger(__name__)
 # A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
 _ARTIFACT_TRIES = 3
 # Answers of MLflow that will be the same next time.
-_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
+_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS"})
+# Its answer to a bad record, and to most errors of its database, as while that fails over.
+_DOUBTFUL = "BAD_REQUEST"
+# So often a record meets that answer, from a store that takes something else, until it is refused.
+_DOUBTFUL_TRIES = 10
+# What MLflow says of a run or an experiment that is marked as deleted (MLflow 3.17).
+_DELETED_CODES = frozenset({"INVALID_PARAMETER_VALUE", "INVALID_STATE"})
+_DELETED = re.compile(r"must be in (the )?'active'|non-active experiment")
 
 
 class MlflowSink:
@@ -51,6 +59,7 @@ class MlflowSink:
     def begin_again(self) -> None:
         self.state = SearchState()
         self._ready = False
+        self._doubtful_tries = 0  # of what is sent now
         self._writer.forget()
 
     def learn(self, record: Record) -> None:
@@ -72,11 +81,13 @@ class MlflowSink:
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
             why = reason(error, self.uri)
-            if _code(error) == "RESOURCE_DOES_NOT_EXIST":
+            if _is_gone(error):
                 raise StoreGoneError(why) from error
-            if _is_refusal(error):
+            if _is_refusal(error) or self._is_at_fault(error):
+                self._doubtful_tries = 0
                 raise RefusedError(why) from error
             raise
+        self._doubtful_tries = 0
         for record in batch:
             self.state.add(record)
 
@@ -88,6 +99,18 @@ class MlflowSink:
             return refusal
         why = reason(error, self.uri)
         return f"did not take them ({why})"
+
+    def _is_at_fault(self, error: Exception) -> bool:
+        """Whether what is sent met a doubtful answer so often that the store is not to blame."""
+        search = self.state.search
+        if _code(error) != _DOUBTFUL or not search.attempt:
+            return False
+        try:
+            self._writer.try_to_write(search)
+        except Exception:  # whatever it is, the store takes nothing now
+            return False
+        self._doubtful_tries += 1
+        return self._doubtful_tries >= _DOUBTFUL_TRIES
 
     def _send(self, batch: Sequence[Record]) -> None:
         record = batch[0]
@@ -237,9 +260,19 @@ class MlflowSink:
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether trying again cannot help: a refusal of MLflow, or an error of our own making."""
+    if _is_gone(error):
+        return False
     if isinstance(error, RefusedError) or _code(error) in _REFUSALS:
         return True
     return isinstance(error, TypeError | KeyError | AttributeError)
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Whether a run or an experiment of ours was removed, or marked as deleted."""
+    code = _code(error)
+    if code == "RESOURCE_DOES_NOT_EXIST":
+        return True
+    return code in _DELETED_CODES and _DELETED.search(str(error)) is not None
 
 
 def _code(error: BaseException) -> str:

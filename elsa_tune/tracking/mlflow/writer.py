@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +153,13 @@ class MlflowWriter(MlflowConnection):
             self.forget()
             self._runs_of(search)
             pages.describe(client, self._experiment_id)
+
+    def try_to_write(self, search: SearchStarted) -> None:
+        """Write something that only tells whether the store takes anything now.
+
+        Another value each time: a database is not asked to write what it has.
+        """
+        self.log(search, "", [], {names.TRIED_TAG: f"{time.time():.3f}"})
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's.
