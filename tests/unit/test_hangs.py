@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,17 +98,27 @@ class Watched:
         monkeypatch.setattr(watching.ray, "nodes", list)
         self.hangs = Hangs()
         self.said: list[str] = []
+        self.given_up = 0
         self.saved: float | None = None
+        self.plan = SimpleNamespace(known=[])
         self.watch = watching.Watch(
             spec,
-            SimpleNamespace(known=[]),
+            self.plan,
             SimpleNamespace(under_way=[]),
             lambda: True,
             self.said.append,
-            lambda: None,
+            self._give_up,
         )
         self.watch.hangs = self.hangs
         self.watch.saved = lambda key: self.saved
+
+    def _give_up(self) -> None:
+        self.given_up += 1
+
+    def count(self, seconds: float) -> None:
+        """Let the guard count for so many seconds."""
+        for _ in range(int(seconds / watching.LOOK_SECONDS)):
+            self.watch._count_silence()
 
     def look(self, trials: Sequence[KnownTrial], seconds: float, *, steps: bool = True) -> None:
         """Look on for so many seconds, in which Ray Tune takes steps or none."""
@@ -173,3 +184,98 @@ def test_a_repeated_trial_is_given_its_time_again(watched: Watched, spec: Search
     assert watched.hangs.take() == {}
     watched.look([again], 5)
     assert list(watched.hangs.take()) == [trial.key]
+
+
+class Stuck:
+    """A call that returns nothing before it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __call__(self, *given: Any) -> None:
+        self.begun.set()
+        self.goes_on.wait(200)
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.goes_on.set()
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch, watched: Watched) -> Callable[[Any], None]:
+    """Return what sets how Ray answers the question for its nodes."""
+    return lambda answer: monkeypatch.setattr(watching.ray, "nodes", answer)
+
+
+HERE = {"NodeID": "here", "Alive": True, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+
+
+def look_meanwhile(watched: Watched, stuck: Stuck) -> threading.Thread:
+    """Look once in a thread of its own; returns once that waits."""
+    thread = threading.Thread(target=watched.watch._look, daemon=True)
+    thread.start()
+    assert stuck.begun.wait(200)
+    return thread
+
+
+@pytest.mark.parametrize("what", ["a checkpoint", "a record"])
+def test_a_disk_that_hangs_is_no_silence_of_rays(
+    watched: Watched, spec: SearchSpec, stuck: Stuck, nodes: Callable[[Any], None], what: str
+) -> None:
+    nodes(lambda: [HERE])
+    watched.plan.known = [trial_of(spec, FULL_MODEL, [20.0])]
+    watched.hangs.step()
+    if what == "a checkpoint":
+        watched.watch.saved = stuck
+    else:
+        watched.watch.note_waiting = stuck
+        watched.watch._noted = "room"  # which there is now
+    thread = look_meanwhile(watched, stuck)
+    watched.count(10 * watching.ANSWER_SECONDS)
+    assert not watched.given_up
+    stuck.goes_on.set()
+    thread.join(200)
+
+
+def test_a_ray_that_hangs_is_given_up(
+    watched: Watched, stuck: Stuck, nodes: Callable[[Any], None]
+) -> None:
+    nodes(stuck)
+    look_meanwhile(watched, stuck)
+    watched.count(watching.ANSWER_SECONDS - watching.LOOK_SECONDS)
+    assert not watched.given_up
+    watched.count(watching.LOOK_SECONDS)
+    assert watched.given_up == 1
+
+
+def test_a_ray_that_only_fails_is_given_up_too(
+    watched: Watched, nodes: Callable[[Any], None]
+) -> None:
+    def fail() -> None:
+        raise ConnectionError("no gcs_server")
+
+    nodes(fail)
+    for _ in range(int(watching.ANSWER_SECONDS / watching.LOOK_SECONDS)):
+        with pytest.raises(ConnectionError):
+            watched.watch._look()
+        watched.count(watching.LOOK_SECONDS)
+    assert watched.given_up == 1
+
+
+def test_an_answer_ends_the_silence_but_not_where_no_node_is_left(
+    watched: Watched, nodes: Callable[[Any], None]
+) -> None:
+    nodes(lambda: [HERE])
+    for _ in range(100):
+        watched.watch._look()
+        watched.count(watching.LOOK_SECONDS)
+    assert not watched.given_up
+    nodes(lambda: [HERE | {"Alive": False}])
+    for _ in range(int(watching.ANSWER_SECONDS / watching.LOOK_SECONDS)):
+        watched.watch._look()
+        watched.count(watching.LOOK_SECONDS)
+    assert watched.watch.lost is not None and watched.given_up == 1

@@ -7,7 +7,7 @@ trial.
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -106,6 +106,7 @@ class Watch:
         self._here = ray.get_runtime_context().get_node_id()
         self._logs = _logs(self._here)
         self._over = threading.Event()
+        self._asks_ray = False  # whether a question to Ray is open, or the last one failed
         # Seconds for which Ray has not answered a look, no node could train and no trial ran.
         self._unanswered = 0.0
         self._without_node = 0.0
@@ -133,17 +134,35 @@ class Watch:
         while not self._over.wait(LOOK_SECONDS):
             # Ray's own errors, as while it goes down: the next look is soon.
             with contextlib.suppress(Exception):
-                self._look_at_nodes(ray.nodes())
-                if self.lost is not None:
-                    continue  # the guard sees to it that the search ends
-                self._unanswered = 0.0
-                if self.joining is not None and self.unfit is None:
-                    training = [node["NodeID"] for node in nodes_that_train()]
-                    self.unfit = self.joining.look(training)
-                self.look_around()
-                trials = self._plan.known
-                self._look_at_beginning(trials)
-                self._look_at_news(trials)
+                self._look()
+
+    def _look(self) -> None:
+        """Look at nodes and trials once."""
+        with self._asking_ray():
+            nodes = ray.nodes()
+        self._look_at_nodes(nodes)
+        if self.lost is not None:
+            return  # the guard sees to it that the search ends
+        with self._asking_ray():
+            if self.joining is not None and self.unfit is None:
+                training = [node["NodeID"] for node in nodes_that_train()]
+                self.unfit = self.joining.look(training)
+            self.look_around()
+        trials = self._plan.known
+        self._look_at_beginning(trials)
+        self._look_at_news(trials)
+
+    @contextlib.contextmanager
+    def _asking_ray(self) -> Iterator[None]:
+        """Ask Ray something; the guard counts until an answer has come, also to a later look.
+
+        What a look waits for besides, such as the disk of the record, is no silence of Ray's.
+        """
+        self._asks_ray = True
+        yield
+        self._asks_ray = False
+        if self.lost is None:
+            self._unanswered = 0.0
 
     def _guard(self) -> None:
         """Give up where looks have no answer for long: Ray hangs, or the search waits for it.
@@ -151,9 +170,15 @@ class Watch:
         Where gcs_server hangs no question comes back; without nodes the search's own may not.
         """
         while not self._over.wait(LOOK_SECONDS):
-            self._unanswered += LOOK_SECONDS
-            if self._unanswered >= ANSWER_SECONDS:
-                self._give_up()
+            self._count_silence()
+
+    def _count_silence(self) -> None:
+        """Count another while without an answer, and give up after the last."""
+        if not self._asks_ray and self.lost is None:
+            return
+        self._unanswered += LOOK_SECONDS
+        if self._unanswered >= ANSWER_SECONDS:
+            self._give_up()
 
     def _look_at_nodes(self, nodes: Sequence[dict[str, Any]]) -> None:
         """Note in `lost` that no node can train, at once or after a while."""
@@ -201,13 +226,17 @@ class Watch:
             return
         since = self._without_trial
         share = self._spec.resources
-        has_room = self._has_workers() or any(fits(free, share) for free in free_by_node())
+        has_room = self._has_workers()
+        if not has_room:
+            with self._asking_ray():
+                has_room = any(fits(free, share) for free in free_by_node())
         if has_room and self._noted is not None:
             self._waits(None)
         if not has_room:
             if since >= ROOM_SECONDS:
                 self._said_waiting = since
-                room = _lacking_room(share)
+                with self._asking_ray():
+                    room = _lacking_room(share)
                 self._say(f"waiting for {room}")
                 self._waits(room)
         elif since >= BEGIN_SECONDS:
