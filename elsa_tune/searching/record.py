@@ -167,6 +167,10 @@ class SearchRecord:
         with self._lock:
             return self._state.copy()
 
+    def gpu_hours(self) -> float:
+        """Return the hours for which trials have held a GPU until now, by the record's clock."""
+        return self.state().gpu_hours(self._journal.now())
+
     def rows(self) -> list[ResultRow]:
         return rows_of(self.state())
 

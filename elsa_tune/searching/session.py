@@ -1,7 +1,6 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 import contextlib
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -85,7 +84,7 @@ def run_session(
         copies = copies_of(spec.artifacts, paths, board.say)
         record.listeners.append(copies.offer)
         plan = Plan(spec, record.state, paths.folder)
-        board.follow(plan, lambda: record.state().gpu_hours(time.time()))
+        board.follow(plan, record.gpu_hours)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         is_raised = False
@@ -132,7 +131,7 @@ def run_session(
         comparisons=tuple(comparisons),
         unsent=unsent,
         why_unsent=why,
-        gpu_hours=record.state().gpu_hours(time.time()),
+        gpu_hours=record.gpu_hours(),
         unwritten=unwritten,
         uncopied=uncopied,
     )
@@ -184,7 +183,7 @@ class SearchRun:
         self._limit = TimeLimit(
             record.spec.max_time,
             gpu_hours=record.spec.gpu_hours,
-            used=lambda: record.state().gpu_hours(time.time()),
+            used=record.gpu_hours,
         )
         # A depth that an earlier session began to measure keeps its rate.
         self._measured_rates = measured_rates(plan.known)

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,18 +90,57 @@ def test_records_come_back_in_order_over_several_writers(path: Path) -> None:
     assert all(later - earlier > 0.0009 for earlier, later in itertools.pairwise(times))
 
 
-def test_times_grow_also_when_the_clock_goes_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
+class Clocks:
+    """A machine's two clocks, which go on when a test lets time pass."""
+
+    def __init__(self) -> None:
+        self.wall = 1000.0
+        self.since_boot = 50.0
+
+    def time(self) -> float:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.since_boot
+
+    def wait(self, seconds: float) -> None:
+        self.wall += seconds
+        self.since_boot += seconds
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Return the clocks by which journals stamp records."""
+    clocks = Clocks()
+    monkeypatch.setattr("elsa_tune.tracking.journal.time", clocks)
+    return clocks
+
+
+def test_times_grow_also_when_the_clock_goes_back(path: Path, clocks: Clocks) -> None:
     with Journal(path) as journal:
         first = journal.append(Decision(what="a", value=1))
         second = journal.append(Decision(what="b", value=2))
-    monkeypatch.setattr(time, "time", lambda: 10.0)
+    clocks.wall = 10.0
     with Journal(path) as journal:
         third = journal.append(Decision(what="c", value=3))
     assert [first.time, second.time, third.time] == [1000.0, 1000.001, 1000.002]
     assert third.milliseconds == 1000002
+
+
+def test_durations_stay_what_they_are_when_the_clock_goes_back(path: Path, clocks: Clocks) -> None:
+    with Journal(path) as journal:
+        begun = journal.append(Decision(what="a", value=1))
+        clocks.wall -= 600
+        clocks.wait(120)
+        reported = journal.append(Decision(what="b", value=2))
+        clocks.wait(30)
+        ended = journal.append(Decision(what="c", value=3))
+        clocks.wait(10)
+        now = journal.now()
+        clocks.wall = 5000.0
+        caught_up = journal.append(Decision(what="d", value=4))
+    assert [begun.time, reported.time, ended.time, now] == [1000.0, 1120.0, 1150.0, 1160.0]
+    assert caught_up.time == 5000.0
 
 
 def test_a_line_cut_anywhere_is_passed_over_and_then_removed(path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,6 +16,7 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
 from elsa_tune.searching.inputs import session_settings
 from elsa_tune.searching.launch import _check_budget
+from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import load_specification, more_of, save_specification
 from elsa_tune.searching.specification.changing import OF_A_SESSION
 from elsa_tune.searching.time_limit import TimeLimit
@@ -183,6 +186,27 @@ def test_every_attempt_and_session_counts_and_no_time_between_them() -> None:
     # An attempt that was given up for the next one held its part until then.
     again = [begun(0.0), at(0.0, trial_started(A)), at(HOUR, trial_started(A, attempt=2))]
     assert SearchState.replay(again).gpu_hours(HOUR) == pytest.approx(0.5)
+
+
+def test_hours_go_on_while_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = SimpleNamespace(wall=1000 * HOUR, since_boot=0.0)
+    clocks.time = lambda: clocks.wall
+    clocks.monotonic = lambda: clocks.since_boot
+    monkeypatch.setattr("elsa_tune.tracking.journal.time", clocks)
+    paths = SearchPaths(tmp_path, "first")
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    with Journal(paths.journal) as journal:
+        record = SearchRecord(make_spec(), paths, journal, nowhere, print)
+        record.write(begun(0.0))
+        record.write(trial_started(A))
+        # An hour passes, and the clock is set back by two.
+        clocks.wall -= HOUR
+        clocks.since_boot += HOUR
+        assert record.gpu_hours() == pytest.approx(0.5)
+        record.write(trial_ended(A, TrialStatus.COMPLETED))
+        assert record.gpu_hours() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("tag", ["0", "many", ""])
