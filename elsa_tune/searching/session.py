@@ -329,7 +329,7 @@ class SearchRun:
             if self._lost is not None or self._interruption.requested:
                 # It holds all that Ray Tune has. Who ended the search may have ended Ray, too.
                 keep(scheduler)
-            recorder.end_the_rest()
+            recorder.end_the_rest(ray_answers=self._lost is None)
             self._is_over()
             if self._lost is None:
                 self._probing.collect()

@@ -109,7 +109,7 @@ class Recorder(NeverRestored, Callback):
         key = spec.key
         if not self._runs(key):
             return
-        if self._evaluations(key) >= self._record.spec.recipe.evaluations:
+        if self._has_run_all(key):
             status = TrialStatus.COMPLETED
         elif trial.trial_id in self._scheduler.stopped:
             status = TrialStatus.STOPPED_EARLY
@@ -125,7 +125,12 @@ class Recorder(NeverRestored, Callback):
             self._probing.failed(error)
             return
         if not self._runs(spec.key):
+            if self._ray_trials.get(spec.key) is trial:
+                return  # it had diverged, and lost its worker before that said so to Ray
             self._record.begin(spec)  # it failed before Ray could start it
+        if self._has_run_all(spec.key):
+            self._end(spec.key, TrialStatus.COMPLETED)  # it had nothing left to do
+            return
         # A remote traceback ends with what matters.
         lines = str(error).strip().splitlines()
         last_line = lines[-1].strip() if lines else "no message"
@@ -147,15 +152,27 @@ class Recorder(NeverRestored, Callback):
         self._repeats.count(end, has_completed=has_completed)
         return end
 
-    def end_the_rest(self) -> None:
-        """Record as interrupted the trials that Ray let go without a word."""
+    def end_the_rest(self, *, ray_answers: bool = True) -> None:
+        """Record the end of the trials that Ray let go without a word.
+
+        Those whose last report has come are completed, the others interrupted. ray_answers: whether
+        their predictions can be fetched; else these are lost.
+        """
         for trial in self._record.state().planned_trials:
-            if trial.runs:
-                self._end(trial.key, TrialStatus.INTERRUPTED)
+            if not trial.runs:
+                continue
+            status = TrialStatus.INTERRUPTED
+            if self._has_run_all(trial.key):
+                status = TrialStatus.COMPLETED
+            self._end(trial.key, status, ray_answers=ray_answers)
 
     def _runs(self, key: str) -> bool:
         trial = self._record.trial(key)
         return trial is not None and trial.runs
+
+    def _has_run_all(self, key: str) -> bool:
+        """Return whether a trial has reported every evaluation of the plan."""
+        return self._evaluations(key) >= self._record.spec.recipe.evaluations
 
     def _evaluations(self, key: str) -> int:
         """Return how many evaluations a trial has reported."""
@@ -164,10 +181,15 @@ class Recorder(NeverRestored, Callback):
             return 0
         return trial.reports[-1].evaluation
 
-    def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
+    def _end(
+        self, key: str, status: TrialStatus, message: str = "", *, ray_answers: bool = True
+    ) -> None:
         artifact = None
         if status is TrialStatus.COMPLETED:
-            artifact = self._predictions(key)
+            if ray_answers:
+                artifact = self._predictions(key)
+            else:
+                self._board.say(f"the predictions of {key} are lost with Ray's node")
         ended = self._record.end(key, status, message, artifact)
         trial = known_trial(self._record.spec, ended)
         self._board.ended(trial)

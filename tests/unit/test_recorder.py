@@ -1,0 +1,146 @@
+"""How a trial ends is judged by what it reported, whatever Ray says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elsa_tune.searching.cluster.repeats import Repeats
+from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.tune import ray_callback
+from elsa_tune.searching.tune.ray_callback import Recorder
+from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL
+from elsa_tune.specs.adapt.freeze import FULL_MODEL
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.testing import Pretended
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.state import RecordedTrial
+from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
+
+
+class Recorded:
+    """A trial that Ray Tune begins and tells of, and what becomes of it in the record."""
+
+    def __init__(self, record: SearchRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.record = record
+        self.said: list[str] = []
+        self.repeats = Repeats()
+        self.spec = record.spec.trial(Phase.MEASURE, FULL_MODEL, 3e-5, 1)
+        # As Ray Tune has it: one that failed without a word.
+        self.trial: Any = SimpleNamespace(
+            config={TRIAL: self.spec}, trial_id="1", pickled_error_file=None
+        )
+        data = make_data()
+        self._left = [np.zeros_like(data.evaluation.labels)]  # in the mailbox
+        ray = SimpleNamespace(get=lambda key, timeout: self._left.pop())
+        monkeypatch.setattr(ray_callback, "ray", ray)
+        mailbox = SimpleNamespace(take=SimpleNamespace(remote=lambda key: key))
+        parts: Any = {
+            "scheduler": SimpleNamespace(stopped=set()),
+            "work": SimpleNamespace(mailbox=mailbox, data=data),
+            "board": SimpleNamespace(say=self.said.append, ended=lambda trial: None),
+            "probing": None,
+        }
+        self.recorder = Recorder(record, repeats=self.repeats, **parts)
+        self.recorder.on_trial_start(0, [], self.trial)
+
+    def report(self, evaluations: int) -> None:
+        """Have the trial report its first evaluations."""
+        pretended = Pretended(lambda *given: 0.75, chance=0.5)
+        spec = self.record.spec
+        results = pretended(
+            self.spec,
+            None,
+            share=spec.resources,
+            candidates=spec.candidates,
+            checkpoint=None,
+        )
+        for _ in range(evaluations):
+            result = dataclasses.asdict(next(results)) | {NODE: "node-1"}
+            self.recorder.on_trial_result(0, [], self.trial, result)
+
+    def error(self) -> None:
+        self.recorder.on_trial_error(0, [], self.trial)
+
+    @property
+    def ended(self) -> RecordedTrial:
+        """The trial as it is recorded, once it has ended."""
+        [trial] = self.record.state().trials.values()
+        assert not trial.runs
+        return trial
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    paths = SearchPaths(tmp_path, "example")
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    with Journal(paths.journal) as journal:
+        record = SearchRecord(make_spec(), paths, journal, nowhere, print)
+        yield Recorded(record, monkeypatch)
+
+
+def test_one_that_reported_everything_lost_nothing_with_its_worker(recorded: Recorded) -> None:
+    recorded.report(2)
+    recorded.error()
+    end = recorded.ended.end
+    assert end is not None and end.status is TrialStatus.COMPLETED
+    assert end.metrics["quality"] == 0.75 and end.message == ""
+    assert end.artifact is not None and (recorded.record.paths.folder / end.artifact).exists()
+    # Nothing failed.
+    assert recorded.repeats.too_many is None and recorded.repeats._failures == 0
+    assert recorded.said == []
+
+
+def test_one_that_lacks_an_evaluation_has_failed(recorded: Recorded) -> None:
+    recorded.report(1)
+    recorded.error()
+    end = recorded.ended.end
+    assert end is not None and end.status is TrialStatus.FAILED
+    assert end.message == "RuntimeError: it ended without saying why"
+    assert end.artifact is None and recorded.repeats._failures == 1
+
+
+def test_one_that_diverged_has_no_second_end(recorded: Recorded) -> None:
+    recorded.report(1)
+    recorded.recorder.on_trial_result(0, [], recorded.trial, {DIVERGED: "the loss is nan"})
+    recorded.error()
+    assert recorded.ended.status is TrialStatus.DIVERGED
+    assert recorded.ended.start.attempt == 1 and recorded.repeats._failures == 0
+
+
+def test_one_that_could_not_begin_again_has_failed(recorded: Recorded) -> None:
+    recorded.report(1)
+    recorded.error()
+    recorded.trial = SimpleNamespace(**vars(recorded.trial))  # Ray Tune makes another of it
+    recorded.error()
+    assert recorded.ended.status is TrialStatus.FAILED and recorded.ended.start.attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "status"), [(1, TrialStatus.INTERRUPTED), (2, TrialStatus.COMPLETED)]
+)
+def test_what_ray_lets_go_without_a_word(
+    recorded: Recorded, evaluations: int, status: TrialStatus
+) -> None:
+    recorded.report(evaluations)
+    recorded.recorder.end_the_rest()
+    end = recorded.ended.end
+    assert end is not None and end.status is status
+    has_predictions = end.artifact is not None
+    assert has_predictions == (status is TrialStatus.COMPLETED)
+
+
+def test_a_ray_without_its_node_is_asked_for_nothing(recorded: Recorded) -> None:
+    recorded.report(2)
+    recorded.recorder.end_the_rest(ray_answers=False)
+    end = recorded.ended.end
+    assert end is not None and end.status is TrialStatus.COMPLETED and end.artifact is None
+    assert recorded.said == [f"the predictions of {recorded.spec.key} are lost with Ray's node"]
