@@ -25,6 +25,8 @@ class Dashboard:
         self.logs: list[str] = []  # one for each time that it is asked; the last one stays
         self.packages: dict[str, bytes] = {}
         self.stopped: list[str] = []
+        # How a job stands that is told to stop: its status, and its driver's exit status.
+        self.stops_as: tuple[str, int | None] = ("STOPPED", None)
         self.refuses: tuple[int, str] | None = None  # a new job
         self.status = 200  # of every answer
         self.patience = threading.Event()  # where it is cleared nothing is answered
@@ -76,7 +78,7 @@ class Dashboard:
             return 200, {"logs": log}
         if what == "stop":
             self.stopped.append(id)
-            self.job(id, "STOPPED")
+            self.job(id, *self.stops_as)
             return 200, {"stopped": True}
         for job in self.jobs:
             if job.get("submission_id") == id:

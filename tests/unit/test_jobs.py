@@ -515,6 +515,30 @@ def test_a_job_is_stopped_once(run: Run, cluster: Dashboard) -> None:
     assert again.status == 2 and "job elsa-tune-2-mine is interrupted" in again.err
 
 
+@pytest.mark.parametrize(
+    ("status", "exit_status", "state"),
+    [("SUCCEEDED", 0, "completed"), ("FAILED", 3, "completed"), ("FAILED", 1, "failed")],
+)
+def test_a_job_that_ends_before_it_is_stopped_says_how(
+    run: Run, cluster: Dashboard, status: str, exit_status: int, state: str
+) -> None:
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    cluster.stops_as = (status, exit_status)
+    done = run("stop", "mine", "--address", cluster.url)
+    assert done.status == 0
+    assert done.err.splitlines()[-1] == (
+        f"search 'mine': {state} before it was stopped; `elsa-tune logs mine --address "
+        f"{cluster.url}` prints what it said"
+    )
+
+
+def test_a_job_that_ends_by_itself_as_interrupted_goes_on(run: Run, cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    cluster.stops_as = ("FAILED", 130)
+    done = run("stop", "mine", "--address", cluster.url)
+    assert done.status == 0 and "search 'mine': interrupted" in done.err
+
+
 def test_without_a_name_only_the_one_under_way_is_stopped(run: Run, cluster: Dashboard) -> None:
     cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0, start_time=3000)
     none = run("stop", "--address", cluster.url)

@@ -211,8 +211,14 @@ def _again(server: "JobServer", job: "Job") -> "Job":
 
 def _say_job_end(job: "Job") -> None:
     """Print how a job has ended; of one that never began, why."""
-    why = f" ({job.why})" if job.why else ""
-    say(f"job {job.id}: {job.state}{why}")
+    say(f"job {job.id}: {_end_of(job)}")
+
+
+def _end_of(job: "Job") -> str:
+    """Return how a job has ended, and of one that never began why, in words."""
+    if job.why:
+        return f"{job.state} ({job.why})"
+    return job.state
 
 
 def logs(
@@ -281,10 +287,18 @@ def _stop_job(server: "JobServer", name: str | None) -> None:
     say(f"stop: job {job.id} ends its trials")
     # Ray kills what has not ended by then.
     deadline = time.monotonic() + STOP_SECONDS + 10
-    while not _again(server, job).is_over:
+    ended = _again(server, job)
+    while not ended.is_over:
         if time.monotonic() >= deadline:
             raise RunError(f"job {job.id} still runs; see the dashboard at {server.url}")
         time.sleep(0.5)
+        ended = _again(server, job)
+    if ended.state != "interrupted":
+        say(
+            f"search '{job.name}': {_end_of(ended)} before it was stopped; `elsa-tune logs "
+            f"{job.name} --address {server.url}` prints what it said"
+        )
+        return
     say(
         f"search '{job.name}': interrupted, everything so far is kept; the same `elsa-tune submit` "
         f"with --name {job.name} goes on"
