@@ -16,6 +16,7 @@ from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import ray_callback
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.testing import Pretended
@@ -24,6 +25,10 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import RecordedTrial
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
+
+
+def quality(candidate: Candidate, learning_rate: float, seed: int, epoch: float) -> float:
+    return 0.75
 
 
 class Recorded:
@@ -54,7 +59,7 @@ class Recorded:
 
     def report(self, evaluations: int) -> None:
         """Have the trial report its first evaluations."""
-        pretended = Pretended(lambda *given: 0.75, chance=0.5)
+        pretended = Pretended(quality, chance=0.5)
         spec = self.record.spec
         results = pretended(
             self.spec,
