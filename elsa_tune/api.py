@@ -28,6 +28,7 @@ from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import (
     SearchOptions,
+    SessionOptions,
     read_duration,
     read_until,
     session_settings,
@@ -344,6 +345,8 @@ def resume(
     storage_path: str | Path | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
 ) -> Search:
     """`elsa-tune resume`: go on with a search, or give it more seeds.
 
@@ -359,14 +362,17 @@ def resume(
     if tracking_uri is not None:
         uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     url = None if artifacts is None else artifacts_url(str(artifacts), Path.cwd())
-    settings = session_settings(
+    options = SessionOptions(
         checkpoint=None if checkpoint is None else _time(checkpoint),
         hung_after=None if hung_after is None else _time(hung_after),
         gpu_hours=gpu_hours,
         max_workers=max_workers,
         max_failures=max_failures,
         artifacts=url,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
     )
+    settings = session_settings(options)
     more = more_of(seeds, read_until(until), settings)
     if isinstance(name, Search):
         paths = name.paths

@@ -104,8 +104,9 @@ def ray(address: str | None) -> str:
         resources += f", {capacity.gpus:g} GPUs"
     if address is None:
         return f"starts here and runs a task, in {seconds:.0f} s: {resources}"
-    nodes = f"{capacity.nodes} nodes"
-    if capacity.nodes == 1:
+    count = len(capacity.nodes)
+    nodes = f"{count} nodes"
+    if count == 1:
         nodes = "1 node"
     return f"the cluster at {address} runs a task: {nodes}, {resources}"
 

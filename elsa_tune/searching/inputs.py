@@ -229,28 +229,37 @@ def check_max_failures(count: int | None) -> None:
         raise UsageError(f"`max_failures` is {count}; it must be 0 or more")
 
 
-def session_settings(
-    *,
-    checkpoint: str | None,
-    hung_after: str | None,
-    gpu_hours: float | None,
-    max_workers: int | None,
-    max_failures: int | None,
-    artifacts: str | None,
-) -> dict[str, Any]:
-    """Return what any session of a search may set, by field of a SearchSpec; None as it was.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What any session of a search may set, as it is typed; None leaves it as it was."""
 
-    checkpoint, hung_after: as a user writes them. artifacts: as `artifacts_url` returns it. Raises
-    UsageError.
+    checkpoint: str | None = None  # as `read_checkpoint` takes it
+    hung_after: str | None = None  # as `read_hung_after` takes it
+    gpu_hours: float | None = None  # most hours of a GPU, in all
+    max_workers: int | None = None  # most trials at once
+    max_failures: int | None = None  # trials that may fail in a session
+    artifacts: str | None = None  # as `artifacts_url` returns it
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
+
+
+def session_settings(options: SessionOptions) -> dict[str, Any]:
+    """Return what a session of a search sets, by field of a SearchSpec; None for nothing.
+
+    Raises UsageError.
     """
-    check_max_failures(max_failures)
+    checkpoint = options.checkpoint
+    hung_after = options.hung_after
+    check_max_failures(options.max_failures)
     return {
         "checkpoint": None if checkpoint is None else read_checkpoint(checkpoint),
         "hung_after": None if hung_after is None else read_hung_after(hung_after),
-        "gpu_hours": gpu_hours,
-        "max_workers": max_workers,
-        "max_failures": max_failures,
-        "artifacts": artifacts,
+        "gpu_hours": options.gpu_hours,
+        "max_workers": options.max_workers,
+        "max_failures": options.max_failures,
+        "artifacts": options.artifacts,
+        "cpus_per_trial": options.cpus_per_trial,
+        "gpus_per_trial": options.gpus_per_trial,
     }
 
 

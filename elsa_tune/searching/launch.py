@@ -29,7 +29,7 @@ from elsa_tune.searching.specification import (
     where_asked,
 )
 from elsa_tune.specs.row_findings import finding_lines
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.artifacts.copier import copies_of
@@ -159,7 +159,7 @@ def _begin(request: Request, say: Say) -> Finished:
     if spec.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.
         here = Capacity.of_this_machine()
-        check_gpu_hours(spec.gpu_hours, share(request, here))
+        check_gpu_hours(spec.gpu_hours, share(request, here).gpus)
     paths.check_writable()
     try:
         with ray_session(spec.address) as session:
@@ -171,9 +171,9 @@ def _begin(request: Request, say: Say) -> Finished:
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say, spec.task.is_published)
-            capacity = _with_gpus(session.ready(), request.gpus_per_trial)
+            capacity = _with_gpus(session.ready(), spec.gpus_per_trial)
             resources = share(request, capacity, say)
-            check_gpu_hours(spec.gpu_hours, resources)
+            check_gpu_hours(spec.gpu_hours, resources.gpus)
             spec = dataclasses.replace(spec, resources=resources)
             recipe = settled_recipe(spec, capacity.gpu_kinds, say)
             spec = dataclasses.replace(spec, recipe=recipe)
@@ -238,7 +238,7 @@ def resume(
     wanted = spec if more is None else more(spec)
     is_complete = Plan.of(wanted, paths, state).is_complete
     if not is_complete:
-        check_gpu_hours(wanted.gpu_hours, wanted.resources)
+        check_gpu_hours(wanted.gpu_hours, wanted.gpu_share)
         _check_budget(wanted, state)
         _check_candidates(wanted)
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
@@ -274,7 +274,7 @@ def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) 
 def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
     """Carry out what is left of a search, with the weights and the data that it began with."""
     from elsa_tune.searching.cluster.ray_session import ray_session
-    from elsa_tune.searching.cluster.shares import settled_recipe
+    from elsa_tune.searching.cluster.shares import settled_recipe, share_again
 
     with ray_session(spec.address) as session:
         data, fingerprints = inputs_of(spec)
@@ -284,8 +284,9 @@ def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -
         # A search that an earlier version began has none.
         spec = dataclasses.replace(spec, findings=data.findings)
         _say_ready(data, say, spec.task.is_published)
-        capacity = _with_gpus(session.ready(), spec.resources.gpus)
-        capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        capacity = _with_gpus(session.ready(), spec.gpu_share)
+        # Not recorded: the next session may have another machine.
+        spec = dataclasses.replace(spec, resources=share_again(spec, capacity, say))
         settled_recipe(spec, capacity.gpu_kinds, say)
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
 
@@ -358,9 +359,9 @@ def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity"
     return dataclasses.replace(capacity, gpu_kinds=ask_gpus())
 
 
-def check_gpu_hours(gpu_hours: float | None, resources: Resources) -> None:
+def check_gpu_hours(gpu_hours: float | None, gpus_per_trial: float) -> None:
     """Raise UsageError for GPU-hours where trials train on CPUs."""
-    if gpu_hours is not None and not resources.gpus:
+    if gpu_hours is not None and not gpus_per_trial:
         raise UsageError(
             f"`gpu_hours` is {gpu_hours:g}, but trials train on CPUs here; give `max_time`"
         )

@@ -45,8 +45,6 @@ class Request:
     seeds: int | None = None  # measuring seeds that were asked for; None takes the space's
     seed_is_given: bool = False  # whether the space or an option says where seeds are counted from
     until_certified: bool = False  # whether a hunt is to take every look it planned
-    cpus_per_trial: float | None = None  # None lets the machine decide
-    gpus_per_trial: float | None = None  # likewise
 
     @property
     def name(self) -> str:
@@ -158,8 +156,6 @@ def request_of(
         seeds=options.seeds,
         seed_is_given=seed_is_given,
         until_certified=read_until(options.until),
-        cpus_per_trial=options.cpus_per_trial,
-        gpus_per_trial=options.gpus_per_trial,
     )
 
 

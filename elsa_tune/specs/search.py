@@ -145,6 +145,10 @@ class SearchSpec:
     # Hours for which all trials together may hold GPUs, over all sessions.
     gpu_hours: float | None = None
     max_workers: int | None = None  # trials at once, at most; None: as many as find room
+    # What a trial is to take, as it was asked for last; of what is None, `resources` has what was
+    # decided by the machine that the search began on.
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
     checkpoint: CheckpointEvery = "auto"  # no result depends on it
     # The folder or URL where a copy of the record is kept; None keeps none. It has no secret in it.
     artifacts: str | None = None
@@ -180,6 +184,13 @@ class SearchSpec:
             seed=seed,
             phase=phase,
         )
+
+    @property
+    def gpu_share(self) -> float:
+        """The part of a GPU that a recorded search's trials take; 0 where they train on CPUs."""
+        if self.gpus_per_trial is None:
+            return self.resources.gpus
+        return self.gpus_per_trial
 
     @property
     def early_stopping(self) -> Asha | None:

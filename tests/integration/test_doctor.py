@@ -16,7 +16,7 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError, TrackingError
-from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity, Node
 from elsa_tune.searching.cluster.shares import share
 from elsa_tune.searching.request import Request
 from elsa_tune.specs.model import resolve_model
@@ -32,7 +32,7 @@ from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
 
 TWO = Division(trials=2, threads=1)
-HERE = Capacity(cpus=8, gpus=0, nodes=1, largest_cpus=8, largest_gpus=0)
+HERE = Capacity(nodes=(Node(cpus=8),))
 
 
 def pairs(found: list[Division]) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
         assert "doctor --tune" in said.pop(0)
         assert [line.strip() for line in said] == words
         said.clear()
-    asked = dataclasses.replace(request, cpus_per_trial=2.0)
+    asked = dataclasses.replace(request, spec=dataclasses.replace(spec, cpus_per_trial=2.0))
     assert share(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
     # It says nothing of other models and of another machine's cores.
     larger = dataclasses.replace(spec, model=resolve_model("bert_large"))
@@ -114,7 +114,7 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
         cpus=4, gpus=0
     )
     # Of a larger machine with the same name, say in a container with fewer CPUs.
-    small = dataclasses.replace(HERE, cpus=0.5, largest_cpus=0.5)
+    small = Capacity(nodes=(Node(cpus=0.5),))
     with pytest.raises(Exception, match="CPUs per trial"):
         share(request, small, said.append)
     assert said == []

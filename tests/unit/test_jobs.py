@@ -332,6 +332,20 @@ def test_gpus_that_the_cluster_has_or_does_not_tell_of(
     assert run("submit", *what, "--name", "b", "--address", cluster.url).status == 0
 
 
+def test_cpus_that_only_nodes_without_gpus_have_are_refused(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--address", cluster.url)
+    cluster.nodes = [
+        {"state": "ALIVE", "resources_total": {"CPU": 16.0}},
+        {"state": "ALIVE", "resources_total": {"CPU": 4.0, "GPU": 1.0}},
+    ]
+    done = run("submit", *what, "--cpus-per-trial", "8")
+    assert done.status == 2
+    assert "of the nodes with GPUs the largest has 4; give --cpus-per-trial up to that" in done.err
+    assert run("submit", *what).status == 0
+
+
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
 def test_a_name_of_a_running_job_is_taken(
     work: Path, run: Run, cluster: Dashboard, status: str

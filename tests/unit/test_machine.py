@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity, Node
 from elsa_tune.training.machine import MIB, PeakMemory, has_bf16_units, usable_cores
 
 
 def test_a_trial_trains_on_one_gpu_at_most() -> None:
-    node = Capacity(cpus=8, gpus=2, nodes=1, largest_cpus=8, largest_gpus=2)
+    node = Capacity(nodes=(Node(cpus=8, gpus=2),))
     assert node.resources(None, 0.5).gpus == 0.5
     with pytest.raises(UsageError, match=r"2 GPUs per trial .* a trial trains on one at most"):
         node.resources(None, 2)

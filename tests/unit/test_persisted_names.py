@@ -136,7 +136,7 @@ depths.embeddings_frozen explored explored.frozen_layers explored.embeddings_fro
 sampler asha asha.grace asha.reduction_factor asha.margin seeds seed resources resources.cpus
 resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough
 ladder_error extend extend.low extend.high extend.tries exploring_limit max_time checkpoint
-artifacts hung_after max_failures chance
+artifacts hung_after max_failures cpus_per_trial gpus_per_trial chance
 train_examples holdout_examples evaluation_examples evaluation_units
 fingerprints fingerprints.weights
 fingerprints.data versions linear_probe findings findings.code findings.count findings.of

@@ -14,10 +14,16 @@ import pytest
 from elsa_tune.errors import TrackingError, UsageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
-from elsa_tune.searching.inputs import session_settings
+from elsa_tune.searching.inputs import SessionOptions, session_settings
 from elsa_tune.searching.launch import _check_budget
 from elsa_tune.searching.record import SearchRecord
-from elsa_tune.searching.specification import load_specification, more_of, save_specification
+from elsa_tune.searching.specification import (
+    asked_settings,
+    differing_settings,
+    load_specification,
+    more_of,
+    save_specification,
+)
 from elsa_tune.searching.specification.changing import OF_A_SESSION
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.specs.search import Resources
@@ -38,7 +44,7 @@ from tests.unit.search_examples import make_spec
 
 SHARE = Resources(cpus=2, gpus=0.5)
 # Room for four trials of that share: by its GPUs.
-CLUSTER = {"CPU": 64.0, "GPU": 2.0}
+CLUSTER = [{"CPU": 60.0, "GPU": 1.0}, {"CPU": 4.0, "GPU": 1.0}]
 # What its two nodes have free: room for no trial, though there would be if it were one node.
 FULL = [{"CPU": 56.0, "GPU": 0.25}, {"CPU": 1.0, "GPU": 0.25}]
 ROOMY = [{"CPU": 56.0, "GPU": 0.25}, {"CPU": 2.0, "GPU": 0.5}]
@@ -94,6 +100,30 @@ def test_a_search_that_is_not_alone_keeps_to_its_part() -> None:
     assert most_beside(part) == 2
     part.see({"b"}, CLUSTER, FULL)
     assert most_beside(part) == 99
+
+
+@pytest.mark.parametrize(
+    ("share", "nodes", "parts"),
+    [
+        # On each GPU, and on each node, there is room for one.
+        (Resources(cpus=1, gpus=0.6), [{"CPU": 64.0, "GPU": 2.0}], [1, 1]),
+        (Resources(cpus=2, gpus=0), [{"CPU": 3.0}, {"CPU": 3.0}], [1, 1]),
+        # GPUs are taken with CPUs of their own node.
+        (Resources(cpus=4, gpus=1), [{"CPU": 32.0}, {"CPU": 8.0, "GPU": 4.0}], [1, 1]),
+        (Resources(cpus=1, gpus=0.3), [{"CPU": 64.0, "GPU": 2.0}], [3, 3]),
+        (Resources(cpus=1.6, gpus=0), [{"CPU": 4.8}], [2, 1]),
+        (Resources(cpus=1, gpus=1 / 3), [{"CPU": 64.0, "GPU": 1.0}], [2, 1]),
+    ],
+)
+def test_parts_are_of_the_trials_that_nodes_have_room_for(
+    share: Resources, nodes: list[dict[str, float]], parts: list[int]
+) -> None:
+    found = []
+    for own in ("a", "b"):
+        part = FairPart(share, own, most=None, is_shared=True)
+        part.see({"a", "b"}, nodes, [])
+        found.append(most_beside(part))
+    assert found == parts
 
 
 def test_room_that_nobody_takes_is_taken_one_trial_at_a_time() -> None:
@@ -270,14 +300,14 @@ def test_a_budget_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_what_resume_takes_is_all_that_any_session_may_set() -> None:
-    settings = session_settings(
+    options = SessionOptions(
         checkpoint="10m",
         hung_after="never",
         gpu_hours=8.0,
         max_workers=2,
         max_failures=0,
-        artifacts=None,
     )
+    settings = session_settings(options)
     assert settings.keys() == set(OF_A_SESSION)
     assert (settings["checkpoint"], settings["hung_after"]) == (600, "never")
 
@@ -310,6 +340,47 @@ def test_a_resume_that_cannot_begin_gives_the_search_back(
 def test_what_resume_takes_is_above_0(name: str, number: int) -> None:
     with pytest.raises(UsageError, match=f"`{name}` is {number}; it must be above 0"):
         more_of(None, False, {name: number})
+
+
+@pytest.mark.parametrize("cpus", [0, -1, float("nan"), float("inf")])
+def test_cpus_that_resume_takes_are_above_0(cpus: float) -> None:
+    with pytest.raises(UsageError, match=f"`cpus_per_trial` is {cpus:g}; it must be above 0"):
+        more_of(None, False, {"cpus_per_trial": cpus})
+
+
+def test_gpus_that_resume_takes_may_be_0() -> None:
+    more = more_of(None, False, {"gpus_per_trial": 0})
+    assert more is not None
+    assert more(make_spec(resources=Resources(cpus=1, gpus=1))).gpu_share == 0
+    with pytest.raises(UsageError, match="`gpus_per_trial` is -1; it must be 0 or more"):
+        more_of(None, False, {"gpus_per_trial": -1})
+
+
+def test_a_recorded_search_takes_the_share_that_is_asked_for_now(tmp_path: Path) -> None:
+    asked = make_spec(cpus_per_trial=1.0, gpus_per_trial=0)
+    recorded = make_spec(resources=Resources(cpus=4, gpus=1))
+    assert differing_settings(asked, recorded) == []
+    more = more_of(None, False, asked_settings(asked))
+    assert more is not None
+    changed = more(recorded)
+    assert (changed.cpus_per_trial, changed.gpu_share) == (1.0, 0)
+    # What is not asked for stays.
+    assert asked_settings(make_spec()) == {}
+    assert (recorded.cpus_per_trial, recorded.gpu_share) == (None, 1)
+    paths = SearchPaths(tmp_path, changed.name)
+    paths.check_writable()
+    save_specification(changed, paths)
+    assert load_specification(paths).cpus_per_trial == 1.0
+
+
+def test_gpu_hours_go_by_the_share_that_is_asked_for(tmp_path: Path) -> None:
+    spec = make_spec(resources=Resources(cpus=1, gpus=1))
+    paths = SearchPaths(tmp_path, spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    more = more_of(None, False, {"gpu_hours": 8.0, "gpus_per_trial": 0})
+    with pytest.raises(UsageError, match="trials train on CPUs here"):
+        launch.resume(paths, pytest.fail, more=more)
 
 
 def test_mlflow_has_the_gpu_hours_of_a_search(tmp_path: Path) -> None:

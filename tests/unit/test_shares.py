@@ -11,7 +11,7 @@ import pytest
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster import nodes
-from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity, Node
 from elsa_tune.searching.cluster.recorded_peaks import recorded_peak
 from elsa_tune.searching.cluster.shares import (
     GIB,
@@ -21,6 +21,7 @@ from elsa_tune.searching.cluster.shares import (
     needed_bytes,
     notes,
     share,
+    share_again,
     smallest_share,
 )
 from elsa_tune.searching.inputs import read_gpu_share
@@ -43,6 +44,11 @@ def default_gpu_share(model: Any, recipe: Recipe, *more: Any) -> float:
 
 
 BASE, LARGE = (facts(KNOWN_MODELS[name]) for name in ("bert_base", "bert_large"))
+
+
+def cluster(*nodes: tuple[float, float]) -> Capacity:
+    """Return a cluster of nodes with these CPUs and GPUs."""
+    return Capacity(nodes=tuple(Node(cpus=cpus, gpus=gpus) for cpus, gpus in nodes))
 
 
 def gpu(gib: float, **fields: Any) -> Gpu:
@@ -149,12 +155,96 @@ def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(
 
 
 def test_trials_get_cores_as_they_get_gpus() -> None:
-    node = Capacity(cpus=16, gpus=1, nodes=1, largest_cpus=16, largest_gpus=1)
+    node = cluster((16, 1))
     assert node.resources(None, 0.25).cpus == 4
     assert node.at_once(node.resources(None, 0.25)) == 4
-    small = dataclasses.replace(node, cpus=2, largest_cpus=2)
+    small = cluster((2, 1))
     assert small.resources(None, 0.25).cpus == 1
     assert small.at_once(small.resources(None, 0.25)) == 2
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "trials"),
+    [
+        # Other nodes' CPUs are none of a GPU's.
+        ([(8, 0), (2, 1)], 2, 1),
+        ([(16, 0), (8, 4)], 2, 4),
+        ([(64, 0), (1, 2)], 1, 1),
+        # The node with the fewest decides, so that none of its GPUs stays idle.
+        ([(32, 1), (4, 4)], 1, 5),
+        ([(32, 4), (32, 4)], 4, 8),
+    ],
+)
+def test_a_default_share_fits_on_a_node_with_gpus(
+    nodes: list[tuple[float, float]], cpus: float, trials: int
+) -> None:
+    several = cluster(*nodes)
+    taken = several.resources(None, None)
+    assert taken == Resources(cpus=cpus, gpus=1)
+    assert several.at_once(taken) == trials
+
+
+@pytest.mark.parametrize("gpus", [None, 1.0, 0.5])
+def test_a_share_that_no_node_has_in_one_place_is_refused(gpus: float | None) -> None:
+    with pytest.raises(UsageError) as refused:
+        cluster((16, 0), (4, 1), (2, 2)).resources(8, gpus)
+    assert str(refused.value) == (
+        "8 CPUs per trial were asked for, but of the nodes with GPUs the largest has 4; give "
+        "`cpus_per_trial` up to that, or `gpus_per_trial` 0"
+    )
+    assert cluster((16, 0), (4, 1), (2, 2)).resources(8, 0) == Resources(cpus=8, gpus=0)
+
+
+def test_gpus_are_shared_by_as_many_trials_as_their_own_nodes_have_cores_for(
+    tmp_path: Path,
+) -> None:
+    def taken(*nodes: tuple[float, float], cpus: float | None = None) -> Resources:
+        request = asked(tmp_path, address="auto", cpus_per_trial=cpus)
+        return share(request, dataclasses.replace(cluster(*nodes), gpu_kinds=(gpu(80),)))
+
+    assert taken((16, 4)) == Resources(cpus=1, gpus=1 / 4)
+    assert taken((64, 0), (8, 4)) == Resources(cpus=1, gpus=1 / 2)
+    # With a fourth each, four trials of four cores would all be on the first of four GPUs.
+    assert taken((16, 4), cpus=4) == Resources(cpus=4, gpus=1)
+
+
+def goes_on(machine: Capacity, **changes: Any) -> tuple[Resources, list[str]]:
+    """Return a trial's share where a search goes on on a machine, and what is said of it."""
+    said: list[str] = []
+    return share_again(make_spec(name="mine", **changes), machine, said.append), said
+
+
+def test_a_search_goes_on_with_its_share_wherever_a_node_has_it() -> None:
+    recorded = Resources(cpus=4, gpus=0.5)
+    for machine in (cluster((4, 1)), cluster((2, 0), (64, 8))):
+        assert goes_on(machine, resources=recorded) == (recorded, [])
+
+
+def test_a_search_goes_on_where_no_node_has_the_cpus_that_it_began_with() -> None:
+    taken, said = goes_on(cluster((2, 0)), resources=Resources(cpus=4, gpus=0))
+    assert taken == Resources(cpus=1, gpus=0)
+    assert said == ["note: a trial takes 1 CPU in this session; search 'mine' began with 4 CPU"]
+    # Whatever else there is, it trains on what it trained on.
+    taken, _ = goes_on(cluster((2, 1)), resources=Resources(cpus=4, gpus=0))
+    assert taken == Resources(cpus=1, gpus=0)
+    taken, _ = goes_on(cluster((64, 0), (2, 1)), resources=Resources(cpus=4, gpus=0.5))
+    assert taken == Resources(cpus=1, gpus=0.5)
+    with pytest.raises(UsageError, match="0.5 GPUs per trial were asked for"):
+        goes_on(cluster((64, 0)), resources=Resources(cpus=4, gpus=0.5))
+
+
+def test_a_share_that_was_asked_for_is_what_a_trial_takes_or_is_refused() -> None:
+    recorded = Resources(cpus=4, gpus=0)
+    with pytest.raises(UsageError, match="4 CPUs per trial were asked for"):
+        goes_on(cluster((2, 0)), resources=recorded, cpus_per_trial=4)
+    taken, said = goes_on(cluster((8, 0)), resources=recorded, cpus_per_trial=2)
+    assert taken == Resources(cpus=2, gpus=0) and len(said) == 1
+    # Of another part of a GPU the default has other CPUs.
+    taken, said = goes_on(cluster((8, 4)), resources=recorded, gpus_per_trial=1)
+    assert taken == Resources(cpus=2, gpus=1)
+    assert said == [
+        "note: a trial takes 2 CPU and 1 GPU in this session; search 'mine' began with 4 CPU"
+    ]
 
 
 def test_a_gpu_on_a_node_that_cannot_train_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,14 +289,12 @@ def test_what_trials_took_in_earlier_searches_tells_what_the_next_ones_need(
     assert peak is not None and peak.search == "large"
     assert peak.needed == (1.25 * 4000 + CONTEXT_MIB) * MIB
     said: list[str] = []
-    machine = Capacity(
-        cpus=16, gpus=1, nodes=1, largest_cpus=16, largest_gpus=1, gpu_kinds=(gpu(24),)
-    )
+    machine = dataclasses.replace(cluster((16, 1)), gpu_kinds=(gpu(24),))
     request = asked(tmp_path, address="auto")
     assert share(request, machine, said.append).gpus == 1 / 4
     assert said == ["  0.25 GPU per trial: by search 'large' one takes 5.5 GiB"]
     # What was asked for counts all the same.
-    request = dataclasses.replace(request, gpus_per_trial=1.0)
+    request = asked(tmp_path, address="auto", gpus_per_trial=1.0)
     assert share(request, machine).gpus == 1
 
 

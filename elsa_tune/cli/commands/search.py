@@ -30,6 +30,7 @@ from elsa_tune.files import slug
 from elsa_tune.searching.fetched import fetch_lacking, found_or_fetched
 from elsa_tune.searching.inputs import (
     SearchOptions,
+    SessionOptions,
     read_duration,
     session_settings,
 )
@@ -157,6 +158,22 @@ def resume(
     address: Annotated[
         str | None, typer.Option(help="A running Ray cluster. Default: as at the start.")
     ] = None,
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="GPUs per trial, at most 1; a fraction shares one, 0 trains on CPUs. "
+            "Default: as before.",
+        ),
+    ] = None,
+    cpus_per_trial: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="CPUs (threads) per trial. Default: as before; fewer where no node has as many, "
+            "unless they were asked for.",
+        ),
+    ] = None,
 ) -> None:
     """Continue a search, or give it more seeds.
 
@@ -169,14 +186,17 @@ def resume(
     seconds = None if max_time is None else read_duration(max_time)
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
     url = None if artifacts is None else artifacts_url(artifacts, Path.cwd())
-    settings = session_settings(
+    options = SessionOptions(
         checkpoint=checkpoint,
         hung_after=hung_after,
         gpu_hours=gpu_hours,
         max_workers=max_workers,
         max_failures=max_failures,
         artifacts=url,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
     )
+    settings = session_settings(options)
 
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of

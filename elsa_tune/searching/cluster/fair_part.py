@@ -2,11 +2,13 @@
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import ray
 from ray._private.state import available_resources_per_node
 
+from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.nodes import nodes_that_train
 from elsa_tune.specs.search import Resources
 
 # Of the actors by which the searches of a cluster find one another.
@@ -85,23 +87,21 @@ class FairPart:
         there = ray.util.list_named_actors(all_namespaces=True)
         names = [actor["name"] for actor in there if actor["namespace"] == NAMESPACE]
         searches = {name.split("/")[0] for name in names}
-        self.see(searches, ray.cluster_resources(), free_by_node())
+        nodes = [node["Resources"] for node in nodes_that_train()]
+        self.see(searches, nodes, free_by_node())
 
     def see(
         self,
         searches: Collection[str],
-        resources: Mapping[str, float],
+        nodes: Sequence[Mapping[str, float]],
         free: Iterable[Mapping[str, float]],
     ) -> None:
-        """Take in what a look found: searches' ids, all that Ray has, what each node has free."""
+        """Take in what a look found: searches' ids, what each node has, what it has free."""
         if not set(searches) - {self._own}:
             self._part = math.inf
             return
-        by_cpus = resources.get("CPU", 0.0) / self._share.cpus
-        by_gpus = math.inf
-        if self._share.gpus:
-            by_gpus = resources.get("GPU", 0.0) / self._share.gpus
-        self._part = part_of(int(min(by_cpus, by_gpus)), searches, self._own)
+        room = Capacity.of_nodes(nodes).room(self._share)
+        self._part = part_of(room, searches, self._own)
         if any(fits(of_node, self._share) for of_node in free):
             self._free_looks += 1
         else:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.capacity import Capacity, share_text
 from elsa_tune.searching.cluster.recorded_peaks import recorded_peak
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request
@@ -45,8 +45,8 @@ def share(
     the peak of recorded trials, else for twice what the full model is estimated to need.
     Raises UsageError when no node could ever run such a trial.
     """
-    cpus = request.cpus_per_trial
-    gpus = request.gpus_per_trial
+    cpus = request.spec.cpus_per_trial
+    gpus = request.spec.gpus_per_trial
     nothing_asked_for = cpus is None and gpus is None
     # Of other machines' cores nothing is known.
     is_this_machine = request.spec.address is None
@@ -55,8 +55,9 @@ def share(
     if gpus is None and capacity.gpu_kinds:
         from elsa_tune.training.model.encoder import facts
 
-        # Each trial has a core: with fewer of them Ray would leave whole GPUs idle.
-        most_trials = capacity.cpus // capacity.gpus
+        # Each trial has its cores: with fewer of them Ray would leave whole GPUs idle.
+        cores = 1.0 if cpus is None else cpus
+        most_trials = capacity.cpus_a_gpu // cores
         recorded = recorded_peak(request)
         if recorded is None:
             model = facts(request.spec.model)
@@ -68,6 +69,28 @@ def share(
                 needed = _gib(recorded.needed)
                 say(f"  {gpus:g} GPU per trial: by search '{recorded.search}' one takes {needed}")
     return capacity.resources(cpus, gpus)
+
+
+def share_again(spec: SearchSpec, capacity: Capacity, say: Say) -> Resources:
+    """Return one trial's share where a recorded search goes on; say where it is another one.
+
+    It is the one that the search began with, or what was asked for since. CPUs that nobody asked
+    for are decided anew where no node has them, or where a trial gets another part of a GPU; by
+    itself that part stays as it was. Raises UsageError when no node could ever run such a trial.
+    """
+    recorded = spec.resources
+    cpus = spec.cpus_per_trial
+    gpus = spec.gpu_share
+    is_as_recorded = cpus is None and gpus == recorded.gpus
+    if is_as_recorded and capacity.room(recorded):
+        return recorded
+    taken = capacity.resources(cpus, gpus)
+    if taken != recorded:
+        say(
+            f"note: a trial takes {share_text(taken)} in this session; search '{spec.name}' began "
+            f"with {share_text(recorded)}"
+        )
+    return taken
 
 
 def _measured(

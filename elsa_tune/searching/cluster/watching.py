@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import ray
 
+from elsa_tune.searching.cluster.capacity import share_text
 from elsa_tune.searching.cluster.fair_part import fits, free_by_node
 from elsa_tune.searching.cluster.hangs import TIMES, Hangs, patience
 from elsa_tune.searching.cluster.joining import JoiningNodes
@@ -313,20 +314,12 @@ class Watch:
         )
 
 
-def _shown(share: Resources) -> str:
-    """Write what a trial takes: `2 CPU and 1 GPU`."""
-    cpus = f"{share.cpus:g} CPU"
-    if not share.gpus:
-        return cpus
-    return f"{cpus} and {share.gpus:g} GPU"
-
-
 def _lacking_room(share: Resources) -> str:
     """Write what a trial waits for: `room: a trial takes 2 CPU, and of Ray's 8 CPU 1 are ...`."""
     free = ray.available_resources()
     room = (
-        f"room: a trial takes {_shown(share)}, and of Ray's {_free(share, free)} free; others have "
-        "the rest"
+        f"room: a trial takes {share_text(share)}, and of Ray's {_free(share, free)} free; others "
+        "have the rest"
     )
     if fits(free, share):  # of all nodes together
         room += ", and no node has as much free"

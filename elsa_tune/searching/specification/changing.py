@@ -15,11 +15,15 @@ from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSou
 from elsa_tune.tracking.artifacts.places import NONE
 
 Change = Callable[[SearchSpec], SearchSpec]
-# Fields of a SearchSpec on which no result depends.
+# Fields of a SearchSpec on which no result depends, but for the last digits of sums that another
+# number of threads, or another device, adds up in another order.
 OF_A_SESSION: Final = (
     *("checkpoint", "artifacts"),
     *("gpu_hours", "max_workers", "hung_after", "max_failures"),
+    *("cpus_per_trial", "gpus_per_trial"),
 )
+# Those of them that are amounts above 0.
+_ABOVE_0: Final = ("gpu_hours", "max_workers", "cpus_per_trial")
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -53,9 +57,7 @@ def more_of(
     if until_certified:
         changes.append(until_certain)
     given = {name: value for name, value in settings.items() if value is not None}
-    for name, value in given.items():
-        if name in ("gpu_hours", "max_workers") and not 0 < value < math.inf:
-            raise UsageError(f"`{name}` is {value:g}; it must be above 0")
+    check_amounts(given)
     if given.get("artifacts") == NONE:
         given["artifacts"] = None
     if given:
@@ -65,6 +67,18 @@ def more_of(
     if len(changes) == 1:
         return changes[0]
     return functools.partial(_changed, changes=changes)
+
+
+def check_amounts(settings: Mapping[str, Any]) -> None:
+    """Raise UsageError for a setting that is no amount of what it is to be; None is any."""
+    for name, value in settings.items():
+        if value is None:
+            continue
+        # Written so that nan, which compares to nothing, is refused too.
+        if name in _ABOVE_0 and not 0 < value < math.inf:
+            raise UsageError(f"`{name}` is {value:g}; it must be above 0")
+        if name == "gpus_per_trial" and not 0 <= value < math.inf:
+            raise UsageError(f"`{name}` is {value:g}; it must be 0 or more")
 
 
 def _changed(spec: SearchSpec, changes: Sequence[Change]) -> SearchSpec:

@@ -1,9 +1,8 @@
 """The specification of a search, made of what was asked."""
 
-import math
 import uuid
 
-from elsa_tune.errors import SpaceError, UsageError
+from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import (
     Inputs,
     SearchOptions,
@@ -14,6 +13,7 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
 from elsa_tune.searching.planning.strategy import Outline
+from elsa_tune.searching.specification.changing import check_amounts
 from elsa_tune.specs.bounds import MOST
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -76,6 +76,8 @@ def specify(
         max_time=None if options.max_time is None else read_duration(options.max_time),
         gpu_hours=options.gpu_hours,
         max_workers=options.max_workers,
+        cpus_per_trial=options.cpus_per_trial,
+        gpus_per_trial=options.gpus_per_trial,
         checkpoint=read_checkpoint(options.checkpoint),
         artifacts=options.artifacts,
         hung_after=read_hung_after(options.hung_after),
@@ -101,13 +103,12 @@ def _check_numbers(options: SearchOptions) -> None:
             raise SpaceError(f"`{name}` is {count}; it must be 1 or more")
     if options.seeds is not None and options.seeds > MOST:
         raise SpaceError(f"`seeds` is {options.seeds:,}; it must be at most {MOST:,}")
-    amounts = {"gpu_hours": options.gpu_hours, "cpus_per_trial": options.cpus_per_trial}
-    for name, amount in amounts.items():
-        # Written so that nan, which compares to nothing, is refused too.
-        if amount is not None and not 0 < amount < math.inf:
-            raise UsageError(f"`{name}` is {amount:g}; it must be above 0")
-    if options.gpus_per_trial is not None and not 0 <= options.gpus_per_trial < math.inf:
-        raise UsageError(f"`gpus_per_trial` is {options.gpus_per_trial:g}; it must be 0 or more")
+    amounts = {
+        "gpu_hours": options.gpu_hours,
+        "cpus_per_trial": options.cpus_per_trial,
+        "gpus_per_trial": options.gpus_per_trial,
+    }
+    check_amounts(amounts)
 
 
 def _tries(trials: int | None, space: Space, outline: Outline, usual: int) -> int:
