@@ -41,7 +41,7 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus

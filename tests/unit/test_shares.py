@@ -229,7 +229,7 @@ def test_a_search_goes_on_where_no_node_has_the_cpus_that_it_began_with() -> Non
     assert taken == Resources(cpus=1, gpus=0)
     taken, _ = goes_on(cluster((64, 0), (2, 1)), resources=Resources(cpus=4, gpus=0.5))
     assert taken == Resources(cpus=1, gpus=0.5)
-    with pytest.raises(UsageError, match="0.5 GPUs per trial were asked for"):
+    with pytest.raises(UsageError, match=r"0\.5 GPUs per trial were asked for"):
         goes_on(cluster((64, 0)), resources=Resources(cpus=4, gpus=0.5))
 
 
