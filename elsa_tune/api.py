@@ -516,6 +516,7 @@ def predict(
     text: str | Sequence[str] | None = None,
     task: str | Sequence[str] | None = None,
     probabilities: bool = False,
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None,
 ) -> pd.DataFrame:
     """`elsa-tune predict`: rows with what an exported model or a bundle says of each, in order.
 
@@ -523,8 +524,9 @@ def predict(
     texts, or a file (CSV, TSV, JSONL or Parquet). text: the columns with the texts, by default
     those that the model was trained on. task: of a bundle, by default all. The columns that are
     added are `prediction` and `confidence`, its probability; of a regression the first alone; of a
-    bundle both for each task, as `TASK_prediction`. probabilities: adds those of each class. A
-    missing text is an empty one. Raises UsageErrors.
+    bundle both for each task, as `TASK_prediction`. probabilities: adds those of each class.
+    input_format: what a file holds, by default by its ending. A missing text is an empty one.
+    Raises UsageErrors.
     """
     from elsa_tune.exporting.predicted_frame import predict_frame
     from elsa_tune.exporting.predicting import Predictor
@@ -536,7 +538,7 @@ def predict(
     texts = [text] if isinstance(text, str) else text
     tasks = [task] if isinstance(task, str) else task
     predictor = Predictor(Path(model), tasks, texts, probabilities=probabilities)
-    return predict_frame(predictor, given, say)
+    return predict_frame(predictor, given, say, input_format)
 
 
 def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:

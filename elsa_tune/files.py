@@ -44,8 +44,16 @@ def cache_dir() -> Path:
     """
     given = os.environ.get("ELSA_TUNE_CACHE")
     if given:
-        return Path(given).expanduser()
+        return expanded(given)
     return Path.home() / ".cache" / "elsa-tune"
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with a user's home in place of its ~name.
+
+    Where there is no such user, ~name is a file's own name, as it is to a shell.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def slug(name: str) -> str:

@@ -3,6 +3,7 @@
 It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 """
 
+import errno
 import signal
 import sys
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from elsa_tune.cli.commands import (
 )
 from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
-from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
+from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, StorageError
 from elsa_tune.searching.output import printing, say
 from elsa_tune.searching.process.signals import handling_signals
 from elsa_tune.tracking.uris import hidden
@@ -65,6 +66,10 @@ for panel, commands in COMMANDS.items():
 app.add_typer(machine.cache, name="cache", rich_help_panel="This machine")
 
 
+# Why a path cannot be used, wherever a command meets that: never by a fault of ours.
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"elsa-tune {__version__}")
@@ -101,8 +106,16 @@ def main() -> None:
         ):
             app()
     except ElsaTuneError as error:
-        say(f"elsa-tune: {hidden(with_options(str(error)))}")
+        _say_error(error)
         sys.exit(error.exit_status)
+    except OSError as error:
+        if error.filename is None or error.errno not in _REFUSALS:
+            raise
+        refused = StorageError(
+            f"{error.filename} cannot be used: {error.strerror}; name another place"
+        )
+        _say_error(refused)
+        sys.exit(refused.exit_status)
     except SystemExit as end:
         # Typer takes Ctrl-C for itself and says nothing.
         if end.code == interrupted:
@@ -111,3 +124,7 @@ def main() -> None:
     except KeyboardInterrupt:
         say("elsa-tune: interrupted")
         sys.exit(interrupted)
+
+
+def _say_error(error: ElsaTuneError) -> None:
+    say(f"elsa-tune: {hidden(with_options(str(error)))}")

@@ -1,8 +1,10 @@
 """A folder that is written complete or not at all."""
 
 import contextlib
+import itertools
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +18,28 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
 
     kind: `export` or `bundle`, for messages. marker: a file that each of that kind has.
     """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    try:
+        is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+        is_earlier = (out / marker).is_file()
+    except OSError as error:  # a folder that nobody may enter, a name that is too long
+        raise _unwritten(f"the {kind}", out, error) from error
+    if is_new:
         return
     if not overwrite:
         raise UsageError(
             f"{out} is there already; name a folder that is not, or an empty one, or give "
             f"`overwrite` for that of an earlier {kind}"
         )
-    if not (out / marker).is_file():
+    if not is_earlier:
         raise UsageError(f"{out} was not written by an earlier {kind}, so it is not replaced")
+
+
+def free_name(out: Path) -> Path:
+    """Return this path, or where something is there the first of OUT-2, OUT-3, ... that is free."""
+    if not os.path.lexists(out):
+        return out
+    numbered = (out.with_name(f"{out.name}-{number}") for number in itertools.count(2))
+    return next(place for place in numbered if not os.path.lexists(place))
 
 
 @contextlib.contextmanager
@@ -40,15 +55,15 @@ def aside(out: Path, what: str) -> Iterator[Path]:
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         before = folder.with_suffix(".before")
-        if target.is_dir():  # empty, or an earlier one that may go
-            target.rename(before)
         try:
+            if target.is_dir():  # empty, or an earlier one that may go
+                target.rename(before)
             folder.rename(target)
-        except OSError:
-            if before.is_dir():
+        finally:
+            # Ctrl-C between the two leaves the earlier folder where it was.
+            if before.is_dir() and not target.exists():
                 before.rename(target)
-            raise
-        shutil.rmtree(before, ignore_errors=True)
+            shutil.rmtree(before, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -58,16 +73,24 @@ def scratch(out: Path, what: str) -> Iterator[Path]:
     what: would be written to `out`, for messages. Raises StorageError where it cannot be.
     """
     target = out.resolve()
-    folder = target.with_name(f".{target.name}.{os.getpid()}.part")
+    # In containers every process has the same id, and a killed one leaves its folder behind.
+    unique = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    folder = target.with_name(f".{target.name}.{unique}.part")
     try:
         folder.mkdir(parents=True)
+    except OSError as error:
+        raise _unwritten(what, out, error) from error
+    try:
         yield folder
     except (OSError, SafetensorError) as error:
-        why: object = f"the weights could not be written: {error}"
-        if isinstance(error, OSError):
-            why = error.strerror or error
-        raise StorageError(
-            f"{what} cannot be written to {out}: {why}; name another folder with `out`"
-        ) from error
+        raise _unwritten(what, out, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritten(what: str, out: Path, error: Exception) -> StorageError:
+    """Return the error for what cannot be written to `out`."""
+    why: object = f"the weights could not be written: {error}"
+    if isinstance(error, OSError):
+        why = error.strerror or error
+    return StorageError(f"{what} cannot be written to {out}: {why}; name another folder with `out`")

@@ -27,7 +27,7 @@ from elsa_tune.exporting.choice import (
     model_card,
     pipeline_options,
 )
-from elsa_tune.exporting.folder import aside, check_out, scratch
+from elsa_tune.exporting.folder import aside, check_out, free_name, scratch
 from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
@@ -87,7 +87,7 @@ def export(request: ExportRequest, say: Say) -> float:
     what training or other libraries could not do. Once it is trained, the model is kept: where a
     later step fails, RunError says at the end which one, and where the model is.
     """
-    _check(request)
+    check(request)
     spec = load_specification(request.paths)
     saved.check_exportable(spec.recipe)
     to_check = None
@@ -187,7 +187,7 @@ def _fresh_seed(spec: SearchSpec, state: SearchState) -> int:
     return max(seeds) + 1
 
 
-def _check(request: ExportRequest) -> None:
+def check(request: ExportRequest) -> None:
     """Raise UsageError for what cannot be carried out, before anything is read."""
     check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
     if request.push is not None and not HUB_ID.fullmatch(request.push):
@@ -226,15 +226,18 @@ def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
 def _saved(request: ExportRequest, final: _Final, say: Say) -> tuple[Path, list[str]]:
     """Return the folder with the model, and what is not as it was asked for.
 
-    Where the folder asked for has no room any more, the search's own or the temporary one may; if
-    none has, this waits for room as long as PATIENCE. Raises StorageError.
+    Where the folder asked for has no room any more, the search's own or the temporary one may, and
+    nothing there is replaced; if none has, this waits for room as long as PATIENCE. Raises
+    StorageError.
     """
     elsewhere = Path(tempfile.gettempdir(), f"elsa-tune-{final.spec.name}-model")
-    places = (request.out, request.paths.folder / "model", elsewhere)
+    fallbacks = (request.paths.folder / "model", elsewhere)
     deadline = time.monotonic() + PATIENCE
     is_said = False
     while True:
         refused: StorageError | None = None
+        # An earlier model that found no room lies there still.
+        places = [request.out, *(free_name(place) for place in fallbacks)]
         for out in places:
             try:
                 with aside(out, "the model") as folder:

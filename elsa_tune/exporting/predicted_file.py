@@ -112,6 +112,9 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
         if stdout.isatty():
             write(sys.stdout)
         else:
+            # As in a file, whatever the environment says.
+            if isinstance(stdout, io.TextIOWrapper):
+                stdout.reconfigure(encoding="utf-8", newline="")
             write(PipeSafe(stdout, BrokenPipeError))
         return
 

@@ -6,22 +6,29 @@ from typing import Any
 
 import pandas as pd
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, UsageError
 from elsa_tune.exporting.predicting import Lists, Predictor
 from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.searching.output import Say
-from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
+from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile
+from elsa_tune.tasks.row_files import input_format as format_of_rows
 from elsa_tune.words import listed
 
 _DTYPES = {str: "str", float: "float64"}
 
 
-def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
+def predict_frame(
+    predictor: Predictor,
+    rows: Any,
+    say: Say,
+    input_format: str | None = None,
+) -> pd.DataFrame:
     """Return a new DataFrame of the rows and their predictions, under the rows' own index.
 
-    rows: a DataFrame, a file's path, or a `Split` of texts alone. Raises DataError.
+    rows: a DataFrame, a file's path, or a `Split` of texts alone. input_format: a file's, by
+    default by its ending. Raises DataError.
     """
-    frame, where = _frame(predictor.columns, rows)
+    frame, where = _frame(predictor.columns, rows, input_format)
     names = [str(name) for name in frame.columns]
     added = predictor.added(names, str(where))
     texts = {name: _cells(frame[name]) for name in predictor.columns}
@@ -70,13 +77,19 @@ def _chunk(texts: Lists, start: int) -> Chunk:
     )
 
 
-def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
+def _frame(
+    columns: Sequence[str],
+    rows: Any,
+    input_format: str | None,
+) -> tuple[pd.DataFrame, Path]:
     """Return the rows, and what messages call them."""
-    if isinstance(rows, pd.DataFrame):
-        return rows, Path("the DataFrame")
     if isinstance(rows, str | Path):
         path = Path(rows)
-        return _read(path), path
+        return _read(path, input_format), path
+    if input_format is not None:
+        raise UsageError("`input_format` is of a file, and the rows are none; leave it out")
+    if isinstance(rows, pd.DataFrame):
+        return rows, Path("the DataFrame")
     texts = rows.texts
     if len(rows) and len(texts) != len(columns):
         given = "a pair of texts"
@@ -92,9 +105,9 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
     return frame, Path("the texts")
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, given_format: str | None) -> pd.DataFrame:
     """Read all rows of a file, each cell as it stands."""
-    file_format = input_format(str(path))
+    file_format = format_of_rows(str(path), given_format)
     file = RowFile(path, file_format)
     records = []
     for chunk in file:

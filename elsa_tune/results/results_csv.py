@@ -1,7 +1,5 @@
 """A results table of any tool as rows, and back."""
 
-import csv
-import io
 import json
 import re
 from collections import Counter
@@ -32,7 +30,7 @@ from elsa_tune.specs.policy import changed_fields
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tasks.table_file import Row, csv_rows
+from elsa_tune.tasks.table_file import Row, csv_line, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -288,12 +286,11 @@ def plain_cell(value: object) -> object:
 
 def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     """Return a table as CSV, each cell by `plain_cell`; nothing for None."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    text = [csv_line(header)]
     for line in lines:
-        writer.writerow(map(plain_cell, line))
-    return text.getvalue()
+        cells = [plain_cell(value) for value in line]
+        text.append(csv_line(cells))
+    return "".join(text)
 
 
 def write_results(rows: Iterable[ResultRow]) -> str:

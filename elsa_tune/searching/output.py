@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from elsa_tune.errors import StorageError
 from elsa_tune.visible import progress_visible, visible
 
 # What prints a line for the user: `say`, or a program's own.
@@ -25,9 +26,9 @@ def printing() -> Iterator[None]:
     """Guard what is printed while inside.
 
     On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
-    stderr either, commands the terminal.
+    stderr either, commands the terminal. Raises StorageError where stdout cannot be written.
     """
-    stream = PipeSafe(sys.stdout, BrokenPipeError, visible)
+    stream = _Stdout(sys.stdout, BrokenPipeError, visible)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
@@ -77,6 +78,28 @@ class PipeSafe:
             os.dup2(nowhere, self.stream.fileno())
         finally:
             os.close(nowhere)
+
+
+class _Stdout(PipeSafe):
+    """A command's results: where they cannot be written, as to a full disk, that is an error."""
+
+    def write(self, text: str) -> int:
+        with self._refusing():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with self._refusing():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What is left in the stream is not tried again when Python exits.
+            self._fall_silent()
+            why = error.strerror or error
+            raise StorageError(f"stdout cannot be written: {why}") from error
 
 
 def unfiltered(stream: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
-from elsa_tune.files import cache_dir
+from elsa_tune.files import cache_dir, expanded
 
 # What PEFT writes beside an adapter's weights.
 ADAPTER = "adapter_config.json"
@@ -109,7 +109,7 @@ def _default_revision(text: str) -> ModelSpec:
     """Return the model of this name; errors as in `resolve_model`."""
     if text in KNOWN_MODELS:
         return KNOWN_MODELS[text]
-    path = Path(text).expanduser()
+    path = expanded(text)
     if path.is_dir():
         if (path / ADAPTER).is_file():
             raise is_adapter(text)

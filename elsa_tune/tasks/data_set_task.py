@@ -2,13 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError
-from elsa_tune.files import slug
+from elsa_tune.files import expanded, slug
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import data_sets
 from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
@@ -98,7 +97,7 @@ def is_data_set(text: str) -> bool:
     if text.startswith(PREFIX) or text in HUB_TASKS:
         return True
     # os.path takes any text for a path. A known task goes before a folder of its name.
-    return bool(text) and text not in KNOWN_TASKS and os.path.isdir(os.path.expanduser(text))
+    return bool(text) and text not in KNOWN_TASKS and os.path.isdir(expanded(text))
 
 
 def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
@@ -116,7 +115,7 @@ def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
     if text.startswith(PREFIX):
         repository, config = read_reference(text)
         return data_set_task(repository, wanted, config=config)
-    folder = Path(text).expanduser().resolve()
+    folder = expanded(text).resolve()
     wanted = replace(wanted, name=wanted.name or slug(folder.name))
     return data_set_task(str(folder), wanted)
 
@@ -288,9 +287,15 @@ def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
 def _check_texts(data_set: DataSet, given: tuple[str, ...], label: str) -> None:
     for name in given:
         _check_there(data_set, name, "text")
-    if len(set(given)) < len(given):
-        raise DataError(f"`text` names the column '{given[0]}' twice; give two columns")
-    if label in given:
+    check_different(given, label)
+
+
+def check_different(texts: Sequence[str], label: str) -> None:
+    """Raise DataError where two texts, or a text and the label, are one column."""
+    for name in texts:
+        if texts.count(name) > 1:
+            raise DataError(f"`text` names the column '{name}' twice; give two columns")
+    if label in texts:
         raise DataError(f"`text` and `label` both name the column '{label}'; give two columns")
 
 

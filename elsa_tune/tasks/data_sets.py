@@ -203,6 +203,11 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
         raise DataError(f"data set folder {folder} does not exist")
     was_saved = (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
     if was_saved:
+        if config is not None:
+            raise DataError(
+                f"`config` {config}: data set folder {folder} was written by save_to_disk, and "
+                "holds one configuration; leave `config` out"
+            )
         return _saved(folder)
     import datasets
 

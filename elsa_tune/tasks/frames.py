@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import yaml
 
-from elsa_tune.errors import DataError, shortlist
-from elsa_tune.files import write_aside
+from elsa_tune.errors import DataError, first_line, shortlist
+from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource
-from elsa_tune.tasks.data_set_task import Wanted, task_of
+from elsa_tune.tasks.data_set_task import Wanted, check_different, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
+from elsa_tune.tasks.task_file import free_name
+from elsa_tune.words import listed
 
 _Fields = dict[str, Any]  # of a task file
 _Frames = dict[str, pd.DataFrame]  # by the part of the task: `train`, `evaluation`
+
+# What pandas and Arrow raise for a column that no Parquet file can hold.
+_UNWRITABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def write_task(
@@ -35,6 +41,7 @@ def write_task(
     missing: as in any file, the rows are skipped and counted where they are read. further: other
     fields of the task file: `group`, and those that drop rows or merge labels. Raises DataError.
     """
+    _check_name(name)
     further = further or {}
     group = further.get("group")
     texts = [text] if isinstance(text, str) else list(text or ())
@@ -58,6 +65,18 @@ def write_task(
     return _written(folder, fields, frames, further)
 
 
+def _check_name(name: str) -> None:
+    """Raise DataError for a name that cannot be a task's: it becomes a part of a path."""
+    try:
+        free_name(name)
+    except ValueError as error:
+        raise DataError(f"`task_name` {error}") from None
+    if len(name) > LONGEST_NAME:
+        raise DataError(
+            f"`task_name` has {len(name)} characters; give one of at most {LONGEST_NAME}"
+        )
+
+
 def _of_frames(
     rows: Any,
     name: str,
@@ -67,11 +86,12 @@ def _of_frames(
     group: str | None,
 ) -> tuple[_Fields, _Frames]:
     """Return the fields of a task file and the rows of its files."""
+    check_different(texts, label)
+    if group == label:
+        raise DataError(f"`group` and `label` both name the column '{label}'; give two columns")
     frames = {}
     with_floats = []  # frames
     is_regression = False
-    if group == label:
-        raise DataError(f"`group` and `label` both name the column '{label}'; give two columns")
     columns = [*texts, label]
     if group is not None and group not in columns:
         columns.append(group)
@@ -119,7 +139,7 @@ def _written(
     for part, frame in frames.items():
         file_name = f"{part}.parquet"
         files[part] = file_name
-        content = frame.to_parquet(index=False)
+        content = _parquet(frame, part)
         contents[file_name] = content
         digest.update(content)
     if further:
@@ -135,6 +155,35 @@ def _written(
     task_file = task_folder / "task.yaml"
     write_aside(task_file, text.encode())
     return task_file
+
+
+def _parquet(frame: pd.DataFrame, part: str) -> bytes:
+    """Return rows as a Parquet file. Raises DataError where a column cannot be in one."""
+    try:
+        content: bytes = frame.to_parquet(index=False)
+        return content
+    except _UNWRITABLE as error:
+        raise _unwritable(frame, part, error) from error
+
+
+def _unwritable(frame: pd.DataFrame, part: str, error: Exception) -> DataError:
+    """Return the error for rows that are no Parquet file, with the column that is to blame."""
+    fault = f"the {part} rows"
+    for name in frame.columns:
+        try:
+            frame[[name]].to_parquet(index=False)
+        except _UNWRITABLE:
+            fault = f"column '{name}' of the {part} rows"
+            kinds = sorted({type(value).__name__ for value in frame[name].dropna()})
+            if len(kinds) > 1:
+                return DataError(
+                    f"{fault} holds {listed(kinds)}, and a column has one kind of value; convert "
+                    "it, as astype('string') does"
+                )
+            break
+    return DataError(
+        f"{fault} cannot be kept in a file ({first_line(error)}); convert it to texts or numbers"
+    )
 
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
@@ -206,9 +255,15 @@ def _frame(rows: Any) -> pd.DataFrame:
 
 
 def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return these columns. Raises DataError where one is missing."""
+    """Return these columns. Raises DataError where one is missing or there twice."""
+    names = [name for name in frame.columns if isinstance(name, str)]
     for name in columns:
-        if name not in frame.columns:
+        count = names.count(name)
+        if count > 1:
+            raise DataError(
+                f"the {part} rows have {count} columns '{name}'; rename or drop all but one"
+            )
+        if count == 0:
             raise DataError(
                 f"the {part} rows have no column '{name}'; they have "
                 f"{shortlist(frame.columns)}: name yours with `text`, `label` and `group`"

@@ -18,6 +18,7 @@ from elsa_tune.errors import DataError, UsageError
 from elsa_tune.tasks.table_file import (
     FORMATS,
     SUFFIXES,
+    UNREADABLE,
     Row,
     cell_text,
     check_characters,
@@ -286,7 +287,7 @@ class RowFile:
                     read += len(rows)
                     lines = range(first, read + 1)
                     yield Chunk(names, rows, list(lines))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, *UNREADABLE) as error:
             raise DataError(f"data file {source} cannot be read as Parquet: {error}") from error
 
 

@@ -13,7 +13,7 @@ import io
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".ndjson": "jsonl",
 }
+
+# What else than Arrow's own errors reading Parquet raises; Python has no time of the year 10000.
+UNREADABLE = (OSError, ValueError, OverflowError)
 
 # A cell may be a book; Python's own limit is 131,072 characters.
 csv.field_size_limit(2**31 - 1)
@@ -122,6 +125,15 @@ def _decodes(raw: bytes, encoding: str) -> bool:
 
 def check_readable(path: Path) -> None:
     """Raise DataError, with what lies beside it, unless the path is a file."""
+    try:
+        _check_file(path)
+    except OSError as error:  # a folder that nobody may enter, a name that is too long
+        why = error.strerror or error
+        raise DataError(f"data file {path} cannot be read: {why}") from error
+
+
+def _check_file(path: Path) -> None:
+    """Raise DataError as `check_readable` does, and OSError where the path cannot be followed."""
     if path.is_file():
         return
     if path.is_dir():
@@ -199,6 +211,16 @@ def csv_rows(path: Path) -> Iterator[Row]:
         raise DataError(
             f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
         ) from error
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    r"""Write a row as a line of CSV, which ends in \n; nothing for None."""
+    line = io.StringIO()
+    # Python 3.11 quotes a cell with the characters of the line's end, and a reader takes a lone \r
+    # for one, too.
+    writer = csv.writer(line, lineterminator="\r\n")
+    writer.writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def delimiter_of(text: str) -> str:
@@ -302,12 +324,12 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
             _check_columns(path, schema.names, wanted)
             distinct = list(dict.fromkeys(wanted))
             table = file.read(columns=distinct)
-    except (pa.ArrowException, OSError) as error:
+        values = {name: table.column(name).to_pylist() for name in distinct}
+    except (pa.ArrowException, *UNREADABLE) as error:
         raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error
     columns = {}
     for name in distinct:
-        values = table.column(name).to_pylist()
-        columns[name] = plain_cells(values, str(path), name)
+        columns[name] = plain_cells(values[name], str(path), name)
     rows = range(1, table.num_rows + 1)
     return Table(path, columns, list(rows))
 

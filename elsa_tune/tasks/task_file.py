@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted, shortlist
+from elsa_tune.files import expanded
 from elsa_tune.specs.checked import problems, read_yaml_file
 from elsa_tune.specs.task import (
     Cleaning,
@@ -51,7 +52,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LIST = re.compile(r"\[(\s*['\"\d].*)?\]", re.DOTALL)
 
 
-def _free_name(name: str) -> str:
+def free_name(name: str) -> str:
+    """Return a task's name. Raises ValueError where it is none, or a built-in one."""
     if not NAME.fullmatch(name):
         raise ValueError(
             f"must be letters, digits, '.', '_' and '-', a letter or digit first, not {name!r}"
@@ -106,7 +108,7 @@ class _Described(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, AfterValidator(_free_name)]
+    name: Annotated[str, AfterValidator(free_name)]
     classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
     kind: TaskKind | None = None
     regression: bool = False
@@ -264,7 +266,7 @@ def resolve_task(
                 f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; "
                 "drop it"
             )
-        folder = str(Path(data_dir).expanduser().resolve())
+        folder = str(expanded(data_dir).resolve())
         task = replace(task, source=replace(task.source, data_dir=folder))
     if metric is None:
         return task
@@ -278,7 +280,7 @@ def read_table_task(path: Path, columns: Columns = GUESSED) -> TaskSpec:
 
     Raises DataError, with the columns that may be meant, where it is not clear which is the label.
     """
-    guess = guess_task(path.expanduser(), columns)
+    guess = guess_task(expanded(path), columns)
     guess.check_label()
     return guessed_task(guess)
 
@@ -297,7 +299,7 @@ def read_task_file(path: Path) -> TaskSpec:
     Every file is checked to exist; the labels of the training files are read only where the
     classes are left out.
     """
-    path = path.expanduser()
+    path = expanded(path)
     check_readable(path)
     try:
         # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
@@ -326,7 +328,7 @@ def _is_of_data_set(values: object, folder: Path) -> bool:
 
 
 def _within(folder: Path, name: str) -> Path:
-    return (folder / Path(name).expanduser()).resolve()
+    return (folder / expanded(name)).resolve()
 
 
 def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:

@@ -1,7 +1,6 @@
 """Rows written chunk by chunk in any of the formats that `row_files` reads."""
 
 import contextlib
-import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from elsa_tune.errors import DataError
 from elsa_tune.tasks.row_files import ABSENT, Chunk, RowFile
-from elsa_tune.tasks.table_file import cell_text
+from elsa_tune.tasks.table_file import cell_text, csv_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,6 @@ class _Csv:
     def __init__(self, written: Written) -> None:
         self._written = written
         self._target = written.target
-        self._writer = csv.writer(self._target, lineterminator="\n")
         self.row(1, written.names)
 
     def write(self, chunk: Chunk) -> None:
@@ -100,7 +98,7 @@ class _Csv:
             self.row(line, cells)
 
     def row(self, line: int, cells: Sequence[str]) -> None:
-        self._writer.writerow(cells)
+        self._target.write(csv_line(cells))
 
     def close(self) -> None: ...
 

@@ -331,6 +331,22 @@ def test_rows_without_a_label_are_skipped_and_counted(kind: str, tmp_path: Path)
     [
         (rows().rename(columns={"said": "text"}), "train rows have no column 'said'; they have"),
         ({"train": rows()}, "splits train; a task needs `train` and `validation`"),
+        (
+            rows().assign(mood=[1, "x"] * 4),
+            "column 'mood' of the train rows holds int and str, and a column has one kind of value",
+        ),
+        (
+            (rows(), rows(2).assign(said=["a", 5])),
+            "column 'said' of the evaluation rows holds int and str",
+        ),
+        (
+            rows().assign(mood=[1j, 2j] * 4),
+            "column 'mood' of the train rows cannot be kept in a file",
+        ),
+        (
+            pd.concat([rows(), rows()[["said"]]], axis="columns"),
+            "the train rows have 2 columns 'said'; rename or drop all but one",
+        ),
         ((rows(), [1, 2]), "as a DataFrame or a Dataset, not as a list"),
         (7, "two of them or a DatasetDict, not a int"),
     ],
@@ -338,4 +354,36 @@ def test_rows_without_a_label_are_skipped_and_counted(kind: str, tmp_path: Path)
 def test_rows_that_are_no_task_are_refused(given: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=words):
         write_task(given, tmp_path, "own", "said", "mood")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "words"),
+    [
+        ("mood", "mood", "`text` and `label` both name the column 'mood'"),
+        (["said", "mood"], "mood", "`text` and `label` both name the column 'mood'"),
+        (["said", "said"], "mood", "`text` names the column 'said' twice"),
+    ],
+)
+def test_a_column_is_one_thing(text: Any, label: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        write_task(rows(), tmp_path, "own", text, label)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../../x", "`task_name` must be letters, digits, '.', '_' and '-'"),
+        ("", "`task_name` must be letters"),
+        ("rte", "`task_name` 'rte' is a built-in name"),
+        ("n" * 300, "`task_name` has 300 characters; give one of at most 100"),
+    ],
+)
+def test_a_name_is_checked_before_anything_is_written(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=words):
+        write_task(rows(), tmp_path / "searches" / "tasks", name, "said", "mood")
     assert not list(tmp_path.iterdir())

@@ -21,7 +21,7 @@ from elsa_tune.searching.fetched import found_or_fetched
 from elsa_tune.tracking.artifacts import contents, copier, lease, places
 from elsa_tune.tracking.artifacts.contents import PART_BYTES, part_name, parts
 from elsa_tune.tracking.artifacts.copier import Copier
-from elsa_tune.tracking.artifacts.fetching import fetch, prepared
+from elsa_tune.tracking.artifacts.fetching import delete_copy, fetch, prepared
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.lease import Lease, TakenError
 from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url
@@ -103,6 +103,19 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     store = FolderArtifacts(str(tmp_path / "file" / "kept"))
     with pytest.raises(StorageError, match=r"/kept cannot be written or read \(Not a dir.*choose"):
         places.check(store)
+
+
+def test_a_check_and_a_deletion_leave_nothing_in_a_folder(tmp_path: Path) -> None:
+    top = tmp_path / "kept"
+    store = FolderArtifacts(str(top))
+    places.check(store)
+    assert list(top.iterdir()) == []
+    for name in ("s/search.json", "s/checkpoints/a.safetensors", "t/search.json"):
+        store.write(name, b"x")
+    delete_copy(store.url, "s")
+    assert list(top.iterdir()) == [top / "t"]
+    delete_copy(store.url, "t")
+    assert list(top.iterdir()) == []
 
 
 class Faulty:

@@ -265,6 +265,10 @@ def test_a_task_file_names_a_saved_data_set_and_what_is_meant_of_it(tmp_path: Pa
     for more, said in (
         ({"hub": "owner/name"}, "hub and files both name the rows"),
         ({"revision": "main"}, "a folder has none"),
+        (
+            {"config": "plain"},
+            "`config` plain: .* was written by save_to_disk.* leave `config` out",
+        ),
         ({"lable": "mood"}, "did you mean 'label'|lable"),
         ({"evaluation": "holdout", "evaluation_share": 0.1}, "give one of the two"),
         ({"classes": ["a", "b"], "regression": True}, "give one of the two"),

@@ -36,6 +36,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.exporting import model, progress_line
 from elsa_tune.exporting.choice import choose
+from elsa_tune.exporting.folder import aside, scratch
 from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, replace_specification
@@ -50,6 +51,7 @@ from elsa_tune.tracking.state import read_state
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import classifier, predict
 from elsa_tune.words import points
+from tests.conftest import Run
 from tests.exporting import CURVE, kept_predictions, made_up_search
 from tests.searching import make_bench
 from tests.unit.result_rows import seeds
@@ -340,7 +342,14 @@ def test_a_disk_that_fills_while_it_trains_moves_the_model(
     with pytest.raises(RunError, match=r"/first/model, .*out: No space"):
         exported(paths)
     assert not (tmp_path / "out").exists()
-    assert classifier(paths.folder / "model")("a good film")[0]["label"] in ("bad", "good")
+    first = paths.folder / "model"
+    assert classifier(first)("a good film")[0]["label"] in ("bad", "good")
+    # The next one that finds no room replaces no model.
+    weights = (first / "model.safetensors").read_bytes()
+    with pytest.raises(RunError, match=r"/first/model-2, .*out: No space"):
+        exported(paths, layers=2)
+    assert (first / "model.safetensors").read_bytes() == weights
+    assert (paths.folder / "model-2" / "model.safetensors").read_bytes() != weights
 
 
 def test_without_room_anywhere_the_model_waits_for_some(
@@ -508,3 +517,77 @@ def test_what_is_promised_lies_within_the_metrics_range() -> None:
     promised = choose(answer_rows(rows), layers=3).promised
     assert promised is not None
     assert promised.high == 1.0 and promised.low < 0.97
+
+
+@pytest.fixture
+def pair(paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of searches on two tasks, of which `calm` has no answer and `mood` has."""
+    monkeypatch.chdir(tmp_path)
+    weights = str(tmp_path / "model")
+    mood = tmp_path / "task.yaml"
+    calm = tmp_path / "calm.yaml"
+    calm.write_text(mood.read_text().replace("name: mood", "name: calm"))
+    no_answer = {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}
+    made_up_search(tmp_path, weights, str(calm), no_answer, name="pair-calm")
+    return made_up_search(tmp_path, weights, str(mood), name="pair-mood").storage
+
+
+def test_of_several_tasks_those_with_an_answer_are_exported(pair: Path, run: Run) -> None:
+    arguments = ("export", "pair", "--all", "--out", "models", "--storage-path", str(pair))
+    done = run(*arguments)
+    assert (done.status, done.out) == (0, "models/mood\n"), done.err
+    assert "models/calm is not written: " in done.err and "give --layers K to export" in done.err
+    assert Path("models/mood/model.safetensors").exists() and not Path("models/calm").exists()
+    shutil.rmtree(pair / "pair-mood")
+    done = run(*arguments)
+    assert (done.status, done.out) == (3, "")
+    assert "models/calm is not written: " in done.err
+    assert done.err.splitlines()[-1] == (
+        "elsa-tune: none of the tasks of 'pair' has an answer to export"
+    )
+
+
+def test_every_tasks_folder_is_looked_at_before_the_first_training(pair: Path, run: Run) -> None:
+    Path("models/mood").mkdir(parents=True)
+    Path("models/mood/mine").write_text("mine")
+    arguments = ("export", "pair", "--all", "--out", "models", "--storage-path", str(pair))
+    done = run(*arguments, "--layers", "1")
+    assert (done.status, done.out) == (2, "")
+    assert "models/mood is there already" in done.err and not Path("models/calm").exists()
+
+
+def test_a_folder_of_another_process_is_neither_in_the_way_nor_removed(tmp_path: Path) -> None:
+    """In containers every process has the same id."""
+    out = tmp_path / "out"
+    with scratch(out, "the model") as first:
+        (first / "weights").write_text("half of them")
+        with aside(out, "the model") as second:
+            (second / "weights").write_text("all of them")
+        assert (first / "weights").read_text() == "half of them"
+    assert (out / "weights").read_text() == "all of them"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_an_interruption_leaves_the_earlier_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "weights").write_text("of the first")
+    real = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path.suffix == ".part":
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), aside(out, "the model") as new:
+        (new / "weights").write_text("of the second")
+    assert (out / "weights").read_text() == "of the first"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_name_that_no_folder_can_have_is_one_sentence(paths: SearchPaths) -> None:
+    with pytest.raises(StorageError, match=r"the export cannot be written to .*: File name too"):
+        exported(paths, "n" * 300)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,12 +17,15 @@ from elsa_tune.errors import (
     SpaceError,
     StorageError,
     UnknownNameError,
+    UsageError,
     first_line,
     shortlist,
 )
+from elsa_tune.files import expanded
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
-from elsa_tune.tasks.task_file import read_task_file
+from elsa_tune.tasks.task_file import read_task_file, resolve_task
+from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.paths import SearchPaths
 from tests.conftest import Run
 from tests.unit.search_examples import make_spec
@@ -159,3 +164,61 @@ def test_hundreds_of_classes_are_not_listed(tmp_path: Path, run: Run) -> None:
     refused = run("tasks", task)
     assert refused.status == 2 and "label 'klass 1' is not one of" in refused.err
     assert "and 290 more" in refused.err and len(refused.err) < 600
+
+
+LONG = "n" * 300  # more than a file's name may have
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tasks", f"{LONG}.csv"), ".csv cannot be read: File name too long"),
+        (("tasks", f"{LONG}.yaml"), ".yaml cannot be read: File name too long"),
+        (("tasks", "~nobody.yaml"), "data file ~nobody.yaml does not exist"),
+        (("models", "~nobody"), "model folder '~nobody' does not exist"),
+        (("models", LONG), " cannot be used: File name too long; name another place"),
+        (("resume", "--storage-path", LONG), " cannot be used: File name too long"),
+    ],
+)
+def test_a_path_that_cannot_be_followed(
+    arguments: tuple[str, ...],
+    words: str,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, said = run(*arguments)
+    assert (status, out) == (2, "")
+    [line] = said.splitlines()
+    assert line.startswith("elsa-tune: ") and words in line
+
+
+def test_a_file_may_be_called_as_no_user(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~nobody.csv").write_text("text,label\ngood words,good\nbad words,bad\n" * 4)
+    assert expanded("~nobody.csv") == Path("~nobody.csv")
+    assert expanded("~/rows.csv") == Path.home() / "rows.csv"
+    assert resolve_task("~nobody.csv").classes == ("bad", "good")
+    with pytest.raises(UsageError, match="begins with a user who is not known here"):
+        artifacts_url("~nobody/kept", tmp_path)
+
+
+@pytest.mark.parametrize("command", ["spaces quick", "spaces", "--version"])
+def test_a_full_disk_behind_stdout_is_one_sentence(command: str, root: Path) -> None:
+    """Also where what is left is written as Python exits."""
+    code = "from elsa_tune.cli.app import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            timeout=200,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "elsa-tune: stdout cannot be written: No space left on device\n"

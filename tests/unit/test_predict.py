@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
 import elsa_tune
+from elsa_tune.errors import UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
@@ -423,3 +426,42 @@ def test_from_python_texts_a_frame_or_a_file(folder: Path) -> None:
     assert "prediction" not in frame
     for source in ("rows.csv", Path("rows.csv")):
         assert list(elsa_tune.predict("mood", source)["prediction"]) == labels
+
+
+def test_a_carriage_return_within_a_text_begins_no_row(folder: Path, run: Run) -> None:
+    text = "first line\rsecond line"
+    Path("rows.jsonl").write_text(json.dumps({"text": text, "n": 1}) + "\n")
+    status, out, said = run("predict", "mood", "rows.jsonl", "--format", "csv")
+    assert status == 0, said
+    assert [row["text"] for row in rows_of(out)] == [text]
+    assert run("predict", "mood", "rows.jsonl", "--out", "scored.csv").status == 0
+    assert list(pd.read_csv("scored.csv")["text"]) == [text]
+    [chunk] = row_files.RowFile(Path("scored.csv"), "csv")
+    assert chunk.texts("text", Path("scored.csv")) == [text]
+
+
+def test_rows_on_stdout_are_utf8_whatever_the_environment_says(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    status, _, said = run("predict", "mood", "rows.csv")
+    assert status == 0, said
+    assert [row["text"] for row in rows_of(written.getvalue().decode("utf-8"))] == TEXTS
+
+
+def test_a_time_that_python_does_not_have_is_one_sentence(folder: Path, run: Run) -> None:
+    far = pa.array([2**58], pa.timestamp("us"))  # in the year 11103
+    pq.write_table(pa.table({"text": ["good"], "at": far}), "far.parquet")
+    status, _, said = run("predict", "mood", "far.parquet", "--format", "csv")
+    assert status == 2 and "data file far.parquet cannot be read as Parquet: " in said
+
+
+def test_from_python_a_file_of_another_ending(folder: Path) -> None:
+    shutil.copy("rows.csv", "rows.txt")
+    with pytest.raises(UsageError, match="say what they are with `input_format`: csv, tsv"):
+        elsa_tune.predict("mood", "rows.txt")
+    found = elsa_tune.predict("mood", "rows.txt", input_format="csv")
+    assert list(found["text"]) == TEXTS
+    with pytest.raises(UsageError, match="`input_format` is of a file, and the rows are none"):
+        elsa_tune.predict("mood", TEXTS, input_format="csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ResultsError, UsageError
-from elsa_tune.results.results_csv import import_results, plain_cell, write_results
+from elsa_tune.results.results_csv import csv_text, import_results, plain_cell, write_results
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, as_table_has, falling_curve, row
@@ -279,3 +280,9 @@ def test_a_number_is_no_formula() -> None:
     assert [plain_cell(value) for value in ("-0.5", "+3", -1.5, None, "\tx")] == [
         *("-0.5", "+3", -1.5, None, "'\tx"),
     ]
+
+
+def test_a_carriage_return_within_a_cell_begins_no_row() -> None:
+    text = csv_text(["model", "note"], [["a", "one\rtwo"]])
+    rows = csv.reader(io.StringIO(text, newline=""))
+    assert list(rows) == [["model", "note"], ["a", "one\rtwo"]]

@@ -183,7 +183,7 @@ def test_export_all_looks_for_the_searches_of_the_name(
     with pytest.raises(UsageError, match="no search on several tasks has this name"):
         export()
     recorded(requests(tmp_path, "rte", "mrpc")[0])
-    with pytest.raises(NoAnswerError, match="no answer yet"):
+    with pytest.raises(NoAnswerError, match="none of the tasks of 'pair' has an answer"):
         export()
     with pytest.raises(UsageError, match="--check and --push are for one"):
         export("--push", "me/it")

@@ -309,6 +309,20 @@ def test_options_about_no_task() -> None:
         run.invoke(app, ["--metric", "f1"], catch_exceptions=False)
 
 
+def test_a_table_is_drafted_as_yaml_alone(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\ngood words,good\nbad words,bad\n")
+    with pytest.raises(UsageError, match="of a table a YAML file is printed; leave it out"):
+        run.invoke(app, [str(table), "--format", "json"], catch_exceptions=False)
+
+
+def test_a_time_that_python_does_not_have_is_one_sentence(tmp_path: Path) -> None:
+    far = pa.array([2**58], pa.timestamp("us"))  # in the year 11103
+    pq.write_table(pa.table({"text": ["good"], "at": far}), tmp_path / "far.parquet")
+    with pytest.raises(DataError, match=r"far\.parquet cannot be read as Parquet: "):
+        guess_task(tmp_path / "far.parquet")
+
+
 def test_the_embedded_task_knows_its_chance() -> None:
     assert KNOWN_TASKS["stdlib"].known_chance == 0.5
 

@@ -134,6 +134,10 @@ def tasks(
     if task is None:
         _list_tasks(columns, format)
     elif is_table(task):
+        if format == "json":
+            raise UsageError(
+                "--format json is for tasks, and of a table a YAML file is printed; leave it out"
+            )
         guess = guess_task(Path(task), columns)
         typer.echo(guess.yaml(), nl=False)
         _say_findings(guess)

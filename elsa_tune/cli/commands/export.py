@@ -13,7 +13,8 @@ from elsa_tune.cli.options import (
     out_folder,
     wanted_search,
 )
-from elsa_tune.errors import UsageError
+from elsa_tune.cli.printing import with_options
+from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
@@ -66,7 +67,10 @@ def export(
     ] = False,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Of a search on several tasks: each task, in a folder below."),
+        typer.Option(
+            "--all",
+            help="Of a search on several tasks: each task that has an answer, in a folder below.",
+        ),
     ] = False,
     storage_path: StoragePath = None,
 ) -> None:
@@ -84,6 +88,7 @@ def export(
     say(f"export: reading search '{chosen}'")
     from elsa_tune.exporting import model
 
+    requests = []
     for folder, paths in by_folder.items():
         request = model.ExportRequest(
             paths=paths,
@@ -97,8 +102,22 @@ def export(
             push=push,
             overwrite=overwrite,
         )
-        model.export(request, say)
-        typer.echo(folder)
+        model.check(request)
+        requests.append(request)
+    exported = 0
+    for request in requests:
+        try:
+            model.export(request, say)
+        except NoAnswerError as error:
+            if not every:
+                raise
+            # The other tasks may have one.
+            say(f"{request.out} is not written: {with_options(str(error))}")
+            continue
+        exported += 1
+        typer.echo(request.out)
+    if exported == 0:
+        raise NoAnswerError(f"none of the tasks of '{chosen}' has an answer to export")
 
 
 def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:

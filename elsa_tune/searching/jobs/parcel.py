@@ -16,6 +16,7 @@ import yaml
 
 import elsa_tune
 from elsa_tune.errors import UsageError
+from elsa_tune.files import expanded
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, listed_tasks
 from elsa_tune.specs.checked import read_yaml_file
@@ -132,7 +133,7 @@ class _Packer:
     def file(self, typed: str, file: Path) -> str:
         """Take a file along, and return its name there."""
         name = self._place(typed)
-        self.files[name] = file.expanduser()
+        self.files[name] = expanded(file)
         return name
 
     def model(self, typed: str, folder: Path) -> str:
@@ -174,7 +175,7 @@ class _Packer:
 
         What lies below the task file's folder keeps its relative path.
         """
-        path = Path(typed).expanduser()
+        path = expanded(typed)
         name = self._place(typed)
         around = path.resolve().parent
         folder, _, _ = name.rpartition("/")
@@ -199,7 +200,7 @@ class _Packer:
 
     def _place(self, typed: str) -> str:
         """Return the path in the job's folder of what is typed so."""
-        path = Path(os.path.abspath(self._here / Path(typed).expanduser()))
+        path = Path(os.path.abspath(self._here / expanded(typed)))
         if path.is_relative_to(self._here):
             return path.relative_to(self._here).as_posix()
         self._elsewhere += 1
@@ -207,7 +208,7 @@ class _Packer:
 
     def _as_typed(self, typed: str, name: str) -> str:
         """Return a folder's name as it was typed, where that leads to the same place."""
-        is_relative = not Path(typed).expanduser().is_absolute()
+        is_relative = not expanded(typed).is_absolute()
         is_below = not name.startswith(f"{ELSEWHERE}/")
         return typed if is_relative and is_below else name
 
@@ -240,5 +241,5 @@ def _with_paths(value: Any, folder: Path, moved: dict[Path, str]) -> Any:
         return [_with_paths(item, folder, moved) for item in value]
     if isinstance(value, dict):
         return {name: _with_paths(inner, folder, moved) for name, inner in value.items()}
-    data = (folder / Path(value).expanduser()).resolve()
+    data = (folder / expanded(value)).resolve()
     return moved.get(data, value)

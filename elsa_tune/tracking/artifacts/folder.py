@@ -1,5 +1,6 @@
 """A store of files that is a folder, such as one that several machines mount."""
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,10 @@ from elsa_tune.files import write_aside
 
 @dataclass(frozen=True, slots=True)
 class FolderArtifacts:
-    """Artifacts as files below a folder, which is made when it is needed."""
+    """Artifacts as files below a folder, which is made when it is needed.
+
+    Folders below it come with their first file and go with their last.
+    """
 
     url: str  # the folder's path, absolute
 
@@ -26,7 +30,14 @@ class FolderArtifacts:
             write_aside(self._file(name), partial(shutil.copyfileobj, source))
 
     def remove(self, name: str) -> None:
-        self._file(name).unlink(missing_ok=True)
+        file = self._file(name)
+        file.unlink(missing_ok=True)
+        top = Path(self.url)
+        with contextlib.suppress(OSError):  # of a folder that holds something else
+            for folder in file.parents:
+                if folder == top:
+                    return
+                folder.rmdir()
 
     def sizes(self, folder: str) -> dict[str, int]:
         sizes: dict[str, int] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.files import expanded
 from elsa_tune.tracking import waiting
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.remote import RemoteArtifacts
@@ -40,8 +41,13 @@ def artifacts_url(text: str, working_directory: Path) -> str:
             "s3://BUCKET/PREFIX"
         )
     if not mark:
-        folder = working_directory / Path(given).expanduser()
-        return str(folder.absolute())
+        folder = expanded(given)
+        if given.startswith("~") and not folder.is_absolute():
+            raise UsageError(
+                f"`artifacts` '{given}' begins with a user who is not known here; give the path of "
+                "a folder"
+            )
+        return str((working_directory / folder).absolute())
     if "::" in given:
         raise UsageError(f"`artifacts` {shown_uri(given)} is a chain of URLs; give a single one")
     if shown_uri(given) != given:
