@@ -200,5 +200,8 @@ def test_a_quality_below_what_its_metric_can_be_is_refused(run: Run, path: Path)
     assert "line 5: field 'quality' must be 0 or more for accuracy, not -1" in found.err
     guessing = write(path, [*seeds(0, 0.9, chance=-0.5), *seeds(3, 0.9, chance=-0.5)])
     assert "field 'chance' must be 0 or more" in run("answer", "--from", guessing).err
-    correlations = [*seeds(0, 0.4, metric="matthews", chance=0), line(3, -0.1, metric="matthews")]
+    correlations = [
+        *seeds(0, 0.4, metric="matthews", chance=0),
+        line(3, -0.1, metric="matthews", chance=0),
+    ]
     assert run("answer", "--from", write(path, correlations)).status in (0, 3)

@@ -48,7 +48,7 @@ def test_the_one_that_is_named_or_the_latest(
     assert f"search 'second', the latest in {storage}" in run(*command).err
     assert taken == ["first", "first", "second"]
     unset = run(*command, "")
-    assert unset.status == 2 and "search name '' cannot be used" in unset.err
+    assert unset.status == 2 and "unknown search ''" in unset.err
     assert taken == ["first", "first", "second"]
     no_place = run(*command, "--storage-path", "")
     assert no_place.status == 2 and "the storage path is empty" in no_place.err
