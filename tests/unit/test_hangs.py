@@ -244,12 +244,18 @@ def test_a_disk_that_hangs_is_no_silence_of_rays(
 def test_a_ray_that_hangs_is_given_up(
     watched: Watched, stuck: Stuck, nodes: Callable[[Any], None]
 ) -> None:
-    nodes(stuck)
-    look_meanwhile(watched, stuck)
+    def answer_late() -> list[Any]:
+        stuck()
+        return [HERE]
+
+    nodes(answer_late)
+    thread = look_meanwhile(watched, stuck)
     watched.count(watching.ANSWER_SECONDS - watching.LOOK_SECONDS)
     assert not watched.given_up
     watched.count(watching.LOOK_SECONDS)
     assert watched.given_up == 1
+    stuck.goes_on.set()
+    thread.join(200)
 
 
 def test_a_ray_that_only_fails_is_given_up_too(
