@@ -81,7 +81,12 @@ class PipeSafe:
 
 
 class _Stdout(PipeSafe):
-    """A command's results: where they cannot be written, as to a full disk, that is an error."""
+    """A command's results: where they cannot be written, as to a full disk, that is an error.
+
+    It is raised at the end, too, whatever became of it in another library.
+    """
+
+    _refusal: StorageError | None = None
 
     def write(self, text: str) -> int:
         with self._refusing():
@@ -93,13 +98,16 @@ class _Stdout(PipeSafe):
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
+        if self._refusal is not None:
+            raise self._refusal
         try:
             yield
         except OSError as error:
             # What is left in the stream is not tried again when Python exits.
             self._fall_silent()
             why = error.strerror or error
-            raise StorageError(f"stdout cannot be written: {why}") from error
+            self._refusal = StorageError(f"stdout cannot be written: {why}")
+            raise self._refusal from error
 
 
 def unfiltered(stream: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -198,21 +199,26 @@ def test_a_file_may_be_called_as_no_user(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("~nobody.csv").write_text("text,label\ngood words,good\nbad words,bad\n" * 4)
+    rows = "good words,good\nbad words,bad\n" * 4
+    Path("~nobody.csv").write_text(f"text,label\n{rows}")
     assert expanded("~nobody.csv") == Path("~nobody.csv")
     assert expanded("~/rows.csv") == Path.home() / "rows.csv"
     assert resolve_task("~nobody.csv").classes == ("bad", "good")
     with pytest.raises(UsageError, match="begins with a user who is not known here"):
-        artifacts_url("~nobody/kept", tmp_path)
+        artifacts_url("~no-such-user/kept", tmp_path)
 
 
-@pytest.mark.parametrize("command", ["spaces quick", "spaces", "--version"])
-def test_a_full_disk_behind_stdout_is_one_sentence(command: str, root: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["spaces", "--version"])
+def test_a_full_disk_behind_stdout_is_one_sentence(
+    command: str, unbuffered: str, root: Path
+) -> None:
     """Also where what is left is written as Python exits."""
     code = "from elsa_tune.cli.app import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", code, *command.split()],
+            [sys.executable, "-c", code, command],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
