@@ -68,7 +68,7 @@ def recorded(dice: random.Random) -> TrialFacts:
     looks = Looks(
         after=dice.choice(["N0", "N3", "Nembeddings", "biases"]),
         first_seed=dice.randint(1, 9),
-        counts=tuple((dice.randint(1, 9), dice.randint(1, 9)) for _ in range(dice.randint(1, 2))),
+        counts=((2, 1), (dice.randint(2, 9), dice.randint(1, 9)))[: dice.randint(1, 2)],
         error=dice.choice([0.05, 0.045, dice.random()]),
     )
     recipe = {"epochs": dice.randint(1, 9), "warmup_ratio": dice.random(), "bf16": True, "x": "y"}
