@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from elsa_tune.errors import StorageError
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
 from elsa_tune.searching.board import Board, candidate_lines, counts_of
@@ -63,7 +64,7 @@ def test_results_that_nobody_reads_end_nothing(
 def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stdout", full)
-        with pytest.raises(OSError, match="No space left"), printing():
+        with pytest.raises(StorageError, match="No space left"), printing():
             print("a line")
         monkeypatch.undo()
         with contextlib.suppress(OSError):
