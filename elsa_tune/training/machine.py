@@ -42,6 +42,11 @@ _NO_MEMORY = (
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 
+# How many compiled products oneDNN keeps, which computes in bf16 on CPUs, and torch around it; both
+# read it at their first product. They compile one for every new number of tokens and keep the last
+# 1,024, each with the memory that it works in. A step needs a dozen.
+_KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
+
 _STATUS = Path("/proc/self/status")
 _PROCESSORS = Path("/proc/cpuinfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -309,6 +314,9 @@ def reproducible(
     if device.type == "cuda":
         # Read by cuBLAS at its first use; without it matrix products may differ between runs.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    else:
+        for variable, count in _KEPT_PRODUCTS.items():
+            os.environ.setdefault(variable, count)
     deterministic: Any = torch.utils.deterministic
     with contextlib.ExitStack() as stack:
         stack.callback(

@@ -13,7 +13,13 @@ import torch
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster.capacity import Capacity, Node
-from elsa_tune.training.machine import MIB, PeakMemory, has_bf16_units, usable_cores
+from elsa_tune.training.machine import (
+    MIB,
+    PeakMemory,
+    has_bf16_units,
+    reproducible,
+    usable_cores,
+)
 
 
 def test_a_trial_trains_on_one_gpu_at_most() -> None:
@@ -74,6 +80,17 @@ def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert faults("with") < faults("without") / 2
+
+
+def test_few_compiled_products_are_kept_unless_the_user_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("LRU_CACHE_CAPACITY", raising=False)
+    with reproducible(1, torch.device("cpu")):
+        pass
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+    assert os.environ["LRU_CACHE_CAPACITY"] == "64"
 
 
 @pytest.mark.skipif(
