@@ -4,8 +4,8 @@
 
 One trial of MPNet's full model on 500 rows of RTE, three epochs, bf16, once with 1,024 of them
 kept, as oneDNN and torch do by themselves, and once with our number, side by side on one thread
-each, as a search trains two at once. Seconds of training, the peak of memory, and whether both scored the
-same. Writes bench/results/kept_products.json.
+each, as a search trains two at once. Seconds of training, the peak of memory, and whether both
+scored the same. Writes bench/results/kept_products.json.
 """
 
 from __future__ import annotations
