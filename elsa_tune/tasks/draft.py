@@ -22,6 +22,7 @@ from elsa_tune.visible import visible
 LABEL_WORDS = re.compile(
     r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
 )
+# A number as people write it whose decimal point is a comma.
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20

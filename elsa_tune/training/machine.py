@@ -42,9 +42,9 @@ _NO_MEMORY = (
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 
-# How many compiled products oneDNN keeps, which computes in bf16 on CPUs, and torch around it; both
-# read it at their first product. They compile one for every new number of tokens and keep the last
-# 1,024, each with the memory that it works in. A step needs a dozen.
+# oneDNN, which computes in bf16 on CPUs, compiles its products for every new number of tokens. By
+# themselves it and torch keep the last 1,024, each with the memory that it works in; a step needs a
+# dozen. Both variables are read at the first product.
 _KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 
 _STATUS = Path("/proc/self/status")

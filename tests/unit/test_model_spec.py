@@ -209,6 +209,7 @@ def test_a_folder_that_pools_by_mean_says_how_to_ask_for_it(tmp_path: Path) -> N
         ({"pooling_mode": ["mean", "cls"]}, "-"),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "-"),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode": 5}, "-"),
         ([], "-"),
     ],
 )

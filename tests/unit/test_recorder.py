@@ -149,3 +149,33 @@ def test_a_ray_without_its_node_is_asked_for_nothing(recorded: Recorded) -> None
     end = recorded.ended.end
     assert end is not None and end.status is TrialStatus.COMPLETED and end.artifact is None
     assert recorded.said == [f"the predictions of {recorded.spec.key} are lost with Ray's node"]
+
+
+# ---- what goes wrong while a trial is recorded costs no trial ----
+
+
+def broken(*_: Any) -> Any:
+    raise ValueError("no such key")
+
+
+def broken_recorder(said: list[str]) -> Recorder:
+    """Return one whose record and whose mailbox fail. said: what it says."""
+    record: Any = SimpleNamespace(begin=broken)
+    work: Any = SimpleNamespace(mailbox=SimpleNamespace(take=SimpleNamespace(remote=broken)))
+    board: Any = SimpleNamespace(say=said.append)
+    unused: Any = SimpleNamespace()
+    return Recorder(record, unused, work, board, unused, unused)
+
+
+def test_a_record_that_cannot_be_made_is_said_and_raises_nothing() -> None:
+    said: list[str] = []
+    trial = make_spec().trial(Phase.EXPLORE, FULL_MODEL, 2e-5, 0)
+    ray_trial: Any = SimpleNamespace(config={TRIAL: trial})
+    broken_recorder(said).on_trial_start(0, [], ray_trial)
+    assert said == ["a record could not be made (ValueError: no such key)"]
+
+
+def test_predictions_that_do_not_arrive_are_said_and_cost_no_trial() -> None:
+    said: list[str] = []
+    assert broken_recorder(said)._predictions("measure-N0") is None
+    assert said == ["the predictions of measure-N0 did not arrive (ValueError)"]

@@ -223,8 +223,10 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
 def _pooling_modes(settings: Mapping[str, Any]) -> list[str]:
     """Return which of a row's outputs are joined; early versions had a yes or no for each."""
     given = settings.get("pooling_mode")
-    if given is not None:
-        return [given] if isinstance(given, str) else list(given)
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list):
+        return given
     modes: list[str] = []
     for name, is_used in settings.items():
         if name.startswith("pooling_mode_") and is_used is True:
