@@ -50,13 +50,13 @@ standin: .venv/.dev ## the tests of what runs on a GPU, on a stand-in for one (n
 	$(STANDIN)
 
 # For a nightly run: what will break once the upper bounds in pyproject.toml are raised.
-newest: ## the fast tests with the newest version of every package, beyond the tested ones (some GB)
+newest: ## what `make test` runs, with the newest version of every package, beyond the tested ones (some GB)
 	@"$(PYTHON)" -m venv --clear build/newest
 	@build/newest/bin/python -c '$(UNCAPPED)' > build/newest.txt
 	@build/newest/bin/python -m pip install -qq --disable-pip-version-check -r build/newest.txt
 	@build/newest/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@build/newest/bin/python -m pip list --format freeze | grep -E '$(CAPPED)'
-	build/newest/bin/python -m pytest tests/unit tests/repo
+	build/newest/bin/python -m pytest -n 3 $(BY_FILE) $(QUICK)
 
 # What the package and its tests need, without upper bounds; and those packages that have one for being tested.
 define UNCAPPED

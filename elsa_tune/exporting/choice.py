@@ -157,7 +157,7 @@ def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
     """Return what an answer recommends to fine-tune, and why."""
     advice = answer.recommendation
     if advice.point is None or advice.basis is None:
-        raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
+        raise NoAnswerError(f"{answer.sentence} To export a depth anyway, give `layers` K")
     return advice.point, _WHY[advice.basis].format(target=target_text(answer.target))
 
 

@@ -173,16 +173,16 @@ def test_a_failed_search_fails_the_demo(checkout: Path) -> None:
     assert calls(checkout) == ["demo"]
 
 
-# What a search stands on: their ranges end at the newest version that is tested.
+# What a search stands on: their ranges end at the newest version that all tests have passed with.
 CAPPED = ("datasets", "mlflow", "optuna", "ray", "torch", "transformers")
 
 
-def test_what_a_search_stands_on_is_capped_at_what_is_tested() -> None:
+def test_what_a_search_stands_on_ends_at_a_minor_version_not_before_the_pinned_one() -> None:
     found = {one.name: one.specifier for one in requirements() if one.name in CAPPED}
     assert found.keys() == set(CAPPED)
     for name, bounds in found.items():
-        major, minor = Version(pins()[name]).release[:2]
-        assert f"<{major}.{minor + 1}" in str(bounds), name
+        assert re.search(r"<\d+\.\d+(,|$)", str(bounds)), name
+        assert pins()[name] in bounds, name
     # As old as they are on machines with a GPU that could not be changed.
     assert "2.11.0" in found["torch"] and "5.17.0" in found["transformers"]
 
