@@ -173,7 +173,7 @@ def test_a_failed_search_fails_the_demo(checkout: Path) -> None:
     assert calls(checkout) == ["demo"]
 
 
-# What a search stands on: their ranges end at the newest version that all tests have passed with.
+# What a search stands on: their ranges end at the newest version that the tests have passed with.
 CAPPED = ("datasets", "mlflow", "optuna", "ray", "torch", "transformers")
 
 
