@@ -25,6 +25,7 @@ from elsa_tune.cli.app import app
 from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.source import Question
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.state import read_state
 from elsa_tune.words import rate_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,6 +145,8 @@ def ways_rates() -> str:
     """
     rows = []
     for folder in sorted((BENCH / "results" / "ways").iterdir()):
+        if not read_state(folder / "journal.jsonl").is_complete:
+            continue  # a study that is to be resumed
         comparison = _comparison(folder)
         curve = comparison.curve
         ratios = {ratio.way.candidate: ratio for ratio in ratios_of_ways(comparison)}
