@@ -50,7 +50,7 @@ standin: .venv/.dev ## the tests of what runs on a GPU, on a stand-in for one (n
 	$(STANDIN)
 
 # For a nightly run: what will break once the upper bounds in pyproject.toml are raised.
-newest: ## what `make test` runs, with the newest version of every package, beyond the tested ones (some GB)
+newest: ## the tests of `make test` with the newest version of every package, beyond the tested ones (some GB)
 	@"$(PYTHON)" -m venv --clear build/newest
 	@build/newest/bin/python -c '$(UNCAPPED)' > build/newest.txt
 	@build/newest/bin/python -m pip install -qq --disable-pip-version-check -r build/newest.txt
