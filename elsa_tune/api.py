@@ -191,6 +191,7 @@ def search(
     text: str | Sequence[str] | None = None,
     label: str | None = None,
     group: str | None = None,
+    regression: bool | None = None,
     task_name: str | None = None,
     drop_leaked: bool | None = None,
     drop_duplicates: bool | None = None,
@@ -225,8 +226,10 @@ def search(
     `task_name` ("own"); `text` names one or two of their columns ("text"), `label` one ("label"),
     as they do for a task that is a table or a data set, which may tell them itself; rows without a
     label are skipped, and counted. group: a column whose equal cells (one document, one user) make
-    rows one unit, which counts once in every certificate. drop_leaked, drop_duplicates,
-    drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
+    rows one unit, which counts once in every certificate. regression: whether the labels of given
+    rows are numbers to predict; by default floats are where they have fractions or more than twenty
+    different values. drop_leaked, drop_duplicates, drop_contradictions, merge_labels,
+    missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
     methods: what is compared, of `freeze` (the space's depths), `head`, `lora`, `lora_last` and
@@ -270,20 +273,22 @@ def search(
     if methods is not None:
         options["methods"] = methods if isinstance(methods, str) else ",".join(methods)
     of_rows: dict[str, Any] = {
+        "regression": regression,
         "drop_leaked": drop_leaked,
         "drop_duplicates": drop_duplicates,
         "drop_contradictions": drop_contradictions,
         "merge_labels": merge_labels,
         "missing_labels": None if missing_labels is None else list(missing_labels),
     }
-    cleaning = _given(of_rows)
-    if not isinstance(task, str | Path):
+    described = _given(of_rows)
+    are_rows = not isinstance(task, str | Path)
+    if are_rows:
         storage = _storage_at(storage_path)
         place = storage.parent / "tasks"
-        further = _given({"group": group, **cleaning})
+        further = _given({"group": group, **described})
         task = write_task(task, place, task_name or "own", text, label, further)
-    elif cleaning or task_name is not None:
-        first = next(iter(cleaning), "task_name")
+    elif described or task_name is not None:
+        first = next(iter(described), "task_name")
         raise UsageError(f"`{first}` is for rows that are given here; task '{task}' has its own")
     else:
         options["label"] = label
@@ -299,6 +304,8 @@ def search(
     request = read_request(wanted, str(task))
     if fetch_lacking([request], say):
         request = read_request(wanted, str(task))
+    if are_rows:
+        say(request.columns)
     finished = start(request, say)
     return _ended(finished)
 

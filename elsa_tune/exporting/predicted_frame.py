@@ -31,7 +31,10 @@ def predict_frame(
     frame, where = _frame(predictor.columns, rows, input_format)
     names = [str(name) for name in frame.columns]
     added = predictor.added(names, str(where))
-    texts = {name: _cells(frame[name]) for name in predictor.columns}
+    texts = {}
+    for name in predictor.columns:
+        # By its place: a column may be called 0, and not "0".
+        texts[name] = _cells(frame.iloc[:, names.index(name)])
     predicted: Lists = {name: [] for name in added}
     count = len(frame)
     progress = ProgressLine(say)

@@ -28,9 +28,10 @@ from elsa_tune.searching.specification import (
     taken,
     where_asked,
 )
+from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import GlueSource, TaskSpec
+from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.artifacts.copier import copies_of
 from elsa_tune.tracking.artifacts.fetching import prepared
@@ -127,6 +128,7 @@ def start(request: Request, say: Say) -> Finished:
     spec = request.spec
     check_same(spec, paths)
     if paths.exists:
+        _check_same_files(spec, paths)
         say(f"search '{request.name}' is recorded with the same options: continuing it")
         more = more_of(None, request.until_certified, asked_settings(spec))
         return resume(
@@ -141,6 +143,25 @@ def start(request: Request, say: Say) -> Finished:
         if is_fetched:
             raise taken(paths)  # whoever fetches a search reads its specification, and resumes it
         return _begin(request, say)
+
+
+def _check_same_files(asked: SearchSpec, paths: SearchPaths) -> None:
+    """Raise DataError or ModelError where files of this machine are not what the search had.
+
+    A complete search would else answer for rows or weights that it never saw. What the hub or the
+    package has cannot have changed, for a search goes on with the revision that it began with.
+    """
+    recorded = load_specification(paths)
+    source = asked.task.source
+    is_folder = isinstance(source, DataSetSource) and source.revision is None
+    has_own_rows = is_folder or isinstance(source, FilesSource)
+    if not has_own_rows and asked.model.source is not ModelSource.DIRECTORY:
+        return
+    read_now = where_asked(asked)(recorded)
+    if has_own_rows:
+        read_now = dataclasses.replace(read_now, task=asked.task)
+    _, fingerprints = inputs_of(read_now)
+    check_unchanged(recorded, fingerprints)
 
 
 def _begin(request: Request, say: Say) -> Finished:
@@ -430,8 +451,8 @@ def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     ):
         if fingerprints[what] != spec.fingerprints[what]:
             raise error(
-                f"the {what} of {of} changed since search '{spec.name}' began; put them back, or "
-                "start a new search: results on others are not comparable"
+                f"the {what} of {of} are not those that search '{spec.name}' began with; put them "
+                "back, or start a search of another `name`: results on others are not comparable"
             )
 
 

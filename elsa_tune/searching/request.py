@@ -30,6 +30,7 @@ from elsa_tune.tasks.task_file import has_columns
 from elsa_tune.tracking.artifacts.places import asked_artifacts
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.words import metric_text
 
 _STAMP = "%Y%m%d-%H%M%S"
 
@@ -50,6 +51,16 @@ class Request:
     def name(self) -> str:
         """The search's name."""
         return self.spec.name
+
+    @property
+    def columns(self) -> str:
+        """Which columns and metric the task takes, in words; some may be guessed."""
+        task = self.spec.task
+        texts = " and ".join(task.text_columns)
+        labels = f"{len(task.classes)} classes" if task.classes else "numbers"
+        group = "" if task.group_column is None else f", group {task.group_column}"
+        label = f"label {task.label_column} ({labels})"
+        return f"task {task.name}: text {texts}, {label}{group}, {metric_text(task.metric)}"
 
     @property
     def paths(self) -> SearchPaths:

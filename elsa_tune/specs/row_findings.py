@@ -23,7 +23,7 @@ class FindingCode(enum.StrEnum):
     CONTRADICTING_LABELS = "contradicting_labels"  # one text with two labels
     CLASSES_NOT_EVALUATED = "classes_not_evaluated"  # no evaluation row has them
     CLASSES_NOT_TRAINED = "classes_not_trained"  # no training row has them
-    LABELS_ALIKE = "labels_alike"  # classes that differ by blanks or case alone
+    LABELS_ALIKE = "labels_alike"  # classes that differ by blanks, case or `.0` alone
     LABEL_LOOKS_MISSING = "label_looks_missing"  # a class called N/A
     ROWS_LOST = "rows_lost"  # many were left out when the files were read
     DUPLICATE_ROWS = "duplicate_rows"  # a split has a text and its label twice

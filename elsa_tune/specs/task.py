@@ -1,5 +1,6 @@
 """A task: its texts, labels and metric, and where its data lies."""
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -9,6 +10,16 @@ from elsa_tune.specs.names import OpenName
 def folded(text: str) -> str:
     """Return a text without what people overlook: case, and blanks but one between two words."""
     return " ".join(text.split()).casefold()
+
+
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
+
+
+def label_key(label: str) -> str:
+    """Return what labels share that people take for one: `Fonts` and ` fonts`, `1` and `1.0`."""
+    key = folded(label)
+    whole = _WHOLE_NUMBER.fullmatch(key)
+    return key if whole is None else whole[1]
 
 
 # It loads each type of task that ships, which adds its own kind and metrics.
@@ -167,7 +178,7 @@ class Cleaning:
     drop_leaked: bool = False  # from training, rows whose text is evaluated
     drop_duplicates: bool = False  # from training, all but the first row with a text and label
     drop_contradictions: bool = False  # from training, rows whose text has another label elsewhere
-    merge_labels: bool = False  # labels equal after blanks and case are one class
+    merge_labels: bool = False  # labels of one `label_key` are one class
     missing_labels: tuple[str, ...] = ()  # those that mean that there is none; left out
 
 

@@ -13,12 +13,11 @@ from elsa_tune.tasks import data_sets
 from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
 from elsa_tune.tasks.known import KNOWN_TASKS
+from elsa_tune.tasks.labels import are_values
 
 DEFAULT_EVALUATION_SHARE = 0.2
 # More different labels than this, where no classes are declared, are numbers or texts.
 MOST_CLASSES = 1000
-# More different numbers than this are values, if some have fractions or none repeats.
-MOST_STEPS = 20
 
 _EVALUATED = ("validation", "valid", "val", "dev", "eval", "evaluation")
 _PAIRS = (
@@ -165,7 +164,9 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     if not classes:
         cells = _labels_of(data_set, source.train, label)
     if kind is None:
-        is_regression = not classes and data_sets.is_float(feature) and _are_values(cells)
+        is_regression = False
+        if not classes and data_sets.is_float(feature):
+            is_regression = are_values({float(cell) for cell in cells if cell is not None})
         kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
     task_type = type_of(kind)
     if not task_type.names_classes:
@@ -403,13 +404,6 @@ def _labels_of(data_set: DataSet, split: str, label: str) -> list[str | None]:
     return split_table(data_set, split, [label]).columns[label]
 
 
-def _are_values(cells: list[str | None]) -> bool:
-    """Whether a column of floats is numbers to predict, and not classes written as floats."""
-    numbers = {float(cell) for cell in cells if cell is not None}
-    are_whole = all(number.is_integer() for number in numbers)
-    return len(numbers) > MOST_STEPS or not are_whole
-
-
 def _classes(
     data_set: DataSet,
     label: str,
@@ -425,7 +419,7 @@ def _classes(
         raise DataError(
             f"column '{label}' of data set '{data_set.where}' has {len(different)} different "
             f"labels; a classification needs 2 to {MOST_CLASSES}: name another column by `label`, "
-            "or write regression: true in a task file for numbers"
+            "or say `regression: true` (`regression=True` from Python) for numbers"
         )
     return tuple(sorted(different, key=number_then_text))
 

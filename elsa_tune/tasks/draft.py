@@ -15,6 +15,7 @@ from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.tasks.data_set_task import number_then_text
 from elsa_tune.tasks.hub import is_built_in
+from elsa_tune.tasks.labels import are_class_numbers, are_values, means_no_label
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
@@ -24,7 +25,7 @@ LABEL_WORDS = re.compile(
 )
 # A number as people write it whose decimal point is a comma.
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
-# More different numbers than this are values, not classes; more classes are not written out.
+# More classes are not written out.
 MOST_CLASSES = 20
 # A column that lacks more of its cells is rather not the label: those rows would be left out.
 FEW_MISSING = 0.05
@@ -77,9 +78,12 @@ class Column:
 
     @functools.cached_property
     def are_numbers(self) -> bool:
-        """Whether every cell that holds anything holds a finite number."""
+        """Whether every cell holds a finite number, but for empty ones and words for no label."""
+        filled = [cell for cell in self.cells if not means_no_label(cell)]
+        if self.cells and not filled:
+            return False
         try:
-            numbers = [float(cell) for cell in self.cells]
+            numbers = [float(cell) for cell in filled]
         except ValueError:
             return False
         return all(map(math.isfinite, numbers))
@@ -281,20 +285,25 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
 
     Raises DataError for values whose decimal commas make them look like classes.
     """
-    commonest_first = Counter(label.cells).most_common()
+    rows = Counter(label.cells)
+    fields: dict[str, Any] = {}
+    if label.are_numbers:
+        no_labels = sorted(filter(means_no_label, rows))
+        for value in no_labels:
+            del rows[value]
+        if no_labels:
+            fields["missing_labels"] = no_labels
+        numbers = set(map(float, rows))
+        if are_values(numbers) and not are_class_numbers(numbers, label.name):
+            return {"regression": True, **fields, "metric": "spearman"}, ""
+    commonest_first = rows.most_common()
     values = [value for value, _ in commonest_first]
     are_few = len(values) <= MOST_CLASSES
-    if label.are_numbers:
-        are_whole = all(float(value).is_integer() for value in values)
-        are_classes = are_few and are_whole
-        if not are_classes:
-            return {"regression": True, "metric": "spearman"}, ""
-    elif not are_few and all(map(DECIMAL_COMMA.fullmatch, values)):
+    if not label.are_numbers and not are_few and all(map(DECIMAL_COMMA.fullmatch, values)):
         raise DataError(
             f"column '{label.name}' of {path} holds numbers with commas, such as '{values[0]}'; "
             "write them with points"
         )
-    fields: dict[str, Any] = {}
     if are_few:
         fields["classes"] = sorted(values, key=number_then_text)
     fields["metric"] = "accuracy"

@@ -1,25 +1,30 @@
 """Rows that a program holds, kept as files beside a task file, so that `resume` finds them."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import yaml
 
 from elsa_tune.errors import DataError, first_line, shortlist
 from elsa_tune.files import LONGEST_NAME, write_aside
-from elsa_tune.specs.task import DataSetSource
+from elsa_tune.specs.task import DataSetSource, TaskKind
 from elsa_tune.tasks.data_set_task import Wanted, check_different, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
+from elsa_tune.tasks.labels import are_values
 from elsa_tune.tasks.task_file import free_name
 from elsa_tune.words import listed
 
 _Fields = dict[str, Any]  # of a task file
 _Frames = dict[str, pd.DataFrame]  # by the part of the task: `train`, `evaluation`
 
+# What pandas calls a column of objects that are floats, perhaps whole numbers among them.
+_FLOATS = ("floating", "mixed-integer-float", "decimal")
 # What pandas and Arrow raise for a column that no Parquet file can hold.
 _UNWRITABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -35,15 +40,18 @@ def write_task(
     """Write the rows under the folder, in one named by their content, and return the task file.
 
     rows: a DataFrame, a pair of them (training, evaluation), a Dataset or DatasetDict of
-    `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
-    columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
-    one of the hub does. Numbers with fractions make the task a regression. Missing labels stay
-    missing: as in any file, the rows are skipped and counted where they are read. further: other
-    fields of the task file: `group`, and those that drop rows or merge labels. Raises DataError.
+    `datasets`, a pair of Datasets, or a mapping with `train` and `validation` of what has
+    `to_pandas`. text: one or two columns, by default `text`; label: one, by default `label`; a data
+    set may tell them itself, as one of the hub does. Missing labels stay missing: as in any file,
+    the rows are skipped and counted where they are read. further: other fields of the task file:
+    `group`, those that drop rows or merge labels, and `regression`, which says whether labels are
+    numbers to predict. Without it floats are where they have fractions or more than twenty
+    different values; all other labels are classes. Raises DataError.
     """
     _check_name(name)
     further = further or {}
     group = further.get("group")
+    regression = further.get("regression")
     texts = [text] if isinstance(text, str) else list(text or ())
     splits = _data_set(rows)
     if splits is not None:
@@ -52,6 +60,7 @@ def write_task(
             text=tuple(texts),
             label=label,
             group=group,
+            kind=_kind_of(regression),
         )
         fields, frames = _of_data_set(splits, wanted)
     else:
@@ -61,6 +70,7 @@ def write_task(
             texts=texts or ["text"],
             label=label or "label",
             group=group,
+            regression=regression,
         )
     return _written(folder, fields, frames, further)
 
@@ -84,31 +94,31 @@ def _of_frames(
     texts: list[str],
     label: str,
     group: str | None,
+    regression: bool | None,
 ) -> tuple[_Fields, _Frames]:
     """Return the fields of a task file and the rows of its files."""
     check_different(texts, label)
     if group == label:
         raise DataError(f"`group` and `label` both name the column '{label}'; give two columns")
     frames = {}
-    with_floats = []  # frames
-    is_regression = False
+    numbers: set[float] = set()  # those of labels that are floats
     columns = [*texts, label]
     if group is not None and group not in columns:
         columns.append(group)
     for part, rows_of_part in _parts(rows).items():
         frame = _checked(rows_of_part, part, columns)
         frames[part] = frame
-        if group is not None and _are_whole(frame[group]):
+        if group is not None:
             # A number that lacks in some rows of one part is the same in the other.
-            frame[group] = frame[group].astype("Int64")
-        if pd.api.types.is_float_dtype(frame[label]):
-            with_floats.append(frame)
-            fractions = frame[label].dropna() % 1
-            if (fractions != 0).any():
-                is_regression = True
+            frame[group] = _without_points(frame[group])
+        if _are_floats(frame[label]):
+            numbers.update(_numbers(frame[label]))
+    is_regression = regression
+    if is_regression is None:
+        is_regression = are_values(numbers)
     if not is_regression:  # names and whole numbers are classes
-        for frame in with_floats:
-            frame[label] = frame[label].astype("Int64")
+        for frame in frames.values():
+            frame[label] = _without_points(frame[label])
     fields = {
         "name": name,
         "text": texts,
@@ -118,12 +128,40 @@ def _of_frames(
     return fields, frames
 
 
-def _are_whole(column: pd.Series) -> bool:
-    """Whether a column holds whole numbers as floats, as pandas does where some are missing."""
-    if not pd.api.types.is_float_dtype(column):
-        return False
-    fractions = column.dropna() % 1
-    return bool((fractions == 0).all())
+def _kind_of(regression: bool | None) -> TaskKind | None:
+    """Return what kind of task was asked for; None leaves it to the data set."""
+    if regression is None:
+        return None
+    return TaskKind.REGRESSION if regression else TaskKind.CLASSIFICATION
+
+
+def _are_floats(column: pd.Series) -> bool:
+    """Whether a column holds floats, also where its dtype does not say so."""
+    if pd.api.types.is_object_dtype(column):
+        return pd.api.types.infer_dtype(column, skipna=True) in _FLOATS
+    return bool(pd.api.types.is_float_dtype(column))
+
+
+def _numbers(column: pd.Series) -> list[float]:
+    """Return the different numbers of a column of floats."""
+    with_nan = pd.to_numeric(column).to_numpy(dtype="float64", na_value=math.nan)
+    numbers: list[float] = np.unique(with_nan[~np.isnan(with_nan)]).tolist()
+    return numbers
+
+
+def _without_points(column: pd.Series) -> pd.Series:
+    """Return a column of whole numbers as texts where they are floats; any other as it is.
+
+    pandas makes floats of whole numbers where some are missing.
+    """
+    if not _are_floats(column):
+        return column
+    if not all(number.is_integer() for number in _numbers(column)):
+        return column
+    is_there = column.notna()
+    texts = pd.Series(pd.NA, index=column.index, dtype="string")
+    texts[is_there] = [str(int(number)) for number in column[is_there]]
+    return texts
 
 
 def _written(
@@ -187,10 +225,13 @@ def _unwritable(frame: pd.DataFrame, part: str, error: Exception) -> DataError:
 
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
-    """Return the splits of a Dataset or a DatasetDict; None for rows of any other kind."""
+    """Return the splits of a Dataset, a pair of them or a DatasetDict; None for other rows."""
     splits = {"train": rows}
     if isinstance(rows, Mapping):
         splits = dict(rows)
+    elif isinstance(rows, tuple | list) and len(rows) == 2:
+        train, evaluation = rows
+        splits = {"train": train, "validation": evaluation}
     for split in splits.values():
         is_data_set = hasattr(split, "features") and hasattr(split, "to_pandas")
         if not is_data_set:

@@ -277,9 +277,10 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
             continue
         where = f"{path} line {number}"
         record = _json_object(line, where)
-        is_first = not lines
-        if wanted is None and is_first:
-            columns = {name: [] for name, value in record.items() if _is_plain(value)}
+        if wanted is None:
+            for name, value in record.items():
+                if name not in keys and _is_plain(value):
+                    columns[name] = [None] * len(lines)
         keys.update(dict.fromkeys(record))
         lines.append(number)
         for name, cells in columns.items():

@@ -29,7 +29,7 @@ from elsa_tune.specs.task import (
     Metric,
     TaskKind,
     TaskSpec,
-    folded,
+    label_key,
 )
 from elsa_tune.tasks.data_set_task import (
     DEFAULT_EVALUATION_SHARE,
@@ -148,10 +148,8 @@ class _Described(BaseModel):
         but = "regression is true" if is_numbers else f"kind {self.task_kind} has none"
         if self.classes is not None:
             raise ValueError(f"classes are {quoted(self.classes)}, but {but}; give one of the two")
-        if self.merge_labels or self.missing_labels:
-            raise ValueError(
-                f"merge_labels and missing_labels are about classes, but {but}; leave them out"
-            )
+        if self.merge_labels:
+            raise ValueError(f"merge_labels is about classes, but {but}; leave it out")
 
 
 class TaskFile(_Described):
@@ -373,7 +371,7 @@ def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
         return classes
     first_names: dict[str, str] = {}  # of those alike
     for name in classes:
-        first_names.setdefault(folded(name), " ".join(name.split()))
+        first_names.setdefault(label_key(name), " ".join(name.split()))
     return list(first_names.values())
 
 

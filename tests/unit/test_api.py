@@ -294,14 +294,49 @@ def test_rows_become_a_task_file_named_by_their_content(tmp_path: Path) -> None:
         ([0.0, 1.0] * 4, ("0", "1")),
         ([True, False] * 4, ("false", "true")),
         ([0.5, 1.25] * 4, ()),
+        (pd.array([0.5, 1.25] * 4, dtype="float64[pyarrow]"), ()),
+        (pd.array([0.0, 1.0] * 4, dtype="float64[pyarrow]"), ("0", "1")),
+        (pd.Series([0.5, 1, None, 2] * 2, dtype=object), ()),
+        (pd.Series([1.0, 2.0, None, 2] * 2, dtype=object), ("1", "2")),
+        ([1e19, 2e19] * 4, (str(10**19), str(2 * 10**19))),
     ],
 )
-def test_labels_are_classes_unless_they_have_fractions(
+def test_labels_are_classes_unless_they_are_values(
     labels: list[Any], classes: tuple[str, ...], tmp_path: Path
 ) -> None:
     frame = rows().assign(mood=labels)
     task = read_task_file(write_task(frame, tmp_path, "own", "said", "mood"))
     assert task.classes == classes
+
+
+@pytest.mark.parametrize(
+    ("labels", "regression", "classes"),
+    [
+        ([float(n) for n in range(30)], None, 0),
+        ([float(n) for n in range(30)], False, 30),
+        (list(range(30)), None, 30),
+        (list(range(30)), True, 0),
+        ([0.5 * (n % 2) for n in range(30)], False, 2),
+    ],
+)
+def test_many_floats_are_values_unless_the_caller_says_otherwise(
+    labels: list[float], regression: bool | None, classes: int, tmp_path: Path
+) -> None:
+    frame = rows(30).assign(mood=labels)
+    further = {} if regression is None else {"regression": regression}
+    task = read_task_file(write_task(frame, tmp_path, "own", "said", "mood", further))
+    assert len(task.classes) == classes
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float64[pyarrow]", "object"])
+def test_a_group_of_large_numbers_is_the_same_in_both_parts(dtype: str, tmp_path: Path) -> None:
+    train = rows(8).assign(user=pd.Series([1e19, 2.0] * 4, dtype=dtype))
+    dev = rows(4).assign(user=pd.Series([2.0, None, 3.0, 1e19], dtype=dtype))
+    file = write_task((train, dev), tmp_path, "own", "said", "mood", {"group": "user"})
+    splits = read_texts(read_task_file(file))
+    of_train, of_dev = splits["train"].groups, splits["evaluation"].groups
+    assert of_train is not None and of_dev is not None
+    assert np.isin(of_dev, of_train).tolist() == [True, False, False, True]
 
 
 @pytest.mark.parametrize("kind", ["csv", "frame", "numbers"])

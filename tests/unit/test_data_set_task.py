@@ -319,6 +319,20 @@ def test_a_program_gives_a_data_set_as_it_is(tmp_path: Path) -> None:
         write_task(data_set(text=STRING, labels=List(MOOD)), tmp_path, "mood")
 
 
+def test_a_pair_of_data_sets_is_read_as_their_splits_are(tmp_path: Path) -> None:
+    some = data_set(text=STRING, label=(MOOD, [0, 1, -1, 1] * 2))
+    pair = read_task_file(write_task((some, labelled(4)), tmp_path, "mood"))
+    assert pair.classes == ("bad", "good")
+    assert [len(split) for split in read_texts(pair).values()] == [6, 4]
+
+
+def test_a_program_says_what_a_data_sets_numbers_are(tmp_path: Path) -> None:
+    whole = data_set(text=STRING, label=(WHOLE, list(range(ROWS))))
+    for regression, kind in ((True, TaskKind.REGRESSION), (False, TaskKind.CLASSIFICATION)):
+        file = write_task(whole, tmp_path, "mood", further={"regression": regression})
+        assert read_task_file(file).kind is kind
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

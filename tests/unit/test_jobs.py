@@ -5,6 +5,7 @@ The cluster is a stand-in for its dashboard (`tests/dashboard.py`).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -31,6 +32,9 @@ from elsa_tune.searching.jobs.server import JobServer
 from elsa_tune.searching.jobs.submitting import pinned_packages
 from elsa_tune.searching.request import read_requests
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
+from elsa_tune.specs.task import FilesSource
+from elsa_tune.tasks.draft import Columns
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -170,8 +174,13 @@ def test_of_glue_only_the_tasks_asked_for_go_along(work: Path) -> None:
 def test_a_table_and_a_list_of_tasks(work: Path) -> None:
     (work / "list.txt").write_text("train.csv\nrte\n")
     parcel = packed(work, task=["list.txt"], label="label")
-    assert list(parcel.files) == ["train.csv"]
+    # The evaluation rows are found there by the same name beside the table.
+    assert list(parcel.files) == ["train.csv", "dev.csv"]
     assert parcel.options.task == ["train.csv", "rte"]
+    with parcel.laid_out() as folder, contextlib.chdir(folder):
+        there = resolve_task("train.csv", columns=Columns("label")).source
+        assert isinstance(there, FilesSource)
+        assert [Path(file).name for file in there.evaluation] == ["dev.csv"]
 
 
 def test_files_that_are_too_large_are_named(work: Path) -> None:

@@ -424,6 +424,8 @@ def test_from_python_texts_a_frame_or_a_file(folder: Path) -> None:
     again = elsa_tune.predict(Path("mood"), frame, text="said", probabilities=True)
     assert list(again["prediction"]) == labels and list(again["n"]) == list(range(6))
     assert "prediction" not in frame
+    numbered = elsa_tune.predict("mood", pd.DataFrame({0: TEXTS}), text="0")
+    assert list(numbered["prediction"]) == labels
     for source in ("rows.csv", Path("rows.csv")):
         assert list(elsa_tune.predict("mood", source)["prediction"]) == labels
 

@@ -143,6 +143,33 @@ def test_odd_classes(task: Task) -> None:
     assert lacking.fact.endswith("have no evaluation row (' Fonts', 'FONTS', 'N/A' and 1 more)")
 
 
+def test_numbers_that_are_written_in_two_ways_are_alike(task: Task) -> None:
+    rows = [(f"text {n}", str(n % 2) + (".0" if n > 7 else "")) for n in range(14)]
+    assert found(task(rows[:11], rows[11:]))["labels_alike"].named == 4
+    merged = task(rows[:11], rows[11:], merge_labels=True)
+    assert merged.classes == ("0", "1")
+    assert "labels_alike" not in found(merged)
+    assert read_splits(merged, Recipe())["evaluation"].labels.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("labels", "is_odd"), [("012", True), ("ab", False), ("57", False)])
+def test_minus_one_beside_class_ids_looks_like_no_label(
+    task: Task, labels: str, is_odd: bool
+) -> None:
+    rows = [(f"text {n}", labels[n % len(labels)]) for n in range(14)]
+    seen = found(task([*rows, ("x", "-1"), ("y", "-1")], rows))
+    assert ("label_looks_missing" in seen) is is_odd
+
+
+def test_words_for_no_label_among_values_are_left_out(task: Task) -> None:
+    rows = [(f"text {n}", "NA" if n == 3 else n / 10) for n in range(14)]
+    read = read_splits(
+        task(rows, rows[4:], regression=True, missing_labels=["NA"]),
+        Recipe(),
+    )
+    assert len(read["train"]) == 13
+
+
 def test_a_class_that_is_declared_and_never_trained(task: Task) -> None:
     seen = found(task(PLAIN, [("x", "c"), ("y", "a")], classes=["a", "b", "c"]))
     assert seen["classes_not_trained"].names == ("'c'",)
@@ -268,7 +295,7 @@ def test_labels_that_mean_that_there_is_none(task: Task) -> None:
     [
         ({"drop_leaked": "maybe"}, "field 'drop_leaked' must be true or false"),
         ({"drop_leek": True}, "unknown field 'drop_leek': did you mean 'drop_leaked'"),
-        ({"regression": True, "merge_labels": True}, "are about classes"),
+        ({"regression": True, "merge_labels": True}, "merge_labels is about classes"),
         ({"missing_labels": ["a"]}, r"1 different labels in column 'label' \(b\)"),
     ],
 )

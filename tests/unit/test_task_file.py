@@ -5,6 +5,7 @@ And what is said when one is wrong.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,28 @@ def test_a_regression(tmp_path: Path, write: Write) -> None:
     assert (task.kind, task.outputs, task.classes) == (TaskKind.REGRESSION, 1, ())
     assert (task.metric, task.companions) == (Metric.SPEARMAN, (Metric.PEARSON,))
     assert read_texts(task)["train"].labels.tolist() == [0.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            [1.7e9 + n for n in range(100)],
+            r"as large as 1\.7e\+09 .* subtract a constant",
+        ),
+        ([1e39, 1.0, 2.0], "label '1e.39' .* not a finite number of 32 bits; divide all labels"),
+        ([2e7 + 1e5 * n for n in range(100)], ""),
+    ],
+)
+def test_values_that_32_bits_would_blur_are_refused(
+    tmp_path: Path, write: Write, values: list[float], words: str
+) -> None:
+    lines = [f"text {n},{value!r}\n" for n, value in enumerate(values)]
+    (tmp_path / "n.csv").write_text("t,score\n" + "".join(lines))
+    task = write(files={"train": "n.csv"}, text="t", label="score", regression=True)
+    refused = pytest.raises(DataError, match=words) if words else contextlib.nullcontext()
+    with refused:
+        read_texts(read_task_file(task))
 
 
 ROWS = [

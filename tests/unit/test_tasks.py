@@ -248,6 +248,9 @@ def test_a_table_becomes_a_task_file_that_is_read(
         ([n % 30 for n in range(60)], TaskKind.REGRESSION, 1),
         ([n % 5 for n in range(60)], TaskKind.CLASSIFICATION, 5),
         ([f"c {n % 30}: '~'" for n in range(60)], TaskKind.CLASSIFICATION, 30),
+        # A number for nearly each row, and a word where there is none.
+        (["NA", "n/a", *(n / 7 for n in range(40))], TaskKind.REGRESSION, 1),
+        (["NA", *(n % 3 for n in range(60))], TaskKind.CLASSIFICATION, 3),
     ],
 )
 def test_numbers_are_values_where_they_are_many(
@@ -259,6 +262,34 @@ def test_numbers_are_values_where_they_are_many(
     drafted.write_text(guess_task(tmp_path / "rows.csv").yaml())
     task = resolve_task(str(drafted))
     assert (task.kind, task.outputs, task.text_columns) == (kind, outputs, ("text # one",))
+    assert len(read_splits(task, Recipe())["train"]) >= 30
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "classes"),
+    [
+        ("label", [n % 77 for n in range(160)], 77),  # ids of many classes
+        ("label", [1 + n % 77 for n in range(160)], 77),
+        ("label", [n % 77 * 2 for n in range(160)], 0),  # counts nothing
+        ("score", [n % 77 for n in range(160)], 0),  # says that it is none
+    ],
+)
+def test_many_whole_numbers_without_a_gap_are_classes(
+    column: str, values: list[object], classes: int, tmp_path: Path
+) -> None:
+    _write(tmp_path, "rows.csv", [{"text": f"t {n}", column: v} for n, v in enumerate(values)])
+    task = resolve_task(str(tmp_path / "rows.csv"), columns=Columns(column))
+    assert len(task.classes) == classes
+
+
+def test_a_column_that_the_first_line_lacks_is_one_all_the_same(tmp_path: Path) -> None:
+    lines = [{"text": "first", "list": [1]}]
+    lines += [{"text": f"t {n}", "label": "ab"[n % 2], "list": 1} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    guess = guess_task(tmp_path / "rows.jsonl", Columns("label"))
+    assert guess.columns == ("text", "label")
+    assert (guess.rows, guess.label.values) == (21, 2)
+    assert guess.label.missing == pytest.approx(1 / 21)
 
 
 @pytest.mark.parametrize(

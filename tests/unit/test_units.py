@@ -29,7 +29,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.row_findings import FindingCode, finding_lines
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import Phase, Recipe
+from elsa_tune.specs.trial import Phase, Recipe, Selection
 from elsa_tune.tasks.data_set_task import Wanted, task_of
 from elsa_tune.tasks.data_sets import DataSet
 from elsa_tune.tasks.draft import Columns
@@ -206,6 +206,34 @@ def test_values_are_held_out_by_group_too(grouped: GroupedTask) -> None:
     splits = read_splits(task, Recipe())
     assert len(splits["evaluation"]) == 60
     assert not documents_of(splits["train"]) & documents_of(splits["evaluation"])
+
+
+@pytest.mark.parametrize("group", ["document", None])
+def test_no_unit_is_torn_where_rates_are_chosen_on_a_holdout(
+    grouped: GroupedTask, group: str | None
+) -> None:
+    """Else the rate is chosen that remembers best. Without a group, rows of one text are a unit."""
+    rows = frame(np.random.default_rng(0).integers(0, 100, 600).tolist())
+    rows["text"] = [f"text of {document}" for document in rows["document"]]
+    task = grouped(rows, frame([1, 2, 3], "other"), **({"group": group} if group else {}))
+    holdouts = []
+    for size in (300, 600):
+        splits = read_splits(task, Recipe(selection=Selection.HOLDOUT, train_size=size))
+        holdout = splits["holdout"]
+        assert not set(splits["train"].texts[0]) & set(holdout.texts[0])
+        assert len(splits["train"]) + len(holdout) == size
+        assert len(holdout) == pytest.approx(size / 10, rel=0.4)
+        holdouts.append(set(holdout.texts[0]))
+    # A larger subset holds out what a smaller one does, and more.
+    assert holdouts[0] <= holdouts[1]
+    [note] = [note for note in splits["train"].notes if "selection holdout" in note]
+    assert ("by document, stratified" in note) is (group is not None)
+
+
+def test_a_holdout_of_one_group_is_refused(grouped: GroupedTask) -> None:
+    task = grouped(frame(["x"] * 40), frame([1, 2, 3], "other"), group="document")
+    with pytest.raises(DataError, match=r"a holdout of 0\.1 of 40 training rows has none of class"):
+        read_splits(task, Recipe(selection=Selection.HOLDOUT))
 
 
 # --- What is odd ---------------------------------------------------------------------------------

@@ -37,14 +37,13 @@ from elsa_tune.searching.inputs import (
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.candidates import is_depth
-from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import is_table
 from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.words import duration, kind_text, metric_text, points
+from elsa_tune.words import duration, kind_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
@@ -78,7 +77,7 @@ def search(
         requests = read_requests(wanted)
     if any(is_table(task) for task in wanted.task):
         for request in requests:
-            columns = _read_as(request.spec.task)
+            columns = request.columns
             say(f"search: {columns}; `elsa-tune tasks` writes a table's task file")
 
     from elsa_tune.searching.launch import start
@@ -94,15 +93,6 @@ def search(
         _conclude(start(requests[0], say))
     else:
         _conclude_several(requests)
-
-
-def _read_as(task: TaskSpec) -> str:
-    """Write which columns and metric a task takes; of a table they may be guessed."""
-    texts = " and ".join(task.text_columns)
-    labels = f"{len(task.classes)} classes" if task.classes else "numbers"
-    metric = metric_text(task.metric)
-    group = "" if task.group_column is None else f", group {task.group_column}"
-    return f"task {task.name}: text {texts}, label {task.label_column} ({labels}){group}, {metric}"
 
 
 def resume(

@@ -150,7 +150,7 @@ class _Packer:
         if typed.lower().endswith(YAML_SUFFIXES) and not is_data_set(typed):
             return self._task_file(typed, task)
         if isinstance(task.source, FilesSource):
-            return self.file(typed, Path(typed))
+            return self._table(typed, task.source)
         if isinstance(task.source, DataSetSource) and task.source.revision is None:
             name = self._place(typed)
             self._add_folder(name, Path(task.source.location))
@@ -169,6 +169,14 @@ class _Packer:
             for file in local_files(task, task.source):
                 self._add(name, file.relative_to(folder), file)
         return self._as_typed(typed, name)
+
+    def _table(self, typed: str, source: FilesSource) -> str:
+        """Take a table along, and its evaluation rows, which are found by their name beside it."""
+        name = self.file(typed, Path(typed))
+        folder, _, _ = name.rpartition("/")
+        for evaluation in map(Path, source.evaluation):
+            self._add(folder, Path(evaluation.name), evaluation)
+        return name
 
     def _task_file(self, typed: str, task: TaskSpec) -> str:
         """Take a task file along and the rows that it names, written anew if these lie elsewhere.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, shortlist
-from elsa_tune.specs.task import Metric, TaskKind, TaskSpec, folded
+from elsa_tune.specs.task import Metric, TaskKind, TaskSpec, label_key
 from elsa_tune.tasks.types.base import (
     Array,
     Floats,
@@ -59,11 +59,11 @@ class Classification(TaskType):
         merges = task.cleaning.merge_labels
         ids: dict[str, int] = {}
         for id, name in enumerate(task.classes):
-            key = folded(name) if merges else name
+            key = label_key(name) if merges else name
             ids[key] = id
 
         def read(label: str, where: str) -> int:
-            key = folded(label) if merges else label
+            key = label_key(label) if merges else label
             if key not in ids:
                 raise _unknown(task, label, where)
             return ids[key]
@@ -134,7 +134,7 @@ def _unknown(task: TaskSpec, label: str, where: str) -> DataError:
         f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}"
     )
     for name in task.classes:
-        if folded(name) == folded(label):
+        if label_key(name) == label_key(label):
             return DataError(f"{sentence}; `merge_labels: true` takes it for '{name}'")
     return DataError(sentence)
 

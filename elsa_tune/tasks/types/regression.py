@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # Values are stratified in so many bins of equal size.
 BINS = 10
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 # Rank correlation finds ranks by interpolation in so many bins of a run's predictions: a resample's
 # correlation is then right to a fifth of the bootstrap's standard error, and that standard error to
 # 2 % (tests), where exact ranks of every resample would take minutes.
@@ -61,12 +63,16 @@ class Regression(TaskType):
                 value = float(label)
             except ValueError:
                 value = math.nan
-            if not math.isfinite(value):
-                remedy = "; write its comma as a point" if "," in label else ""
-                raise DataError(
-                    f"{where}: label '{label}' of task '{task.name}' is not a finite number{remedy}"
-                )
-            return value
+            if abs(value) <= _LARGEST:
+                return value
+            remedy = ""
+            if "," in label:
+                remedy = "; write its comma as a point"
+            elif math.isfinite(value):
+                remedy = " of 32 bits; divide all labels by a power of ten"
+            raise DataError(
+                f"{where}: label '{label}' of task '{task.name}' is not a finite number{remedy}"
+            )
 
         return read
 

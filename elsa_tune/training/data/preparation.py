@@ -25,6 +25,7 @@ from elsa_tune.training.data.subsets import (
     EVALUATION,
     SELECTION,
     held_out_rows,
+    held_out_units,
     order_of_groups,
     permutation,
     stratified_order,
@@ -145,11 +146,19 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> Splits:
     places_of_bins = None
     if task_type.bins is not None:
         places_of_bins = permutation(task_type.bins, recipe.subset_seed, SELECTION)
-    is_held_out = held_out_rows(strata[chosen], share, places_of_bins)
+    units = units_of(train)
+    if units is None:
+        is_held_out = held_out_rows(strata[chosen], share, places_of_bins)
+    else:
+        # Rows of one unit on both sides would choose the rate that remembers best.
+        is_held_out = held_out_units(units[chosen], strata[chosen], share, places_of_bins)
     holdout = train.part(chosen[is_held_out], "the holdout")
     count = len(holdout)
+    by = "stratified"
+    if task.group_column is not None:
+        by = f"by {task.group_column}, stratified"
     note = (
-        f"selection holdout: {count:,} of {size:,} training rows ({share:g}, stratified, "
+        f"selection holdout: {count:,} of {size:,} training rows ({share:g}, {by}, "
         f"subset_seed {recipe.subset_seed}) are not trained on; they choose learning rate and "
         "evaluation"
     )

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from elsa_tune.errors import DataError
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, named
-from elsa_tune.specs.task import TaskSpec, folded
+from elsa_tune.specs.task import TaskSpec, label_key
+from elsa_tune.tasks.labels import UNLABELLED_ID, are_class_numbers, means_no_label
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.training.data.keys import (
     Keys,
@@ -30,10 +31,6 @@ from elsa_tune.training.data.tokens import HOLDOUT, Split, Splits
 MUCH_LOST = 0.05
 # A smaller share of units to evaluation rows is a finding.
 FEW_UNITS = 0.5
-# What stands where a program or a person had no label. `none` is some tasks' own class, but more
-# often Python's None.
-_NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
-_NO_LABEL |= {"missing", "undefined"}
 
 
 def units_of(split: Split, keys: Keys | None = None) -> NDArray[np.int32] | None:
@@ -308,19 +305,27 @@ def _on_classes(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
 
 
 def _alike(task: TaskSpec) -> list[int]:
-    """Return the classes that equal another but for blanks and case, side by side."""
-    numbers_by_folded: dict[str, list[int]] = {}
+    """Return the classes that people take for another one, side by side."""
+    numbers_by_key: dict[str, list[int]] = {}
     for number, name in enumerate(task.classes):
-        numbers_by_folded.setdefault(folded(name), []).append(number)
+        numbers_by_key.setdefault(label_key(name), []).append(number)
     alike = []
-    for numbers in numbers_by_folded.values():
+    for numbers in numbers_by_key.values():
         if len(numbers) > 1:
             alike += numbers
     return alike
 
 
 def _looks_missing(task: TaskSpec) -> list[int]:
-    return [number for number, name in enumerate(task.classes) if folded(name) in _NO_LABEL]
+    """Return the classes that rather mean that there is no label."""
+    others = [name for name in task.classes if name != UNLABELLED_ID]
+    # Beside 0, 1, 2 ... it marks rows without a label, as the hub does.
+    others_count = all(map(str.isdecimal, others)) and are_class_numbers(map(float, others))
+    missing = []
+    for number, name in enumerate(task.classes):
+        if means_no_label(name) or (name == UNLABELLED_ID and others_count):
+            missing.append(number)
+    return missing
 
 
 def _empty(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:

@@ -31,6 +31,8 @@ from elsa_tune.training.data.keys import key_bytes
 from elsa_tune.training.data.tokens import Split, Splits
 
 MOST_LINES_SHOWN = 10
+# Of the spread of values: a larger step of their 32-bit numbers changes what is learnt and scored.
+COARSEST = 1e-3
 # Before what stands for an empty cell: no cell has it.
 _NO_CELL = "\0"
 
@@ -64,7 +66,7 @@ def read_texts(task: TaskSpec) -> Splits:
 
 
 def check_variety(task: TaskSpec, split: Split) -> None:
-    """Raise DataError for a split without rows or with one label only."""
+    """Raise DataError for a split without rows, with one label only, or with blurred values."""
     skipped = ""
     if split.notes:
         notes = "; ".join(split.notes)
@@ -75,6 +77,21 @@ def check_variety(task: TaskSpec, split: Split) -> None:
     if (split.labels == first_label).all():
         what = type_of(task.kind).only_label(task, first_label)
         raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
+    if split.labels.dtype.kind == "f":
+        _check_sharpness(task, split)
+
+
+def _check_sharpness(task: TaskSpec, split: Split) -> None:
+    """Raise DataError for values that are so large that rounding blurs how they differ."""
+    largest = np.abs(split.labels).max()
+    step = float(np.spacing(largest))
+    spread = float(split.labels.std(dtype=np.float64))
+    if step > COARSEST * spread:
+        raise DataError(
+            f"task '{task.name}': labels of {split.where} are as large as {largest:.6g} and differ "
+            f"by about {spread:.3g}, but 32-bit numbers round them by {step:.3g}; subtract a "
+            "constant from all of them"
+        )
 
 
 def _glue(task: TaskSpec, source: GlueSource) -> Splits:

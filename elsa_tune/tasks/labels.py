@@ -1,0 +1,41 @@
+"""What a label column holds: values to predict, the numbers of classes, or no label at all."""
+
+import re
+from collections.abc import Collection, Iterable
+
+from elsa_tune.specs.task import folded
+
+# More different whole numbers than this are values rather than classes.
+MOST_STEPS = 20
+# What stands where a program or a person had no label. `none` is some tasks' own class, but more
+# often Python's None.
+NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
+NO_LABEL |= {"missing", "undefined"}
+# The class id by which data sets of the hub mark rows without a label.
+UNLABELLED_ID = "-1"
+# A word of a column's name that says that its numbers are values, however many there are.
+_VALUE_WORDS = re.compile(r"(?<![a-z])(score|rating|stars|degree|price|value)s?(?![a-z])")
+
+
+def means_no_label(label: str) -> bool:
+    """Whether a cell of the label column rather says that there is none."""
+    return folded(label) in NO_LABEL
+
+
+def are_values(numbers: Collection[float]) -> bool:
+    """Whether different numbers are values: they have fractions, or there are many of them."""
+    are_whole = all(number.is_integer() for number in numbers)
+    return not are_whole or len(numbers) > MOST_STEPS
+
+
+def are_class_numbers(numbers: Iterable[float], column: str = "") -> bool:
+    """Whether different numbers count classes, which may be many: 0, 1, 2 ... without a gap.
+
+    They may begin at 1. column: its name, which may say that they are values.
+    """
+    if _VALUE_WORDS.search(column.lower()):
+        return False
+    in_order = sorted(numbers)
+    if not in_order or in_order[0] not in (0, 1):
+        return False
+    return in_order == [in_order[0] + place for place in range(len(in_order))]
