@@ -160,13 +160,25 @@ def _policy(text: str) -> Policy:
 def _candidate(frozen: str | None, embeddings: str | None, label: str | None) -> Candidate | None:
     """Return the candidate that three cells tell, each None where it is empty; None for none.
 
-    frozen: layers, where -1 stands for embeddings-only, or another candidate's label. label: where
-    `frozen` is empty. Raises ValueError and SpaceError.
+    frozen: layers, where -1 stands for embeddings-only, or another candidate's label. label: of the
+    candidate, where `frozen` is empty or says the same. Raises ValueError and SpaceError.
     """
+    labelled = None
+    if label is not None:
+        labelled = read_candidate(label, field=CANDIDATE)
     if frozen is None:
-        if label is None:
-            return None
-        return read_candidate(label)
+        return labelled
+    told = _told_by_depth(frozen, embeddings)
+    if labelled is not None and labelled != told:
+        raise ValueError(
+            f"candidate is '{label}', but frozen_layers says '{told.label}'; leave empty what does "
+            "not say how this run was trained"
+        )
+    return told
+
+
+def _told_by_depth(frozen: str, embeddings: str | None) -> Candidate:
+    """Return the candidate that the cells of a depth tell. Raises ValueError and SpaceError."""
     try:
         number = float(frozen)
     except ValueError:

@@ -113,6 +113,34 @@ def test_a_label_beside_its_candidate_is_no_contradiction(tmp_path: Path) -> Non
         import_results(path)
 
 
+def test_a_candidate_in_agreement_with_a_depth(tmp_path: Path) -> None:
+    header = "model,task,layers,frozen_layers,candidate,quality,seed"
+    lines = ("m,t,6,0,0,0.9,1", "m,t,6,3.0,3,0.8,1", "m,t,6,-1,embeddings,0.9,1")
+    path = table(tmp_path, *lines, header=header)
+    candidates = [one.candidate for one in import_results(path).rows]
+    assert candidates == [REFERENCE, FreezeDepth(3, True), EMBEDDINGS_ONLY]
+
+
+@pytest.mark.parametrize(
+    ("frozen", "label", "complaint"),
+    [
+        ("0", "lora", "candidate is 'lora', but frozen_layers says '0'; leave empty what does not"),
+        ("3", "0", "candidate is '0', but frozen_layers says '3'"),
+        ("lora", "bitfit", "candidate is 'bitfit', but frozen_layers says 'lora'"),
+        ("0", "lore", "candidate is 'lore'; it must be a whole number or 'embeddings', 'lora"),
+        ("", "lore", "candidate is 'lore'; it must be a whole number or 'embeddings', 'lora"),
+    ],
+)
+def test_another_candidate_than_the_depth_is_refused(
+    tmp_path: Path, frozen: str, label: str, complaint: str
+) -> None:
+    header = "model,task,layers,frozen_layers,candidate,quality,seed"
+    lines = ("m,t,6,0,,0.9,1", f"m,t,6,{frozen},{label},0.8,1")
+    path = table(tmp_path, *lines, header=header)
+    with pytest.raises(ResultsError, match=f"line 3: {re.escape(complaint)}"):
+        import_results(path)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -56,8 +56,11 @@ def default_candidates(layers: int) -> tuple[Candidate, ...]:
     return default_depths(layers)
 
 
-def read_candidate(given: int | str) -> Candidate:
-    """Return the candidate that YAML or the command line names. Raises SpaceError."""
+def read_candidate(given: int | str, *, field: str = "frozen_layers") -> Candidate:
+    """Return the candidate that YAML, the command line or a table names. Raises SpaceError.
+
+    field: where it stands, as an error calls it.
+    """
     text = str(given).strip().lower()
     candidate = _read(text)
     if candidate is not None:
@@ -70,7 +73,7 @@ def read_candidate(given: int | str) -> Candidate:
         examples.append(f"'{example}'")
     allowed = ", ".join(examples)
     shown = quoted(str(given))
-    raise SpaceError(f"frozen_layers is {shown}; it must be a whole number or {allowed}")
+    raise SpaceError(f"{field} is {shown}; it must be a whole number or {allowed}")
 
 
 def _read(label: str) -> Candidate | None:
