@@ -1,6 +1,7 @@
 """A results table of any tool as rows, and back."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,9 @@ FULL = "full"
 _OF_SEARCH = "tags.elsa_tune.search_id"
 _OF_TRIAL = "tags.elsa_tune.trial"
 
+# How often a trial reported, in Ray Tune's table, which has no status.
+_RAY_REPORTS = "training_iteration"
+
 # What rows that belong together have in common.
 _Key = tuple[object, ...]
 
@@ -73,10 +77,12 @@ def import_results(
     _, header = next(lines, (0, []))
     if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
-    if "training_iteration" in header and "status" not in header:
-        lines = _with_ray_status(header, lines)
+    lacks_status = _RAY_REPORTS in header and "status" not in header
+    if lacks_status:
         header = [*header, "status"]
     layout = lay_out(path, header, given)
+    if lacks_status:
+        lines = _with_ray_status(header, lines, layout)
     left_out: Counter[str] = Counter()
     rows = []
     is_foreign = len(layout.understood) > 0
@@ -224,31 +230,45 @@ def _identity(row: ResultRow) -> _Key:
     )
 
 
-def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:
+def _with_ray_status(header: Sequence[str], lines: Iterable[Row], layout: Layout) -> Iterator[Row]:
     """Give each line how its trial ended.
 
-    One with fewer reports than others was stopped where `done` is true (which is false too for
-    functions that ran to their end), else it failed.
+    One with fewer reports than others of its kind was stopped where `done` is true (which is false
+    too for functions that ran to their end), else it failed.
     """
     trials = list(lines)
-    reports = header.index("training_iteration")
+    place = header.index(_RAY_REPORTS)
     done = None
     if "done" in header:
         done = header.index("done")
-
-    def number_of(count: str) -> int:
-        return int(count) if count.isdecimal() else 0
-
-    counts = [cells[reports] for _, cells in trials]
-    most = max(counts, key=number_of, default="")
+    most: dict[_Key, float] = {}
+    for _, cells in trials:
+        kind = _ray_kind(cells, layout)
+        most[kind] = max(most.get(kind, 0), _ray_reports(cells[place]))
     for number, cells in trials:
-        if cells[reports] == most:
+        reports = _ray_reports(cells[place])
+        if reports > 0 and reports == most[_ray_kind(cells, layout)]:
             status = TrialStatus.COMPLETED
         elif done is None or cells[done].lower() == "true":
             status = TrialStatus.STOPPED_EARLY
         else:
             status = TrialStatus.FAILED
         yield number, [*cells, status.value]
+
+
+def _ray_kind(cells: Sequence[str], layout: Layout) -> _Key:
+    """Return what trials that report equally often have in common, as far as columns tell."""
+    names = ("model", "task", "epochs")
+    return tuple(cells[layout.places[name]] for name in names if name in layout.places)
+
+
+def _ray_reports(cell: str) -> float:
+    """Return how often a trial reported; a table tool that meets an empty cell writes 3.0."""
+    try:
+        reports = float(cell)
+    except ValueError:
+        return 0
+    return reports if math.isfinite(reports) else 0
 
 
 def _lines(path: Path) -> Iterator[Row]:

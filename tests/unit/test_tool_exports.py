@@ -63,6 +63,45 @@ def test_ray_tune() -> None:
         assert line in told
 
 
+def ray_statuses(tmp_path: Path, columns: str, *lines: str) -> list[TrialStatus]:
+    header = f"training_iteration,done,seed,config/model,config/task,{columns}eval_accuracy"
+    path = save(tmp_path, header, *lines)
+    return [row.status for row in read(path, "layers==6", "frozen_layers==0").rows]
+
+
+def test_reports_of_ray_with_decimals(tmp_path: Path) -> None:
+    # pandas writes a count so where another trial has none.
+    lines = ("9.0,True,2,m,t,0.7", "10.0,False,1,m,t,0.8", "2.0,False,3,m,t,0.6", ",False,4,m,t,")
+    assert ray_statuses(tmp_path, "", *lines) == [
+        TrialStatus.STOPPED_EARLY,
+        TrialStatus.COMPLETED,
+        TrialStatus.FAILED,
+        TrialStatus.FAILED,
+    ]
+
+
+def test_trials_of_ray_are_as_long_as_others_of_their_model_and_task(tmp_path: Path) -> None:
+    lines = (
+        "3,False,1,m,t,0.8",
+        "3,False,1,n,t,0.8",
+        "10,False,1,m,u,0.8",
+        "3,True,2,m,u,0.7",
+        ",False,1,n,u,",  # the only one of its kind, and it reported nothing
+    )
+    completed = TrialStatus.COMPLETED
+    others = [TrialStatus.STOPPED_EARLY, TrialStatus.FAILED]
+    assert ray_statuses(tmp_path, "", *lines) == [completed, completed, completed, *others]
+
+
+def test_trials_of_ray_are_as_long_as_others_of_their_epochs(tmp_path: Path) -> None:
+    lines = ("3,False,1,m,t,3,0.8", "2,True,2,m,t,3,0.7", "5,False,3,m,t,5,0.8")
+    assert ray_statuses(tmp_path, "config/epochs,", *lines) == [
+        TrialStatus.COMPLETED,
+        TrialStatus.STOPPED_EARLY,
+        TrialStatus.COMPLETED,
+    ]
+
+
 def test_statuses_of_mlflow(tmp_path: Path) -> None:
     statuses = ("FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED")
     path = save(
