@@ -23,6 +23,8 @@ class Reason(enum.StrEnum):
     NO_MEASUREMENTS = "no_measurements"  # no measuring trial has completed
     NO_FULL_MODEL = "no_full_model"  # nothing to compare with
     FULL_MODEL_DID_NOT_LEARN = "full_model_did_not_learn"  # not above chance with 95 % confidence
+    # Above chance, but chance lies below 0: no share of such a score is worth keeping.
+    FULL_MODEL_NOT_ABOVE_ZERO = "full_model_not_above_zero"
     NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
     NOTHING_REACHES_TARGET = "nothing_reaches_target"  # but the full model: the answer then
     # There is an operating point, but nothing can be certified:

@@ -145,7 +145,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
     """
     passes = passing(answer, answer.target)
     raw = smallest(answer.measured, passes)
-    # The full model keeps all of its own quality, and that is above 0 once it has learnt.
+    # The full model keeps all of its own quality, and that is above 0: see `_refusal`.
     assert raw is not None
     corrected = passing(answer, answer.target, corrected=True)
     answer = replace(
@@ -205,6 +205,9 @@ def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:
         return Reason.NO_FULL_MODEL
     if verdict is Learnt.NO:
         return Reason.FULL_MODEL_DID_NOT_LEARN
+    # Then it has no retention, where chance lies below 0.
+    if curve.full is not None and curve.full.retention is None:
+        return Reason.FULL_MODEL_NOT_ABOVE_ZERO
     if len(curve.measured) == 1:
         return Reason.NO_FROZEN_DEPTH
     return None

@@ -408,7 +408,8 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     margin = max(0.3, 0.03 * span)
     ends = (first - margin, last + margin)
     full = answer.full
-    if full is not None and full.quality is not None:
+    # Of a score below 0 no share can be kept.
+    if full is not None and full.quality is not None and full.quality >= 0:
         share = target_text(answer.target)
         target_quality = answer.target * full.quality
         yield _level(f"target: {share} of the full model's", TARGET, ends, target_quality)

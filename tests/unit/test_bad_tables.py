@@ -108,6 +108,20 @@ def test_a_reference_at_or_below_zero_has_not_learnt(
         assert answer["operating_point"] is answer["corrected_operating_point"] is None
 
 
+@pytest.mark.parametrize("frozen", [-0.34, -0.21])
+def test_of_a_reference_below_zero_that_learnt_no_share_is_kept(
+    run: Run, path: Path, frozen: float
+) -> None:
+    scores = {"metric": "neg_rmse", "chance": -0.52}
+    lines = [*seeds(0, -0.3, **scores), *seeds(3, frozen, **scores)]
+    status, (answer,) = answers(run, write(path, lines))
+    assert status == 3 and answer["reason"] == "full_model_not_above_zero"
+    assert answer["operating_point"] is answer["corrected_operating_point"] is None
+    shown = run("answer", "--from", path)
+    assert "neg rmse of -30.0 ± 1.0 is not above 0, so that no share of it" in shown.out
+    assert "misses the target" not in shown.out
+
+
 def test_a_reference_below_zero_of_an_unknown_metric_has_not_learnt(run: Run, path: Path) -> None:
     lines = [
         line(depth, quality, seed, metric="", chance="")

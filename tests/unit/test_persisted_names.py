@@ -267,6 +267,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
     Doubt: """search_incomplete leaked_rows constant_answer_reaches_target interval_too_wide
         full_model_below_probe""",
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
+        full_model_not_above_zero
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
         not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units
         one_way no_way_learnt seeds_by_results""",

@@ -63,6 +63,14 @@ def test_the_freeze_curve_marks_what_was_decided() -> None:
     assert panel.x_title == "layers fine-tuned"
 
 
+def test_of_a_score_below_zero_there_is_no_target_to_draw() -> None:
+    scores = {"metric": "neg_rmse", "chance": -0.52}
+    rows = [*seeds(0, [-0.3, -0.31], **scores), *seeds(3, [-0.34, -0.33], **scores)]
+    series = by_name(only(charts.freeze_curve(named(rows))))
+    assert series["constant answer"].y == (-52, -52)
+    assert not any(name.startswith("target") for name in series)
+
+
 def test_the_linear_probe_is_a_line_and_no_depth() -> None:
     series = by_name(only(charts.freeze_curve(named([*falling_curve(), probe(0.7)]))))
     line = series["linear probe, nothing fine-tuned"]

@@ -170,7 +170,13 @@ def _refusal_sentence(answer: Answer) -> str:
     full = answer.full
     assert full is not None
     assert full.quality is not None
-    score = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
+    of_score = f"{metric_text(answer.metric)} of {spread(full.quality, full.std)}"
+    if answer.reason is Reason.FULL_MODEL_NOT_ABOVE_ZERO:
+        return (
+            f"No answer: the full model's {of_score} is not above 0, so that no share of it can be "
+            "kept; give a metric whose scores are above 0, such as 1 minus the error."
+        )
+    score = f"its {of_score}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     base = "0"
     if answer.chance is not None:
