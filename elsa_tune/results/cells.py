@@ -10,7 +10,16 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
-from elsa_tune.results.columns import CANDIDATE, LOOKS, METHOD, POLICY, UNITS, metric_names
+from elsa_tune.results.columns import (
+    CANDIDATE,
+    LARGER_IS_BETTER,
+    LOOKS,
+    METHOD,
+    POLICY,
+    UNITS,
+    is_better_when_lower,
+    metric_names,
+)
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import (
     is_depth,
@@ -133,6 +142,8 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     if "metric" in values:
         metric = values["metric"].lower()
         values["metric"] = metric_names().get(metric, metric)
+        if is_better_when_lower(metric):
+            raise ValueError(f"metric is '{metric}', {LARGER_IS_BETTER}")
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values

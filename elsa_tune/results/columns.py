@@ -84,6 +84,22 @@ _SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
 # Balanced accuracy is another metric than accuracy, though its name ends in that.
 _METRIC_COLUMN = rf"(?:.*?_)??{_SPLIT}(?<!balanced_)"
 
+# What is better when lower, by the words of its name, and what turns such a score around.
+_ERRORS = frozenset(
+    (
+        *("error", "errors", "err", "loss", "losses", "perplexity", "ppl", "nll", "wer", "cer"),
+        *("mse", "rmse", "mae", "msle", "rmsle", "mape"),
+    )
+)
+_TURNS = frozenset(("neg", "negative", "negated", "minus", "inverse", "inverted"))
+_TURNED = re.compile(r"^-|(?<![a-z0-9])1\s*-")  # `-rmse`, `1-error`, but not `top1-error`
+
+# Said of a name that is an error's.
+LARGER_IS_BETTER = (
+    "which is better when lower, but larger must be better; give a score that rises, such as "
+    "accuracy, R2 or 1 - error, under a name that says so"
+)
+
 MOST_NAMED = 20  # of the hundreds of columns that an export can have
 
 
@@ -137,6 +153,8 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> La
     understood = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     understood += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
     quality = sources.get("quality", "")
+    if is_better_when_lower(quality):
+        raise ResultsError(f"{path}, line 1: quality is column {quality}, {LARGER_IS_BETTER}")
     metric = metric_of(quality)
     if metric is not None and "metric" not in sources and "metric" not in constants:
         constants["metric"] = metric
@@ -239,6 +257,14 @@ def metric_of(column: str) -> str | None:
     if match is None:
         return None
     return metric_names()[match[1]]
+
+
+def is_better_when_lower(name: str) -> bool:
+    """Return whether a metric's or a column's name is that of an error, such as `eval_loss`."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    if words.isdisjoint(_ERRORS) or not words.isdisjoint(_TURNS) or _TURNED.search(name.lower()):
+        return False
+    return metric_of(name) is None  # `error_detection_f1` is an F1
 
 
 def metric_names() -> dict[str, str]:

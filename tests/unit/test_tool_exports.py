@@ -9,7 +9,12 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
-from elsa_tune.results.columns import metric_of, possible_columns, read_mapping
+from elsa_tune.results.columns import (
+    is_better_when_lower,
+    metric_of,
+    possible_columns,
+    read_mapping,
+)
 from elsa_tune.results.results_csv import Imported, import_results
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -257,3 +262,40 @@ def test_what_a_column_can_be(header: list[str], column: str, found: list[int]) 
 )
 def test_the_metric_by_its_name(column: str, metric: str | None) -> None:
     assert metric_of(column) == metric
+
+
+@pytest.mark.parametrize(
+    ("name", "is_error"),
+    [
+        ("rmse", True),
+        ("MAE", True),
+        ("metrics.eval_loss", True),
+        ("val/perplexity", True),
+        ("mean squared error", True),
+        ("word-error-rate", True),
+        ("top1-error", True),
+        ("neg_rmse", False),
+        ("negative mean squared error", False),
+        ("-loss", False),
+        ("1-error", False),
+        ("metrics.1-error", False),
+        ("1 - wer", False),
+        ("one_minus_error", False),
+        ("lossless", False),
+        ("error_detection_f1", False),
+        ("accuracy", False),
+        ("", False),
+    ],
+)
+def test_an_error_is_known_by_its_name(name: str, is_error: bool) -> None:
+    assert is_better_when_lower(name) == is_error
+
+
+def test_a_column_that_is_better_when_lower_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, "model,task,layers,frozen_layers,seed,eval_loss,score", "m,t,6,0,1,0.3,1")
+    complaint = "line 1: quality is column eval_loss, which is better when lower, but larger must"
+    with pytest.raises(ResultsError, match=complaint):
+        read(path, "quality=eval_loss")
+    complaint = "line 2: metric is 'rmse', which is better when lower, but larger must be better"
+    with pytest.raises(ResultsError, match=complaint):
+        read(path, "quality=score", "metric==RMSE")
