@@ -15,7 +15,8 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.analysis.comparing.comparison_json import comparison_object, comparisons_csv
 from elsa_tune.analysis.comparing.ways import WayComparison
-from elsa_tune.analysis.warning import DETAILS
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.warning import DETAILS, AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.errors import StorageError, UsageError
@@ -23,7 +24,7 @@ from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw, page_svgs
-from elsa_tune.report.tables import Table, cost_table, curve_table, overview
+from elsa_tune.report.tables import NO_TABLE, Table, cost_table, curve_table, overview
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import Origin, ResultRow
@@ -61,15 +62,15 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One answer on the page."""
+    """One answer on the page, or one comparison of ways where there is no freeze curve."""
 
     key: str  # what a link to it names
     name: str  # of the answer: `minilm on rte`
     card: FirstLines  # what stands first, in a box
     figures: Mapping[str, Drawing]  # by the key of their chart
-    table: Table  # the curve
-    costs: Table  # what its trials took
-    in_full: str  # the complete text
+    table: Table = NO_TABLE  # the curve
+    costs: Table = NO_TABLE  # what its trials took
+    in_full: str = ""  # the complete text
     warnings: tuple[str, ...]  # those that may change a decision
     remarks: tuple[str, ...]  # the warnings that change no decision
     # The comparison with ways that have no place on the curve; None where there are none.
@@ -110,7 +111,7 @@ def write_report(
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
-    cost_chart = quality_by_cost(by_answer(named, comparisons))
+    cost_chart = quality_by_cost(comparisons_by_name(named, comparisons))
     if cost_chart.panels:
         charts.append(cost_chart)
     figures = folder / FIGURES
@@ -176,22 +177,29 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     return named
 
 
-def _size_text(answer: Answer) -> str:
-    return number_text(answer.train_size, " ({:,} examples)", " (all examples)")
+def _size_text(curve: FreezeCurve) -> str:
+    return number_text(curve.train_size, " ({:,} examples)", " (all examples)")
 
 
-def by_answer(
-    named: Mapping[str, Answer], comparisons: Iterable[WayComparison]
+def comparisons_by_name(
+    named: Mapping[str, Answer], comparisons: Sequence[WayComparison]
 ) -> dict[str, WayComparison]:
-    """Return comparisons by the names of the answers on the same model, task and training size."""
+    """Return comparisons by the names of the answers on the same model, task and training size.
+
+    Those without one, for lack of a freeze curve, are named as an answer would be.
+    """
     names = {(answer.model, answer.task, answer.train_size): name for name, answer in named.items()}
-    by_name_of_answer: dict[str, WayComparison] = {}
+    train_sizes = {comparison.curve.train_size for comparison in comparisons}
+    has_several_sizes = len(train_sizes) > 1
+    compared: dict[str, WayComparison] = {}
     for comparison in comparisons:
         curve = comparison.curve
-        name = names.get((curve.model, curve.task, curve.train_size))
-        if name is not None:
-            by_name_of_answer[name] = comparison
-    return by_name_of_answer
+        name = f"{curve.model} on {curve.task}"
+        if has_several_sizes:
+            name += _size_text(curve)
+        name = names.get((curve.model, curve.task, curve.train_size), name)
+        compared[name] = comparison
+    return compared
 
 
 def page_html(
@@ -218,18 +226,17 @@ def page_html(
     )
     origins = origins or {}
     named = by_name(answers)
-    sections = _sections(named, _figures(charts), by_answer(named, comparisons))
+    compared = comparisons_by_name(named, comparisons)
+    sections = _sections(named, _figures(charts), compared)
     target = DEFAULT_TARGET
     if answers:
         target = answers[0].target
     share = target_text(target)
+    counted = summary(answers, comparisons)
     at_a_glance = None
-    if len(answers) != 1:
-        keys = {}
-        for section in sections:
-            answer = named[section.name]
-            keys[id(answer)] = section.key
-        at_a_glance = overview(answers, keys)
+    if counted:
+        keys = {section.name: section.key for section in sections}
+        at_a_glance = _overview(answers, named, compared, keys)
     procedures = [answer.claimed.procedure for answer in answers if answer.claimed]
     probe_features = ""
     if any(answer.probe for answer in answers):
@@ -238,13 +245,16 @@ def page_html(
     exports = [export_command(answer) for answer in named.values()]
     template = environment.get_template("page.html.jinja")
     return template.render(
-        heading=f"How many layers must be fine-tuned to keep {share}: {_about(named)}",
-        summary=summary(answers),
+        heading=_heading(answers, comparisons, share),
+        summary=counted,
         facts=facts(rows, origins),
         overview=at_a_glance,
         sections=sections,
         joint=_joint(answers),
         target=share,
+        # Where ways alone were compared, no depth was decided on.
+        has_depths=bool(answers) or not comparisons,
+        ways_target=target_text(comparisons[0].target) if comparisons else "",
         procedures=_distinct(procedures),
         probe_features=probe_features,
         searches=_distinct(commands),
@@ -276,10 +286,24 @@ def _are_depths(comparisons: Sequence[WayComparison]) -> bool:
     return True
 
 
-def _about(named: Mapping[str, Answer]) -> str:
+def _heading(answers: Sequence[Answer], comparisons: Sequence[WayComparison], share: str) -> str:
+    """Return the question of the page, with what it is asked about."""
+    curves: list[FreezeCurve] = list(by_name(answers).values())
+    curves += [comparison.curve for comparison in comparisons]
+    question = f"How many layers must be fine-tuned to keep {share}"
+    if comparisons and not answers:
+        best = target_text(comparisons[0].target)
+        question = f"The cheapest way to adapt the model that keeps {best} of the best"
+    return f"{question}: {_about(curves)}"
+
+
+def _about(curves: Iterable[FreezeCurve]) -> str:
     """Return `minilm on rte`, or how many models and tasks there are."""
-    models = {answer.model for answer in named.values()}
-    tasks = {answer.task for answer in named.values()}
+    models: set[str] = set()
+    tasks: set[str] = set()
+    for curve in curves:
+        models.add(curve.model)
+        tasks.add(curve.task)
     of_models = _only_or_count(models, "models")
     on_tasks = _only_or_count(tasks, "tasks")
     return f"{of_models} on {on_tasks}"
@@ -298,15 +322,10 @@ def _sections(
     figures: Mapping[str, Mapping[str, Drawing]],
     comparisons: Mapping[str, WayComparison],
 ) -> list[Section]:
+    """Return a section for each answer, and for each comparison that has none."""
     sections = []
     for number, (name, answer) in enumerate(named.items(), 1):
-        warnings = []
-        remarks = []
-        for warning in answer.warnings:
-            if warning.code in DETAILS:
-                remarks.append(warning.text)
-            else:
-                warnings.append(warning.text)
+        warnings, remarks = _warned_of(answer.warnings)
         section = Section(
             key=f"answer-{number}",
             name=name,
@@ -315,12 +334,56 @@ def _sections(
             table=curve_table(name, answer),
             costs=cost_table(name, answer),
             in_full=in_full(answer),
-            warnings=tuple(warnings),
-            remarks=tuple(remarks),
+            warnings=warnings,
+            remarks=remarks,
             ways=comparisons[name].first_lines if name in comparisons else None,
         )
         sections.append(section)
+    for name, comparison in comparisons.items():
+        if name in named:
+            continue
+        warnings, remarks = _warned_of(comparison.warnings)
+        section = Section(
+            key=f"answer-{len(sections) + 1}",
+            name=name,
+            card=comparison.first_lines,
+            figures=figures.get(name, {}),
+            warnings=warnings,
+            remarks=remarks,
+        )
+        sections.append(section)
     return sections
+
+
+def _warned_of(warnings: Iterable[AnswerWarning]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the texts of warnings that may change a decision, and of those that change none."""
+    grave: list[str] = []
+    remarks: list[str] = []
+    for warning in warnings:
+        if warning.code in DETAILS:
+            remarks.append(warning.text)
+        else:
+            grave.append(warning.text)
+    return tuple(grave), tuple(remarks)
+
+
+def _overview(
+    answers: Sequence[Answer],
+    named: Mapping[str, Answer],
+    comparisons: Mapping[str, WayComparison],
+    keys: Mapping[str, str],
+) -> Table:
+    """Return a row for each answer, and for each comparison that has none.
+
+    keys: of the sections that the rows lead to, by their names.
+    """
+    key_of_answer = {id(answer): keys[name] for name, answer in named.items()}
+    rows = [(answer, key_of_answer.get(id(answer), "")) for answer in answers]
+    ways = []
+    for name, comparison in comparisons.items():
+        if name not in named:
+            ways.append((comparison, keys[name]))
+    return overview(rows, ways)
 
 
 def _joint(answers: Sequence[Answer]) -> list[tuple[str, FirstLines, str]]:
@@ -361,14 +424,17 @@ def _figures(charts: Sequence[Chart]) -> dict[str, dict[str, Drawing]]:
     return figures
 
 
-def summary(answers: Sequence[Answer]) -> str:
+def summary(answers: Sequence[Answer], comparisons: Sequence[WayComparison] = ()) -> str:
     """Say how many of several questions have an answer; "" for one, whose card says all."""
     named = by_name(answers)
-    if len(named) == 1:
+    is_answered = {name: answer.is_answered for name, answer in named.items()}
+    for name, comparison in comparisons_by_name(named, comparisons).items():
+        is_answered.setdefault(name, comparison.is_answered)
+    if len(is_answered) == 1:
         return ""
-    unanswered = [name for name, answer in named.items() if not answer.is_answered]
-    answered = len(named) - len(unanswered)
-    text = f"{answered} of {len(named)} questions have an answer"
+    unanswered = [name for name, has_answer in is_answered.items() if not has_answer]
+    answered = len(is_answered) - len(unanswered)
+    text = f"{answered} of {len(is_answered)} questions have an answer"
     if unanswered:
         names = listed(unanswered)
         if len(unanswered) > MOST_NAMED:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.comparing.ways import WayComparison
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.wording.tables import answer_cells, tuned_cell
 from elsa_tune.words import number_or_name, number_text, percent, points
 
@@ -32,6 +33,9 @@ class Table:
             has_number = any(cell[:1].isdigit() for cell in column)
             are_numbers.append(has_number)
         return tuple(are_numbers)
+
+
+NO_TABLE = Table(caption="", names=(), rows=())
 
 
 def curve_table(name: str, answer: Answer) -> Table:
@@ -66,13 +70,21 @@ def _cost_cells(point: CurvePoint) -> dict[str, str]:
     }
 
 
-def overview(answers: Sequence[Answer], keys: Mapping[int, str]) -> Table:
-    """Return a row for each answer. keys: by an answer's id, the section that its row leads to."""
+def overview(
+    answers: Sequence[tuple[Answer, str]], comparisons: Sequence[tuple[WayComparison, str]] = ()
+) -> Table:
+    """Return a row for each, which comes with the key of the section that its row leads to.
+
+    comparisons: of ways on tasks that have no freeze curve, and so no answer.
+    """
     rows = []
     links = []
-    for answer in answers:
+    for answer, key in answers:
         rows.append(_overview_cells(answer))
-        links.append(keys.get(id(answer), ""))
+        links.append(key)
+    for comparison, key in comparisons:
+        rows.append(_overview_cells_of_ways(comparison))
+        links.append(key)
     table = _table(OVERVIEW, rows)
     return replace(table, links=tuple(links))
 
@@ -90,26 +102,54 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
     plausible = []
     for candidate in answer.plausible_candidates or ():
         plausible.append(number_or_name(candidate, answer.layers))
-    full_quality = None
-    if answer.full is not None:
-        full_quality = answer.full.quality
     remark = ""
     if answer.reason is not None:
         remark = answer.reason.value.replace("_", " ")
     return {
-        "model": answer.model,
-        "task": task,
-        "examples": number_text(answer.train_size, "{:,}"),
-        "layers": str(answer.layers),
+        **_overview_heading(answer, task),
         "k": _number(answer, point),
         "kept": kept,
         "kept, corrected": corrected,
         "k, corrected": _number(answer, answer.corrected_operating_point),
         "k, certified": _number(answer, answer.claimed),
         "k, plausible": ", ".join(plausible),
+        **_overview_end(answer, remark),
+    }
+
+
+def _overview_heading(curve: FreezeCurve, task: str) -> dict[str, str]:
+    """Return the cells that say what was asked about."""
+    return {
+        "model": curve.model,
+        "task": task,
+        "examples": number_text(curve.train_size, "{:,}"),
+        "layers": str(curve.layers or ""),
+    }
+
+
+def _overview_end(curve: FreezeCurve, remark: str) -> dict[str, str]:
+    """Return the cells with which a depth's quality is compared, and the remark."""
+    full_quality = None
+    if curve.full is not None:
+        full_quality = curve.full.quality
+    return {
         "full model": points(full_quality),
-        "constant answer": points(answer.chance),
+        "constant answer": points(curve.chance),
         "remark": remark,
+    }
+
+
+def _overview_cells_of_ways(comparison: WayComparison) -> dict[str, str]:
+    """Return the cells of a comparison; nothing of depths, of which there are none."""
+    curve = comparison.curve
+    remark = "ways compared, no freeze curve"
+    if not comparison.is_answered and comparison.reason is not None:
+        remark = comparison.reason.value.replace("_", " ")
+    decided = ("k", "kept", "kept, corrected", "k, corrected", "k, certified", "k, plausible")
+    return {
+        **_overview_heading(curve, curve.task),
+        **dict.fromkeys(decided, ""),
+        **_overview_end(curve, remark),
     }
 
 

@@ -14,7 +14,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Series
 from elsa_tune.report.cost_chart import quality_by_cost
-from elsa_tune.report.page import by_answer, by_name, write_report
+from elsa_tune.report.page import by_name, comparisons_by_name, write_report
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.adapt.bitfit import BitFit
@@ -186,8 +186,34 @@ def test_a_comparison_stands_beside_the_answer_on_the_same_task() -> None:
     rows = four_ways()
     other = [replace(one, task="cola") for one in way_rows(ADAPTER, 0.9)]
     named = by_name(answer_rows(rows))
-    found = by_answer(named, [compared(other), compared(rows)])
-    assert list(found) == ["minilm on rte"]
+    found = comparisons_by_name(named, [compared(other), compared(rows)])
+    # Without an answer it is named as one would be.
+    assert list(found) == ["minilm on cola", "minilm on rte"]
+
+
+def test_a_report_of_ways_alone_has_their_sections_and_figures(tmp_path: Path) -> None:
+    rows = four_ways()
+    [page, *_] = write_report([], rows, tmp_path, comparisons=[compared(rows)])
+    text = page.read_text()
+    assert (
+        "<h1>The cheapest way to adapt the model that keeps 95 % of the best: minilm on rte" in text
+    )
+    assert "adapters of size 8: 1 min 00 s" in text
+    assert "It keeps the target where what it gains" in text and "operating" not in text
+    assert text.count("<svg") == 1
+    assert (tmp_path / "figures" / "quality_by_cost.svg").exists()
+
+
+def test_a_task_without_a_freeze_curve_is_counted_and_has_a_section(tmp_path: Path) -> None:
+    rows = four_ways()
+    other = [replace(one, task="cola") for one in rows]
+    comparisons = [compared(rows), compared(other)]
+    [page, *_] = write_report(answer_rows(rows), rows, tmp_path, comparisons=comparisons)
+    text = page.read_text()
+    assert "minilm on 2 tasks" in text and "2 of 2 questions have an answer." in text
+    assert '<a href="#answer-2">cola</a>' in text and "ways compared, no freeze curve" in text
+    of_cola = text.split('<section id="answer-2"')[1].split("</section>")[0]
+    assert "<h2>minilm on cola</h2>" in of_cola and of_cola.count("<svg") == 1
 
 
 def test_the_command_writes_it_where_a_way_has_no_place_on_the_curve(
