@@ -251,6 +251,24 @@ def test_the_two_halves_do_not_contradict_each_other() -> None:
     assert not possible & {way.candidate for way in found.below_full}
 
 
+def test_what_is_found_of_the_best_counts_beside_the_full_model() -> None:
+    """One-sided the difference is found, and two-sided it is not."""
+    rows = [
+        *seeds(FULL, [0.73, 0.74, 0.72], examples=277),
+        *seeds(ADAPTER, [0.66, 0.665, 0.65], examples=277),
+    ]
+    comparison = compared(rows)
+    found = comparison.differences
+    assert found is not None
+    assert [way.candidate for way in found.possible] == [FULL]
+    assert [way.candidate for way in found.below_full] == [ADAPTER] and found.above_full == ()
+    assert "No way can be told" not in line(comparison, "Differ?")
+    turned = [replace(one, candidate=ADAPTER if one.candidate == FULL else FULL) for one in rows]
+    found = differences(turned)
+    assert [way.candidate for way in found.possible] == [ADAPTER]
+    assert [way.candidate for way in found.above_full] == [ADAPTER] and found.below_full == ()
+
+
 def test_rows_that_share_units_are_counted_by_them() -> None:
     calm, wild = [0.89, 0.90, 0.91], [0.885, 0.905, 0.925]
     rows = [*seeds(FULL, calm, examples=872), *seeds(ADAPTER, wild, examples=872)]

@@ -3,10 +3,11 @@
 Of the ways, those that are not shown to be worse than the best contain the truly best one (subset
 selection: Gupta 1965, Technometrics 7, 225-245; here by Bonferroni). Those that differ from the
 full model are found by Holm's procedure. Each of the two has the complete error. What the second
-finds and the first leaves open is not claimed, so that the two never contradict each other.
+finds and the first leaves open is not claimed, and what the first finds of the full model counts
+in the second, so that the two never contradict each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
@@ -62,7 +63,7 @@ def differences_of(comparison: WayComparison) -> Differences | None:
             possible.append(way)
     if len(untested) == len(others):
         return None
-    above, below = _beside_the_full_model(comparison, possible)
+    above, below = _beside_the_full_model(comparison, possible, untested)
     return Differences(
         possible=tuple(possible),
         untested=tuple(untested),
@@ -110,12 +111,13 @@ def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
 
 
 def _beside_the_full_model(
-    comparison: WayComparison, possible: Sequence[Way]
+    comparison: WayComparison, possible: Sequence[Way], untested: Sequence[Way]
 ) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
     """Return the ways that lie above the full model, and those below it, the cheapest first.
 
-    possible: those of which one is the best. Where the full model is one of them none lies above
-    it, and none of them lies below it.
+    possible: those of which one is the best, the highest score first. Where the full model is one
+    of them none lies above it, and none of them lies below it. Where it has the highest score all
+    others lie below it; where it is none of them, the highest score lies above it.
     """
     full: Way | None = None
     for way in comparison.ways:
@@ -130,32 +132,40 @@ def _beside_the_full_model(
         parts = _parts(comparison, way, full)
         if parts.all:
             tests[way.candidate] = _tested(way, full, parts)
-    p_values = {candidate: test.p for candidate, test in tests.items()}
-    corrected = corrected_by_holm(p_values)
-    above, below = _differing(comparison, tests, corrected)
-    if full in possible:
-        above = ()
-        below = tuple(way for way in below if way not in possible)
-    return above, below
+    above, below = _differing(comparison, tests)
+    may_be_best = {way.candidate for way in possible}
+    best = possible[0].candidate
+    is_tested = full.candidate not in {way.candidate for way in untested}
+    if full.candidate in may_be_best:
+        above = set()
+        below -= may_be_best
+    elif is_tested:
+        above.add(best)
+    if full.candidate == best:
+        below |= tests.keys() - may_be_best
+    return _of_candidates(comparison, above), _of_candidates(comparison, below)
 
 
 def _differing(
-    comparison: WayComparison,
-    tests: Mapping[Candidate, DifferenceTest],
-    p_values: Mapping[Candidate, float],
-) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
-    """Return the ways that differ significantly: those above, and those below."""
-    above: list[Way] = []
-    below: list[Way] = []
-    for way in comparison.ways:
-        p = p_values.get(way.candidate)
-        if p is None or p >= comparison.curve.policy.error:
+    comparison: WayComparison, tests: Mapping[Candidate, DifferenceTest]
+) -> tuple[set[Candidate], set[Candidate]]:
+    """Return what differs significantly from the full model: what lies above, and below."""
+    corrected = corrected_by_holm({candidate: test.p for candidate, test in tests.items()})
+    above: set[Candidate] = set()
+    below: set[Candidate] = set()
+    for candidate, p in corrected.items():
+        if p >= comparison.curve.policy.error:
             continue
-        if tests[way.candidate].difference > 0:
-            above.append(way)
+        if tests[candidate].difference > 0:
+            above.add(candidate)
         else:
-            below.append(way)
-    return tuple(above), tuple(below)
+            below.add(candidate)
+    return above, below
+
+
+def _of_candidates(comparison: WayComparison, candidates: Collection[Candidate]) -> tuple[Way, ...]:
+    """Return the ways of these candidates, the cheapest first."""
+    return tuple(way for way in comparison.ways if way.candidate in candidates)
 
 
 def _rerun(comparison: WayComparison, possible: list[Way]) -> Rerun | None:
