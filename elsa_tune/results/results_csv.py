@@ -99,6 +99,7 @@ def import_results(
         else:
             rows.append(read_row(path, number, cells, percent))
     _check(path, rows, percent=percent)
+    _check_chance(path, layout.constants.get("chance"), percent=percent)
     is_of_earlier_version = set(EARLIER_COLUMNS) <= set(layout.places)
     if is_of_earlier_version and LOOKS not in layout.places:
         rows = _without_looks_of_hunts(rows)
@@ -159,6 +160,23 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
         raise ResultsError(
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
+        )
+
+
+def _check_chance(path: Path, given: str | None, *, percent: bool) -> None:
+    """Raise ResultsError where the chance that `map` gives a table of percentages is a fraction.
+
+    Who writes 0.8122 there means 81 %: the number is known from elsewhere. A chance below 1 %, of
+    more than 100 classes, is told by a column of the table, which has one scale.
+    """
+    if given is None or not percent:
+        return
+    chance = float(given)
+    if 0 < chance < 1:
+        raise ResultsError(
+            f"{path}: `map` chance=={given} is {given} % with `scale` percent; write "
+            f"chance=={100 * chance:g} for {100 * chance:g} %, or give the table a column chance "
+            "if it truly is below 1 %"
         )
 
 

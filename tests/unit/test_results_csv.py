@@ -82,6 +82,22 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
         import_results(fractions, percent=True)
 
 
+def test_a_chance_by_hand_is_on_the_scale_of_the_qualities(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,12,0,90.3,1", "m,t,12,3,81.5,1")
+    complaint = r"chance==0\.8122 is 0\.8122 % .* write chance==81\.22 for"
+    with pytest.raises(ResultsError, match=complaint):
+        import_results(path, percent=True, mapping=["chance==0.8122"])
+    (one, _) = import_results(path, percent=True, mapping=["chance==81.22"]).rows
+    assert one.chance == pytest.approx(0.8122)
+    (one, _) = import_results(path, percent=True, mapping=["chance==0"]).rows
+    assert one.chance == 0
+    # Of a table with 125 classes it is so low, and is said by a column.
+    lines = ("m,t,12,0,90.3,1,0.8", "m,t,12,3,81.5,1,0.8")
+    path = table(tmp_path, *lines, header=f"{HEADER},chance")
+    (one, _) = import_results(path, percent=True).rows
+    assert one.chance == pytest.approx(0.008)
+
+
 def test_statuses_without_a_phase(tmp_path: Path) -> None:
     path = table(
         tmp_path,
