@@ -425,7 +425,7 @@ def _completed(
         interval = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
     if interval is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
-        lowest = _lowest(group.first.metric)
+        lowest = _lowest(group)
         point = replace(point, ci_low=max(interval.low, lowest), ci_high=min(interval.high, 1.0))
     if full is None:
         return point
@@ -437,14 +437,18 @@ def _completed(
     )
 
 
-def _lowest(metric: str | None) -> float:
-    """Return the lower end of a metric's range: 0 of one that is named but not known here."""
-    if metric is None:
+def _lowest(group: ResultGroup) -> float:
+    """Return the lower end of the metric's range.
+
+    Of one that is named but not known here it is 0, unless some quality lies below that.
+    """
+    known_metric = Metric.named(group.first.metric)
+    if known_metric is not None:
+        return known_metric.lowest
+    has_negative = any(row.quality is not None and row.quality < 0 for row in group.rows)
+    if group.first.metric is None or has_negative:
         return -1.0
-    known_metric = Metric.named(metric)
-    if known_metric is None:
-        return 0.0
-    return known_metric.lowest
+    return 0.0
 
 
 def _retention(quality: float, full: CurvePoint | None) -> float | None:

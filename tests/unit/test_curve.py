@@ -171,6 +171,19 @@ def test_a_mean_with_its_deviation_has_an_interval() -> None:
     assert one.ci_low is one.ci_high is None
 
 
+@pytest.mark.parametrize("qualities", [[-0.377, -0.36, -0.33], [-0.01, 0.02, 0.03]])
+def test_an_interval_of_an_unknown_metric_holds_its_mean(qualities: list[float]) -> None:
+    rows = [*seeds(0, [0.3, 0.31, 0.32], metric="r2"), *seeds(3, qualities, metric="r2")]
+    point = at(only_curve(rows), 3)
+    assert point.quality is not None and point.ci_low is not None and point.ci_high is not None
+    assert point.ci_low < point.quality < point.ci_high
+    assert point.ci_low < 0
+
+
+def test_an_unknown_metric_without_a_negative_score_begins_at_0() -> None:
+    assert at(only_curve(seeds(0, [0.01, 0.02, 0.3], metric="kappa")), 0).ci_low == 0
+
+
 def test_exact_copies_count_once_and_contradictions_are_refused() -> None:
     rows = seeds(0, [0.8, 0.9])
     curve = only_curve([*rows, rows[0]])
