@@ -251,6 +251,26 @@ def test_the_two_halves_do_not_contradict_each_other() -> None:
     assert not possible & {way.candidate for way in found.below_full}
 
 
+def means(std: float, examples: int | None = None) -> list[ResultRow]:
+    """Return two ways a tenth of a point apart, each a mean of five runs."""
+    common = {"std": std, "runs": 5, "seed": None, "examples": examples}
+    return [row(FULL, 0.63, **common), row(ADAPTER, 0.631, **common)]
+
+
+def test_seeds_that_all_score_the_same_tell_nothing_of_their_spread() -> None:
+    assert [way.candidate for way in differences(means(0.0001)).above_full] == [ADAPTER]
+    without = compared(means(0.0))
+    assert without.differences is None
+    assert line(without, "Differ?").startswith("not known: seeds that all score the same do not ")
+    alike = [*seeds(FULL, [0.1, 0.1, 0.1]), *seeds(ADAPTER, [0.1 + 1e-8] * 3)]
+    assert compared(alike).differences is None
+    by_rows = compared(means(0.0, examples=1000))
+    found = by_rows.differences
+    assert found is not None and found.counts_rows and len(found.without_spread) == 2
+    assert [way.candidate for way in found.possible] == [ADAPTER, FULL]
+    assert line(by_rows, "Differ?").endswith("another seed would move the scores is not known.")
+
+
 def test_what_is_found_of_the_best_counts_beside_the_full_model() -> None:
     """One-sided the difference is found, and two-sided it is not."""
     rows = [

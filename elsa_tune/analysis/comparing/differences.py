@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
+from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
 from elsa_tune.analysis.statistics.differences import (
     DifferenceTest,
     corrected_by_holm,
@@ -79,7 +80,7 @@ def _without_spread(comparison: WayComparison) -> tuple[Way, ...]:
     """Return the ways of which nothing tells how far another seed would move them."""
     ways: list[Way] = []
     for way in comparison.ways:
-        if spread_of_mean(comparison.curve, way.point) is None:
+        if _spread_of_seeds(comparison.curve, way) is None:
             ways.append(way)
     return tuple(ways)
 
@@ -105,9 +106,21 @@ def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
             rows = by_way + by_other
     return _Parts(
         rows=rows,
-        of_way=spread_of_mean(curve, way.point),
-        of_other=spread_of_mean(curve, other.point),
+        of_way=_spread_of_seeds(curve, way),
+        of_other=_spread_of_seeds(curve, other),
     )
+
+
+def _spread_of_seeds(curve: FreezeCurve, way: Way) -> Spread | None:
+    """Return how far the mean over a way's seeds can be trusted; None where nothing tells.
+
+    Nothing does where all seeds score the same, as a printed deviation of 0.0 says: that is
+    rounding, or one result written several times, and no exact knowledge.
+    """
+    spread = spread_of_mean(curve, way.point)
+    if spread is None or spread.variance < SAME_QUALITY**2:
+        return None
+    return spread
 
 
 def _beside_the_full_model(

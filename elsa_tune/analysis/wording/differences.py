@@ -3,7 +3,7 @@
 import math
 
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
-from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
 
@@ -17,8 +17,12 @@ def differences_text(comparison: WayComparison) -> str:
         return ""
     differences = comparison.differences
     if differences is None:
+        stds = [way.point.std for way in comparison.ways if way.point.std is not None]
+        why = "too few ways have a second run to tell"
+        if any(std <= SAME_QUALITY for std in stds):
+            why = "seeds that all score the same do not tell"
         return (
-            "not known: too few ways have a second run to tell how far seeds move the scores, and "
+            f"not known: {why} how far seeds move the scores, and "
             "how far other evaluation rows would move them is not known either."
         )
     texts = [
