@@ -29,6 +29,7 @@ from elsa_tune.cli.comparison_tables import print_comparisons
 from elsa_tune.errors import UsageError
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run
@@ -193,6 +194,14 @@ def test_details_have_every_column() -> None:
 def test_a_narrow_window_does_without_columns() -> None:
     text = printed(compared(four_ways()), width=60)
     assert all(len(line) <= 60 for line in text.splitlines() if "▶✓" in line)
+
+
+def test_markdown_keeps_a_name_with_a_border_in_its_cell() -> None:
+    named = NamedWay("LoRA r=8 | q, v")
+    rows = [
+        replace(one, candidate=named) if one.candidate == ADAPTER else one for one in four_ways()
+    ]
+    assert r"LoRA r=8 \| q, v | 90.0" in comparison_markdown(compared(rows))
 
 
 def test_markdown_has_the_lines_and_the_table() -> None:

@@ -373,6 +373,14 @@ def test_several_tasks_have_one_recommendation() -> None:
     assert line(joint, "Fewer?").startswith("the last 2 layers: ")
 
 
+def test_several_tasks_say_nothing_of_a_gain_that_is_not_known_of_one() -> None:
+    rows = [*falling_curve(), *falling_curve(task="cola", chance=None)]
+    *_, joint = answer_rows(rows)
+    fewer = line(joint, "Fewer?")
+    assert "the least that a task keeps is" in fewer
+    assert fewer.endswith("% of its full model's score.")
+
+
 def test_every_way_to_show_an_answer_begins_with_the_same_lines() -> None:
     answer = only(falling_curve())
     first = answer.first_lines

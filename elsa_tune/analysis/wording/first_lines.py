@@ -305,12 +305,10 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
     nearest = smaller[0]
     scores = _scores(answer, nearest)
     if answer.task == ALL_TASKS:
-        score = percent(nearest.retention)
-        gain = percent(nearest.corrected_retention)
-        return (
-            f"{scores}: the least that a task keeps is {score} of its full model's score and "
-            f"{gain} of its gain over guessing."
-        )
+        least = f"{percent(nearest.retention)} of its full model's score"
+        if nearest.corrected_retention is not None:
+            least += f" and {percent(nearest.corrected_retention)} of its gain over guessing"
+        return f"{scores}: the least that a task keeps is {least}."
     return f"{scores}: {_kept(answer, nearest)}; the target is {target_text(answer.target)}."
 
 

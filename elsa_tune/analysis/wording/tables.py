@@ -84,4 +84,6 @@ def _curve_markdown(answer: Answer) -> str:
 
 
 def markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    """Return a table's line; a `|` within a name is no border."""
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
