@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,11 @@ from elsa_tune.errors import (
     shortlist,
 )
 from elsa_tune.files import expanded
-from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.searching.specification import (
+    load_specification,
+    replace_specification,
+    save_specification,
+)
 from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.tracking.artifacts.places import artifacts_url
@@ -115,6 +121,25 @@ def test_a_specification_is_refused_in_our_words(tmp_path: Path) -> None:
                 except StorageError as refused:
                     assert not PYDANTIC.search(str(refused)), refused
             holder[name] = value
+
+
+def test_a_specification_that_finds_no_room_is_one_sentence_and_the_one_before_stays(
+    tmp_path: Path,
+) -> None:
+    paths = SearchPaths(tmp_path, "example")
+    paths.folder.mkdir()
+    spec = make_spec()
+    save_specification(spec, paths)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The size limit of a file fails like a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(StorageError, match=r"search\.json cannot be written: .*; make room"):
+            replace_specification(replace(spec, seeds=spec.seeds + 1), paths)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert load_specification(paths) == spec
+    assert not list(paths.folder.glob("*.part"))
 
 
 def test_a_long_value_is_shown_by_its_ends() -> None:

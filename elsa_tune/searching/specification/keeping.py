@@ -20,9 +20,15 @@ _SPECIFICATION = TypeAdapter(SearchSpec)
 
 
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
-    """Write a specification over the recorded one. Raises StorageError where a driver runs."""
+    """Write a specification over the recorded one.
+
+    Raises StorageError where a driver runs, or nothing can be written.
+    """
     with Journal(paths.journal):
-        _write(spec, paths, paths.specification)
+        try:
+            _write(spec, paths, paths.specification)
+        except OSError as error:
+            raise _unwritten(paths, error, "make room there and ask again") from error
     return spec
 
 
@@ -38,12 +44,16 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
     except FileExistsError:
         raise taken(paths) from None
     except OSError as error:
-        raise StorageError(
-            f"{paths.specification} cannot be written: {error.strerror or error}; make room there, "
-            "or choose another `storage_path`"
-        ) from error
+        remedy = "make room there, or choose another `storage_path`"
+        raise _unwritten(paths, error, remedy) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _unwritten(paths: SearchPaths, error: OSError, remedy: str) -> StorageError:
+    """Return the error for a specification that found no room, or no right to be written."""
+    why = error.strerror or error
+    return StorageError(f"{paths.specification} cannot be written: {why}; {remedy}")
 
 
 def _give_free_name(file: Path, name: Path) -> None:
