@@ -1,7 +1,9 @@
 """The default places of a working directory, and the store that a URI means there."""
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.paths import default_root, default_storage
@@ -16,6 +18,9 @@ from elsa_tune.tracking.uris import (
 )
 
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+# Of two slashes a Path that was made of a URL has kept one.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+_FILE_URL = re.compile(r"file:(//)?/(?!/)", re.IGNORECASE)
 
 
 class StorePaths:
@@ -32,13 +37,11 @@ class StorePaths:
     def storage_at(self, named: str | None) -> Path:
         """Return the folder of journals: the one named, else the default.
 
-        Raises StorageError for an empty name, which an unset variable leaves.
+        Errors as in `storage_path`.
         """
         if named is None:
             return self.storage
-        if not named:
-            raise StorageError("the storage path is empty; name a folder, or leave it out")
-        return self.working_directory / named
+        return self.working_directory / storage_path(named)
 
     def tracking_uri(self, explicit: str | None = None) -> str:
         """Return the store to use: the one that is named, else the default.
@@ -95,3 +98,21 @@ class StorePaths:
             f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
             "http(s)://HOST:PORT or postgresql://..."
         )
+
+
+def storage_path(named: str) -> str:
+    """Return the path of the folder that is named for journals, by itself or as file:///PATH.
+
+    Raises StorageError for an empty name, which an unset variable leaves, and for any other URL.
+    """
+    if not named:
+        raise StorageError("the storage path is empty; name a folder, or leave it out")
+    file_url = _FILE_URL.match(named)
+    if file_url is not None:
+        return "/" + unquote(named[file_url.end() :])
+    if _URL.match(named):
+        raise StorageError(
+            f"the storage path {shown_uri(named)} is a URL, and a journal needs a folder; name "
+            "one, and give the URL as `artifacts`, which keeps a copy there"
+        )
+    return named

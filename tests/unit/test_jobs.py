@@ -309,6 +309,7 @@ def test_nothing_secret_is_in_the_jobs_description(
     ("options", "said"),
     [
         (("--storage-path", "here"), "--storage-path here is relative"),
+        (("--storage-path", "s3://b/x"), "the storage path s3://b/x is a URL"),
         (("--tracking-uri", "sqlite:///here.db"), "--tracking-uri sqlite:///here.db is relative"),
         (("--gpus-per-trial", "0.5"), "--gpus-per-trial is 0.5, but no node of the cluster"),
         (("--gpu-hours", "2"), "--gpu-hours is 2, but no node of the cluster"),

@@ -52,6 +52,9 @@ def test_the_one_that_is_named_or_the_latest(
     assert taken == ["first", "first", "second"]
     no_place = run(*command, "--storage-path", "")
     assert no_place.status == 2 and "the storage path is empty" in no_place.err
+    url = run(*command, "first", "--storage-path", "s3://bucket/x")
+    assert url.status == 2 and "the storage path s3://bucket/x is a URL" in url.err
+    assert "as --artifacts" in url.err and not Path("s3:").exists()
     both = run(*command, "first", "--search", "second")
     assert both.status == 2 and "are two; name one" in both.err
     assert "did you mean 'first'" in run(*command, "frist").err
@@ -62,3 +65,12 @@ def test_several_searches_at_once_are_never_the_latest(run: Run, taken: list[str
     refused = run("export", "--all", "--out", "folder")
     assert refused.status == 2 and "give the name it was started by" in refused.err
     assert taken == []
+
+
+def test_a_search_is_not_begun_in_a_folder_that_is_called_as_a_url(
+    run: Run, taken: list[str]
+) -> None:
+    options = ("--model", "minilm", "--task", "stdlib", "--storage-path", "gs://bucket/x")
+    refused = run("search", *options)
+    assert refused.status == 2 and "the storage path gs://bucket/x is a URL" in refused.err
+    assert not Path("gs:").exists()

@@ -72,6 +72,37 @@ def test_a_uri_that_is_no_store(given: str, message: str) -> None:
         HERE.tracking_uri(given)
 
 
+@pytest.mark.parametrize(
+    ("named", "folder"),
+    [
+        (None, "/home/me/work/mlruns/searches"),
+        ("here", "/home/me/work/here"),
+        ("/data/a:b", "/data/a:b"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("FILE:///data", "/data"),
+        (str(Path("file:///data/c")), "/data/c"),
+        ("./s3:/bucket", "/home/me/work/s3:/bucket"),
+    ],
+)
+def test_a_given_storage_path(named: str | None, folder: str) -> None:
+    assert HERE.storage_at(named) == Path(folder)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://bucket/x", "GS://bucket", "hf+x://a/b", "file://host/x", str(Path("s3://bucket/x"))],
+)
+def test_a_storage_path_that_is_no_folder(url: str) -> None:
+    with pytest.raises(StorageError, match=r" is a URL, .* as `artifacts`") as refused:
+        HERE.storage_at(url)
+    assert url in str(refused.value)
+
+
+def test_a_storage_path_shows_no_secret() -> None:
+    with pytest.raises(StorageError, match=r"path s3://\*\*\*@bucket is a URL"):
+        HERE.storage_at("s3://key:geheim@bucket")
+
+
 def test_where_files_go() -> None:
     here = HERE.working_directory
     assert artifact_root_for("sqlite:////data/a.db", here) == Path("/data/artifacts")

@@ -26,7 +26,7 @@ from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.tracking.artifacts.places import asked_artifacts
 from elsa_tune.tracking.artifacts.remote import check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package
-from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
+from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
 
 # How a job's nodes come by the packages: they have them, or Ray installs them with pip.
@@ -182,7 +182,7 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             is_given=given is not None,
             folder=str(here),
         )
-    storage = options.storage_path or f"{DEFAULT_PLACE}/searches"
+    storage = storage_path(options.storage_path or f"{DEFAULT_PLACE}/searches")
     if storage.startswith("~/"):
         storage = f"{HOME}/{storage.removeprefix('~/')}"
     if not storage.startswith(("/", f"{HOME}/")):
