@@ -464,10 +464,21 @@ def versions_here() -> dict[str, str]:
     for package in _OPTIONAL_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    here = Path(__file__).parent
-    with_git = ["git", "-C", str(here), "rev-parse", "HEAD"]
-    versions["git_commit"] = "unknown"
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        run = subprocess.run(with_git, capture_output=True, text=True, timeout=5, check=True)
-        versions["git_commit"] = run.stdout.strip()
+    versions["git_commit"] = _commit()
     return {f"version.{name}": version for name, version in versions.items()}
+
+
+def _commit() -> str:
+    """Return the commit of the repository that this package's files are of; else "unknown".
+
+    One that only surrounds an installed package says nothing of it.
+    """
+    file = Path(__file__)
+    # Git ends with an error where the commit does not have the file.
+    what = ("HEAD", f"HEAD:./{file.name}")
+    command = ["git", "-C", str(file.parent), "rev-parse", *what]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        run = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        commit, _ = run.stdout.split()
+        return commit
+    return "unknown"

@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import errno
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -272,6 +274,31 @@ def test_a_store_that_was_written_whole_is_read_as_before(tmp_path: Path) -> Non
     assert uri not in text
     paths.specification.write_text(text.replace("sqlite:///mlflow.db", uri))
     assert load_specification(paths).tracking_uri == uri
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_only_a_repository_of_the_packages_own_files_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        named = ("-c", "user.name=me", "-c", "user.email=me@here")
+        command = ["git", "-C", str(tmp_path), *named, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def recorded() -> str:
+        return versions_here()["version.git_commit"]
+
+    file = tmp_path / ".venv" / "elsa_tune" / "searching" / "launch.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.setattr(launch, "__file__", str(file))
+    assert recorded() == "unknown"
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "a project of somebody's")
+    assert recorded() == "unknown"
+    git("add", "--force", str(file))
+    git("commit", "--quiet", "--message", "the package itself")
+    assert recorded() == git("rev-parse", "HEAD")
 
 
 def test_another_version_than_the_search_began_with_is_said_and_recorded() -> None:
