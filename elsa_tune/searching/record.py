@@ -25,7 +25,7 @@ from elsa_tune.specs.search import Earlier, SearchSpec
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal import Journal, TakenError
 from elsa_tune.tracking.journal_records import (
     Record,
     Report,
@@ -92,6 +92,8 @@ class SearchRecord:
         self._warned: set[str] = set()
         # Hear of each record that was written.
         self.listeners: list[Callable[[Record], None]] = []
+        # Why this search must end: its folder was deleted, and another has its place.
+        self.taken: str | None = None
         self._renewed = 0  # how often it was said that the journal was deleted
         self._specification = b""  # to be written anew where it is deleted
         with contextlib.suppress(OSError):
@@ -110,6 +112,8 @@ class SearchRecord:
                 self._state.add(stamped)
             try:
                 self._journal.append(stamped)
+            except TakenError as error:
+                self.taken = str(error)
             except ElsaTuneError as error:
                 self.warn_once("journal", f"{error}; the search goes on")
             finally:
@@ -117,18 +121,22 @@ class SearchRecord:
                 self._forwarder.offer(stamped)
         for listener in self.listeners:
             listener(stamped)
-        self._restore()
+        if self.taken is None:
+            self._restore()
 
     def _restore(self) -> None:
         """Say that the journal was deleted, and write a specification anew that was."""
-        if self._journal.renewed > self._renewed:
+        is_renewed = self._journal.renewed > self._renewed
+        if is_renewed:
             self._renewed = self._journal.renewed
             lost = "" if self.paths.predictions.exists() else "; predictions kept there are lost"
             self._warn(
                 f"{self.paths.journal} was deleted or moved while the search runs: it is there "
                 f"again with all records{lost}"
             )
-        if self._specification and not self.paths.specification.exists():
+        # Whoever began in the folder before the lock was there has left another one.
+        is_ours = self.paths.specification.exists() and not is_renewed
+        if self._specification and not is_ours:
             try:
                 write_aside(self.paths.specification, self._specification)
             except OSError as error:
@@ -262,6 +270,8 @@ class SearchRecord:
         }
         if units is not None and self.spec.evaluation_units:
             arrays["units"] = units.astype(np.int32)
+        if self._is_taken():
+            return None
         file = self.paths.predictions / f"{key}.npz"
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
@@ -272,8 +282,20 @@ class SearchRecord:
             return None
         return str(file.relative_to(self.paths.folder))
 
+    def _is_taken(self) -> bool:
+        """Whether another search has the folder by now, as the journal finds out."""
+        try:
+            self._journal.write_out()
+        except TakenError as error:
+            self.taken = str(error)
+        except ElsaTuneError:  # the next record says it
+            pass
+        return self.taken is not None
+
     def drop_checkpoint(self, key: str) -> None:
         """Delete the checkpoint of a trial that will not go on, if it has one."""
+        if self.taken is not None:
+            return
         try:
             FolderCheckpoints(self.paths.checkpoints).delete(key)
         except OSError as error:

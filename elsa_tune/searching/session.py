@@ -73,7 +73,8 @@ def run_session(
 ) -> Finished:
     """Run one session, from its lock to its last record.
 
-    trained: called as soon as Ray is no longer needed.
+    trained: called as soon as Ray is no longer needed. Raises RunError where every trial failed, or
+    where another search has the place of this one.
     """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
@@ -121,6 +122,8 @@ def run_session(
                 if is_raised:
                     for lack in filter(None, (unwritten, uncopied)):
                         board.say(lack)
+    if record.taken is not None:
+        raise RunError(record.taken)
     why = forwarder.trouble
     return Finished(
         spec,
@@ -155,7 +158,8 @@ def _answered(
     description = "\n\n".join(texts)
     record.write(Decision(what=DESCRIPTION, value=description))
     record.write(SearchEnded(status=status, message=message))
-    if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+    has_place = record.taken is None
+    if has_place and status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
         board.phase("drawing the report")
         if has_drawn(record.state(), paths, answers, comparisons, board.say):
             report = Decision(what=REPORT, value=paths.report.name)
@@ -352,7 +356,13 @@ class SearchRun:
                 name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._limit, self._repeats, self._interruption, self._watch),
+                stop=SearchStopper(
+                    self._limit,
+                    self._repeats,
+                    self._interruption,
+                    self._watch,
+                    lambda: self._record.taken is not None,
+                ),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
@@ -378,7 +388,8 @@ class SearchRun:
         return scheduler
 
     def _is_over(self) -> bool:
-        return self._limit.has_passed() or self._interruption.requested
+        is_taken = self._record.taken is not None
+        return is_taken or self._limit.has_passed() or self._interruption.requested
 
     def _outcome(self) -> SearchEnded:
         """Return how the session ended. Raises RunError where every trial failed."""
@@ -391,7 +402,7 @@ class SearchRun:
             return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
         if failed and len(failed) == len(planned):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
-        over = self._unfit or self._repeats.too_many
+        over = self._record.taken or self._unfit or self._repeats.too_many
         if over is not None and not self._interruption.requested:
             return SearchEnded(status=SearchStatus.FAILED, message=over)
         self._say_better_rates()

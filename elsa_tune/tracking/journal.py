@@ -2,7 +2,7 @@
 
 A line that a kill cut short is passed over by readers and removed by the next writer. What a full
 disk refuses waits elsewhere (`overflow`); a journal that is deleted while it is written is written
-anew.
+anew, unless another search has its place by then.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NoReturn, TypeVar
 
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
@@ -23,6 +23,10 @@ from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.paths import SearchPaths, lock_of, search_names
 
 R = TypeVar("R", bound=Record)
+
+
+class TakenError(StorageError):
+    """Another driver has the search, or another search its place."""
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
@@ -40,6 +44,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.renewed = 0
         self.taken_back = 0
         self._lock = take_lock(path)
+        self._search_id = search_id
+        self._taken = ""  # why nothing is written any more, in a sentence
         # Records that a full disk refused; they go first as soon as there is room.
         self._unwritten: list[bytes] = []
         self._overflowed = 0  # how many of these are in the overflow, too
@@ -51,7 +57,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self._descriptor: int | None = None
         try:
             self.earlier, self._good_size = _read(path)
-            self._overflow = overflow_of(path, self.earlier, search_id)
+            self._search_id = _search_id(self.earlier) or search_id
+            self._overflow = Overflow(path.parent.name, self._search_id)
             self._take_back()
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
@@ -94,12 +101,14 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def append(self, record: R) -> R:
         """Write one record and force it to disk; returns it with its time.
 
-        Raises StorageError when that fails (a full disk): it is then written before the next one.
+        Raises StorageError when that fails (a full disk): it is then written before the next one;
+        TakenError where another search has its place: nothing is written any more.
         """
         with self._mutex:
             stamped = self.stamp(record)
-            if isinstance(stamped, SearchStarted) and not self._overflow.is_named:
-                self._overflow = overflow_of(self.path, [stamped])
+            if isinstance(stamped, SearchStarted) and not self._search_id:
+                self._search_id = stamped.search_id
+                self._overflow = Overflow(self.path.parent.name, self._search_id)
             self._unwritten.append(_line(stamped))
             self.write_out()
         return stamped
@@ -147,6 +156,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def _write_out(self) -> None:
         if self._descriptor is None:
             raise StorageError(f"{self.path} is closed; nothing more can be recorded")
+        if self._taken:
+            self._give_up(self._taken)
         lines = b"".join(self._unwritten)
         try:
             # Deleted, or another file has its name; or it was moved. Its number may change on some
@@ -176,19 +187,51 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self._overflow.drop()
 
     def _write_anew(self) -> None:
-        """Put the journal, its folder and its lock back where they were deleted; raises OSError."""
+        """Put the journal, its folder and its lock back where they were deleted.
+
+        Raises OSError, and TakenError where another search has the place.
+        """
         assert self._descriptor is not None
+        self._hold_lock()
         content = os.pread(self._descriptor, self._good_size, 0)  # it is there while it is open
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_aside(self.path, content)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         os.close(self._descriptor)
         self._descriptor = descriptor
-        if not lock_of(self.path).exists():
-            earlier_lock = self._lock
-            self._lock = take_lock(self.path)
-            earlier_lock.close()
         self.renewed += 1
+
+    def _hold_lock(self) -> None:
+        """Lock the file that has the lock's name now: ours may have been deleted, too."""
+        path = lock_of(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._lock.fileno()), path.lstat()):
+                return
+        try:
+            lock = _open_lock(self.path)
+        except TimeoutError:
+            self._give_up(f"{_holder(self.path)} records there now")
+        if self._is_anothers():
+            lock.close()
+            self._give_up("another search was recorded there since")
+        self._lock.close()
+        self._lock = lock
+
+    def _is_anothers(self) -> bool:
+        """Whether the file at the path is another search's journal."""
+        with contextlib.suppress(StorageError):  # what cannot be read is no journal
+            records, _ = _read(self.path)
+            return _search_id(records) not in ("", self._search_id)
+        return False
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Write nothing any more. Raises TakenError."""
+        self._taken = why
+        self._unwritten.clear()
+        raise TakenError(
+            f"the folder of search '{self.path.parent.name}' was deleted while it ran, and {why}: "
+            f"nothing more of it is written to {self.path.parent}; give searches that run at once "
+            "names of their own"
+        )
 
 
 def _line(record: Record) -> bytes:
@@ -196,24 +239,27 @@ def _line(record: Record) -> bytes:
     return encode(record).encode() + b"\n"
 
 
-def overflow_of(journal: Path, records: Iterable[Record], search_id: str = "") -> Overflow:
-    """Return the file on another disk for the records that the journal had no room for."""
+def _search_id(records: Iterable[Record]) -> str:
+    """Return the id of the search that these are of; "" before it has begun."""
     for record in records:
         if isinstance(record, SearchStarted):
-            search_id = record.search_id
-            break
-    return Overflow(journal.parent.name, search_id)
+            return record.search_id
+    return ""
 
 
 def running_error(journal: Path) -> StorageError:
     """Return the error that a search runs; it names the lock's holder, where that is recorded."""
-    holder = ""
-    with contextlib.suppress(OSError, ValueError):
-        holder = lock_of(journal).with_suffix(".holder").read_text()
     return StorageError(
-        f"search '{journal.parent.name}' is running: {holder or 'another process'} writes "
-        f"{journal}; wait for it or end it"
+        f"search '{journal.parent.name}' is running: {_holder(journal)} writes {journal}; wait for "
+        "it or end it"
     )
+
+
+def _holder(journal: Path) -> str:
+    """Return who holds a journal's lock, as far as that is recorded."""
+    with contextlib.suppress(OSError, ValueError):
+        return lock_of(journal).with_suffix(".holder").read_text() or "another process"
+    return "another process"
 
 
 def read_journal(path: Path) -> list[Record]:
@@ -225,7 +271,7 @@ def read_journal(path: Path) -> list[Record]:
     Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
     records, _ = _read(path)
-    overflow = overflow_of(path, records)
+    overflow = Overflow(path.parent.name, _search_id(records))
     last_time = _last_time(records)
     return records + overflow.after(last_time)
 
@@ -286,9 +332,7 @@ def take_lock(journal: Path) -> BinaryIO:
     """
     path = lock_of(journal)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Not at once: whoever looks whether it is held takes it for an instant.
-        lock = open_locked(path, "ab", seconds=1.0)
+        return _open_lock(journal)
     except TimeoutError:
         raise running_error(journal) from None
     except OSError as error:
@@ -296,6 +340,14 @@ def take_lock(journal: Path) -> BinaryIO:
             f"cannot write {path}: {error.strerror}; choose a place that can be written with "
             "`storage_path`"
         ) from error
+
+
+def _open_lock(journal: Path) -> BinaryIO:
+    """Lock a journal, and note who did. Raises OSError; TimeoutError where it is locked."""
+    path = lock_of(journal)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not at once: whoever looks whether it is held takes it for an instant.
+    lock = open_locked(path, "ab", seconds=1.0)
     # Only a courtesy to whoever finds the lock held: a full disk must not make the lock fail.
     with contextlib.suppress(OSError):
         holder = f"process {os.getpid()} on {socket.gethostname()}"

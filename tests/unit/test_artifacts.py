@@ -23,9 +23,10 @@ from elsa_tune.tracking.artifacts.contents import PART_BYTES, part_name, parts
 from elsa_tune.tracking.artifacts.copier import Copier
 from elsa_tune.tracking.artifacts.fetching import delete_copy, fetch, prepared
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
-from elsa_tune.tracking.artifacts.lease import Lease, TakenError
+from elsa_tune.tracking.artifacts.lease import Lease
 from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
+from elsa_tune.tracking.journal import TakenError
 from elsa_tune.tracking.journal_records import Report, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from tests.artifact_stores import keeps_files

@@ -20,7 +20,7 @@ import pytest
 
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal import Journal, is_held, read_journal
+from elsa_tune.tracking.journal import Journal, TakenError, is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -382,6 +382,58 @@ def test_a_journal_that_is_deleted_under_its_writer_is_written_anew(path: Path, 
     assert not is_held(lock_of(path))
     with Journal(path) as journal:
         assert journal.earlier == written
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["that runs", "that has ended"])
+def test_nothing_is_written_over_another_search_in_the_place_of_a_deleted_one(
+    path: Path, runs: bool
+) -> None:
+    with Journal(path) as old:
+        old.append(search_started())
+        shutil.rmtree(path.parent)
+        with contextlib.ExitStack() as until_its_end:
+            new = until_its_end.enter_context(Journal(path))
+            written = [new.append(search_started(search_id="another"))]
+            if not runs:
+                until_its_end.close()
+            why = f"process {os.getpid()} on .* records there now" if runs else "recorded there"
+            for number in range(2):
+                with pytest.raises(TakenError, match=rf"'search' was deleted .*{why}"):
+                    old.append(Decision(what="late", value=number))
+                assert old.missing == (0, None) and old.renewed == 0
+            assert is_held(lock_of(path)) is runs
+            if runs:
+                written.append(new.append(Decision(what="b", value=2)))
+    assert read_journal(path) == written
+
+
+def test_a_copy_of_the_own_journal_in_the_place_of_a_deleted_one_is_written_anew(
+    path: Path, tmp_path: Path
+) -> None:
+    with Journal(path) as journal:
+        written = [journal.append(search_started())]
+        copy = shutil.copyfile(path, tmp_path / "copy")
+        written.append(journal.append(Decision(what="a", value=1)))
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        copy.rename(path)
+        written.append(journal.append(Decision(what="b", value=2)))
+        assert read_journal(path) == written and is_held(lock_of(path))
+
+
+def test_no_journal_is_written_anew_without_its_lock(path: Path, elsewhere: Path) -> None:
+    with Journal(path) as journal:
+        written = [journal.append(search_started())]
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        lock_of(path).symlink_to("nowhere")  # cannot be locked
+        written.append(journal.stamp(Decision(what="a", value=1)))
+        with pytest.raises(StorageError, match="wait for room in"):
+            journal.append(written[-1])
+        assert not path.exists()
+        lock_of(path).unlink()
+        written.append(journal.append(Decision(what="b", value=2)))
+        assert read_journal(path) == written and is_held(lock_of(path))
 
 
 def test_a_stamped_record_keeps_its_time(path: Path) -> None:

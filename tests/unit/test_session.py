@@ -19,22 +19,24 @@ import typer
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
-from elsa_tune.errors import NoAnswerError
+from elsa_tune.errors import NoAnswerError, RunError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.launch import _with_versions, versions_here
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase, Precision
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal import Journal, is_held, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.machine import Gpu
+from tests.recorded_search import search_started
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -160,6 +162,39 @@ def test_the_end_waits_for_the_store_unless_somebody_is_in_a_hurry(
 
     assert ended(monkeypatch, tmp_path, run) is status
     assert done == waits
+
+
+def test_a_search_whose_place_another_has_ends_in_a_sentence_and_leaves_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(session.Board, "say", lambda self, line: lines.append(line))
+    paths = SearchPaths(tmp_path, "mine")
+    with contextlib.ExitStack() as other:
+
+        def deleted_and_begun_again() -> SearchEnded:
+            shutil.rmtree(paths.folder)
+            journal = other.enter_context(Journal(paths.journal))
+            journal.append(search_started("mine", search_id="another"))
+            return SearchEnded(status=SearchStatus.COMPLETED)
+
+        with pytest.raises(RunError, match=r"^the folder of search 'mine' was deleted"):
+            ended(monkeypatch, tmp_path, deleted_and_begun_again)
+        assert is_held(paths.lock)
+    assert [record.kind for record in read_journal(paths.journal)] == ["search_started"]
+    names = {file.name for file in paths.folder.iterdir()}
+    assert names == {"journal.jsonl", "journal.lock", "journal.holder"}
+    assert lines == []
+
+
+def test_a_run_ends_once_another_search_has_its_place() -> None:
+    limit = SimpleNamespace(has_passed=lambda: False)
+    repeats = SimpleNamespace(too_many=None)
+    interruption = SimpleNamespace(requested=False)
+    watch = SimpleNamespace(lost=None, unfit=None)
+    parts: Any = (limit, repeats, interruption, watch)
+    assert not SearchStopper(*parts, lambda: False).stop_all()
+    assert SearchStopper(*parts, lambda: True).stop_all()
 
 
 def test_ctrl_c_is_shown_before_anything_is_waited_for(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from elsa_tune.searching.planning import plan as plans
@@ -223,6 +225,51 @@ def test_a_signal_while_the_journal_is_written_loses_a_record_for_no_store(tmp_p
             kept.write(report(B, 1, 0.5))
     assert [one.kind for one in offered] == ["trial_started", "report"]
     assert read_journal(paths.journal) == offered
+
+
+def test_nothing_is_kept_in_a_folder_that_another_search_has(tmp_path: Path) -> None:
+    offered: list[Record] = []
+    store: Any = SimpleNamespace(offer=offered.append)
+    paths = SearchPaths(tmp_path, "first")
+    paths.folder.mkdir()
+    paths.specification.write_text("the first one's")
+    with Journal(paths.journal) as journal:
+        kept = SearchRecord(make_spec(), paths, journal, store, pytest.fail)
+        kept.write(search_started())
+        kept.write(trial_started(B))
+        shutil.rmtree(paths.folder)
+        with Journal(paths.journal) as new:
+            new.append(search_started(search_id="another"))
+            checkpoint = paths.checkpoints / f"{B}.safetensors"
+            checkpoint.parent.mkdir()
+            checkpoint.write_text("the other one's")
+            before = sorted(paths.folder.rglob("*"))
+            assert kept.keep_predictions(B, np.zeros(2), np.zeros(2)) is None
+            assert kept.taken is not None and "'first' was deleted" in kept.taken
+            kept.write(trial_ended(B, TrialStatus.COMPLETED, 0.5))
+            kept.drop_checkpoint(B)
+            kept.tidy_checkpoints()
+            assert sorted(paths.folder.rglob("*")) == before
+    # Its store has it all.
+    assert [one.kind for one in offered] == ["search_started", "trial_started", "trial_ended"]
+
+
+def test_a_folder_that_is_written_anew_has_the_specification_of_its_search(tmp_path: Path) -> None:
+    store: Any = SimpleNamespace(offer=lambda record: None)
+    paths = SearchPaths(tmp_path, "first")
+    paths.folder.mkdir()
+    paths.specification.write_text("the first one's")
+    with Journal(paths.journal) as journal:
+        said: list[str] = []
+        kept = SearchRecord(make_spec(), paths, journal, store, said.append)
+        kept.write(search_started())
+        shutil.rmtree(paths.folder)
+        # Of somebody who was about to begin.
+        paths.folder.mkdir()
+        paths.specification.write_text("another one's")
+        kept.write(trial_started(B))
+        assert paths.specification.read_text() == "the first one's" and kept.taken is None
+        assert len(said) == 1 and "was deleted or moved" in said[0]
 
 
 def test_a_report_costs_the_same_however_many_trials_there_are(

@@ -1,5 +1,6 @@
 """Why a Ray Tune run ends before its plan does: time, failures, or somebody said so."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ray.tune import Stopper
@@ -14,16 +15,23 @@ from elsa_tune.searching.tune.trainable import NeverRestored
 class SearchStopper(NeverRestored, Stopper):
     """Ends a Ray Tune run once time is up, too many failed, a node is unfit, or somebody asks.
 
-    Single trials go on.
+    is_taken: whether another search has the place of this one, which ends it, too. Single trials
+    go on.
     """
 
     def __init__(
-        self, limit: TimeLimit, repeats: Repeats, interruption: Interruption, watch: Watch
+        self,
+        limit: TimeLimit,
+        repeats: Repeats,
+        interruption: Interruption,
+        watch: Watch,
+        is_taken: Callable[[], bool],
     ) -> None:
         self._limit = limit
         self._repeats = repeats
         self._interruption = interruption
         self._watch = watch
+        self._is_taken = is_taken
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
@@ -37,4 +45,4 @@ class SearchStopper(NeverRestored, Stopper):
             raise LostNodes
         if self._watch.unfit is not None or self._repeats.too_many is not None:
             return True
-        return self._limit.has_passed() or self._interruption.requested
+        return self._is_taken() or self._limit.has_passed() or self._interruption.requested

@@ -25,9 +25,10 @@ from elsa_tune.tracking.artifacts.contents import (
     whole_lines,
 )
 from elsa_tune.tracking.artifacts.fetching import check_not_behind
-from elsa_tune.tracking.artifacts.lease import Lease, TakenError
+from elsa_tune.tracking.artifacts.lease import Lease
 from elsa_tune.tracking.artifacts.places import artifacts_at, trouble
 from elsa_tune.tracking.artifacts.store import ArtifactStore
+from elsa_tune.tracking.journal import TakenError
 from elsa_tune.tracking.journal_records import Record, Report
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import reason

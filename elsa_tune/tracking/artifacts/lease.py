@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.errors import StorageError
 from elsa_tune.tracking.artifacts.contents import LEASE
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
+from elsa_tune.tracking.journal import TakenError
 from elsa_tune.words import duration
 
 # How often a living driver writes its note, and how long one that does not change may be alive.
@@ -29,10 +29,6 @@ _LOOK_S = 2.0
 _DRIVER = uuid.uuid4().hex
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_NAMESPACE = "/proc/self/ns/pid"
-
-
-class TakenError(StorageError):
-    """Another driver has the search."""
 
 
 class Lease:
