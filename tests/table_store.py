@@ -15,7 +15,7 @@ from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.tracking.journal_records import Record, SearchStarted, decode, encode
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, is_behind
 from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags, may_run
 from elsa_tune.tracking.stores import register
 from elsa_tune.tracking.uris import reason
@@ -39,25 +39,27 @@ class TableSink:
         self.begin_again()
 
     def begin_again(self) -> None:
-        self._search_id = ""  # of the search whose start was learnt or sent
+        self._state = SearchState()  # what was learnt and sent
 
     def learn(self, record: Record) -> None:
-        if isinstance(record, SearchStarted):
-            self._search_id = record.search_id
+        self._state.add(record)
 
     def send(self, batch: Sequence[Record]) -> None:
-        if self._search_id and self._store.is_lost(self._search_id):
-            raise StoreGoneError(f"{self.uri} has nothing of the search any more")
+        if self._store.lacks(self._state):
+            raise StoreGoneError(f"{self.uri} lacks a part of the search")
         for record in batch:
+            search_id = self._state.search.search_id
+            kept = record
             if isinstance(record, SearchStarted):
-                self._search_id = record.search_id
+                search_id = record.search_id
                 tags = record.tags | journal_tags(self._journal)
-                record = dataclasses.replace(record, tags=tags)
-            elif not self._search_id:
+                kept = dataclasses.replace(record, tags=tags)
+            elif not search_id:
                 raise RefusedError("the record belongs to no search")
-            row = (self._search_id, record.time, encode(record))
+            row = (search_id, record.time, encode(kept))
             with self._store.opened() as database:
                 database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
+            self._state.add(record)
 
     def trouble(self, error: Exception) -> str:
         return f"did not take them ({reason(error, self.uri)})"
@@ -101,12 +103,9 @@ class TableStore:
     def is_unmade(self) -> bool:
         return not self._file.exists()
 
-    def is_lost(self, search_id: str) -> bool:
-        if self.is_unmade():
-            return True
-        with self.opened() as database:
-            rows = database.execute("SELECT 1 FROM records WHERE search = ? LIMIT 1", (search_id,))
-            return rows.fetchone() is None
+    def lacks(self, sent: SearchState) -> bool:
+        kept = self._states().get(sent.search.search_id, SearchState())
+        return is_behind(kept, sent)
 
     def sink(self, journal: Path) -> TableSink:
         return TableSink(self, journal)

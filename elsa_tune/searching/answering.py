@@ -72,14 +72,14 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: 
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
         comparisons = comparisons_of(spec, state, paths, SearchStatus.COMPLETED, say)
+        forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
         is_store_up = True
         try:
-            if store.is_lost(spec.search_id):
-                paths.forwarded.unlink(missing_ok=True)
+            if store.lacks(forwarder.sent):
+                forwarder.refill()
         except TrackingError as error:
             is_store_up = False
             say(f"{error}; this answer is the journal's")
-        forwarder = Forwarder(paths, store.sink(paths.journal), journal.earlier)
         has_report = REPORT in state.decisions and paths.report.is_dir()
         if not has_report and has_drawn(state, paths, answers, comparisons, say):
             record = journal.stamp(Decision(what=REPORT, value=paths.report.name))

@@ -19,6 +19,7 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordSink, RefusedError, StoreGoneError
 from elsa_tune.tracking.uris import hidden, reason, without_credentials
 from elsa_tune.tracking.waiting import Waited
@@ -30,7 +31,7 @@ _LARGEST_BATCH = 200
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 15.0
 _BETWEEN_MARKS_S = 1.0
-# How often a store that lost our runs is filled again from the journal's beginning.
+# How often a store that lost runs of ours is filled again from the journal's beginning.
 _REFILLS = 3
 
 
@@ -50,6 +51,7 @@ class Forwarder:
         self._uri = sink.uri
         self._place = without_credentials(sink.uri)
         self._pending: deque[Record] = deque()
+        self.sent = SearchState()  # what the store is said to have had when it was begun with
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
@@ -147,7 +149,7 @@ class Forwarder:
             except StoreGoneError as error:
                 if self._refills < _REFILLS:
                     self._note(error)
-                    self._refill()
+                    self.refill()
                 else:
                     pause = self._give_up(batch[:1], error, pause)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
@@ -230,15 +232,17 @@ class Forwarder:
     def _take_backlog(self, records: Sequence[Record], until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""
         self._sink.begin_again()
+        self.sent = SearchState()
         self._pending.clear()
         for record in records:
             if record.time > until:
                 self._pending.append(record)
             else:
                 self._sink.learn(record)
+                self.sent.add(record)
 
-    def _refill(self) -> None:
-        """Begin again with the first record."""
+    def refill(self) -> None:
+        """Begin again with the first record: the store lacks some of what it was sent."""
         self._refills += 1
         with self._wake:
             waiting = list(self._pending)

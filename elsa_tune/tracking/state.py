@@ -64,6 +64,11 @@ class RecordedTrial:
         return tuple(report.metrics[metric] for report in self.reports if metric in report.metrics)
 
     @property
+    def evaluation(self) -> int:
+        """The number of its last evaluation; 0 before the first."""
+        return self.reports[-1].evaluation if self.reports else 0
+
+    @property
     def runs(self) -> bool:
         """Whether it has neither ended nor been cut off."""
         return self.end is None and self.cut_off is None
@@ -258,6 +263,40 @@ class SearchState:
 def is_planned(phase: object) -> bool:
     """Whether a trial of this phase is one of the plan."""
     return phase not in (Phase.PROBE, Phase.FINAL)
+
+
+def is_behind(kept: SearchState, sent: SearchState) -> bool:
+    """Whether a store keeps less of a search than it was sent: it was lost, or is an older copy.
+
+    It may keep more, for what was sent is noted afterwards. Of the search and of each trial the
+    last attempt counts.
+    """
+    if _ends_behind(kept.search.attempt, kept.end, sent.search.attempt, sent.end):
+        return True
+    for key, trial in sent.trials.items():
+        there = kept.trials.get(key)
+        if there is None or _is_trial_behind(there, trial):
+            return True
+    return False
+
+
+def _is_trial_behind(kept: RecordedTrial, sent: RecordedTrial) -> bool:
+    if _ends_behind(kept.start.attempt, kept.end, sent.start.attempt, sent.end):
+        return True
+    is_same = kept.start.attempt == sent.start.attempt
+    return is_same and kept.evaluation < sent.evaluation
+
+
+def _ends_behind(
+    kept_attempt: int,
+    kept_end: SearchEnded | TrialEnded | None,
+    sent_attempt: int,
+    sent_end: SearchEnded | TrialEnded | None,
+) -> bool:
+    """Whether an attempt that was sent is not kept, or its end is not."""
+    if kept_attempt != sent_attempt or sent_end is None:
+        return kept_attempt < sent_attempt
+    return kept_end is None or kept_end.status != sent_end.status
 
 
 def read_state(journal: Path) -> SearchState:

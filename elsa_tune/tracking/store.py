@@ -46,8 +46,9 @@ class RecordSink(Protocol):
         """Bring one record into the store, or several reports of one trial.
 
         Raises RefusedError where the store will never take them, StoreGoneError where everything
-        must be sent again, and any other error where trying again may help. What is refused is
-        skipped, except for a session's start: without it nothing of the session has a place.
+        must be sent again, as where the store `lacks` what was learnt, and any other error where
+        trying again may help. What is refused is skipped, except for a session's start: without it
+        nothing of the session has a place.
         """
 
     def trouble(self, error: Exception) -> str:
@@ -79,8 +80,12 @@ class RecordStore(Protocol):
         """Whether it is a file that is not there yet: a question must not make it."""
         ...
 
-    def is_lost(self, search_id: str) -> bool:
-        """Whether it has nothing of a search. Raises TrackingError without an answer."""
+    def lacks(self, sent: SearchState) -> bool:
+        """Whether it has less of a search than it was sent, by the rule of `is_behind`.
+
+        So it is where it was emptied, replaced, or restored from a backup. Raises TrackingError
+        without an answer.
+        """
         ...
 
     def sink(self, journal: Path) -> RecordSink:

@@ -27,11 +27,11 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
 )
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
-from elsa_tune.tracking.mlflow.reader import is_lost
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.state import SearchState, read_state
 from tests.recorded_search import journal_rows, record, store_rows, store_runs, whole_search
 from tests.unit.search_examples import make_spec
 
@@ -81,16 +81,30 @@ def test_nothing_is_done_where_nothing_is_missing(finished: SearchPaths, drawn: 
 def test_a_store_that_was_lost_is_filled_again(
     finished: SearchPaths, drawn: list[Path], store: MlflowStore
 ) -> None:
-    spec = load_specification(finished)
-    assert not is_lost(store.uri, spec.search_id)
-    assert is_lost(store.uri, "another search of that name")
-    assert is_lost(f"{store.uri}.gone", spec.search_id)
+    sent = read_state(finished.journal)
+    assert not store.lacks(sent)
+    other = dataclasses.replace(sent.search, search_id="another search of that name")
+    assert store.lacks(dataclasses.replace(sent, search=other))
+    assert MlflowStore(f"{store.uri}.gone").lacks(sent)
     client = MlflowClient(store.uri)
     for run in store_runs(store.uri).values():
         client.delete_run(run.info.run_id)
-    assert is_lost(store.uri, spec.search_id)
+    assert store.lacks(sent)
     assert resume(finished, print).unsent == 0
     assert store_rows(store.uri, search="first") == journal_rows(finished.journal) != []
+
+
+def test_a_store_that_lacks_a_trial_is_filled_again(
+    finished: SearchPaths, drawn: list[Path], store: MlflowStore
+) -> None:
+    lost = store_runs(store.uri)["measure-N1-s1"]
+    MlflowClient(store.uri).delete_run(lost.info.run_id)
+    said: list[str] = []
+    assert resume(finished, said.append).unsent == 0
+    assert any(line.startswith("sending ") for line in said)
+    assert store_rows(store.uri, search="first") == journal_rows(finished.journal) != []
+    said.clear()
+    assert resume(finished, said.append).unsent == 0 and said == []
 
 
 def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
@@ -99,7 +113,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
     file = tmp_path / "mlflow.db"
     file.write_bytes(b"SQLite format 3\0" + bytes(range(200)))
     with pytest.raises(TrackingError, match="cannot be read"):
-        is_lost(f"sqlite:///{file}", "0123")
+        MlflowStore(f"sqlite:///{file}").lacks(SearchState())
 
 
 def test_a_store_that_hangs_is_asked_for_seconds_and_the_journal_answers(

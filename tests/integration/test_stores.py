@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
+import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -22,11 +25,11 @@ from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import Record, Report
+from elsa_tune.tracking.journal_records import Record, Report, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.record_names import ANSWER
-from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.tracking.store import RecordStore, RefusedError, StoreGoneError, local_folder
 from elsa_tune.tracking.stores import store_at
 from tests import table_store
@@ -158,13 +161,70 @@ def test_a_trial_that_is_tried_again_counts_by_its_last_attempt(
 def test_a_store_that_lost_a_search_is_filled_again(store: RecordStore, paths: SearchPaths) -> None:
     assert record(paths, [search_started(), *whole_trial(A, 0.8)], store) == 0
     search_id = search_started().search_id
-    assert not store.is_lost(search_id)
+    sent = read_state(paths.journal)
+    assert not store.lacks(sent)
     assert store.delete(search_id) > 0
-    assert store.is_lost(search_id) and store.delete(search_id) == 0
+    assert store.lacks(sent) and store.delete(search_id) == 0
     # The mark says that the store has everything; a later driver finds out.
     assert paths.forwarded.exists()
     assert record(paths, [search_started(attempt=2), *whole_trial(B, 0.7)], store) == 0
     check_equal(paths, store)
+
+
+# A search whose second trial is begun twice, in two sessions.
+SESSIONS = [
+    [search_started(), *whole_trial(A, 0.8), trial_started(B), report(B, 1, 0.9)],
+    [
+        *(search_started(attempt=2), trial_started(B, attempt=2), report(B, 1, 0.4, attempt=2)),
+        *(report(B, 2, 0.5, attempt=2), trial_ended(B, TrialStatus.COMPLETED, 0.5, attempt=2)),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ],
+]
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a database's content, also into one that is open."""
+    with (
+        contextlib.closing(sqlite3.connect(source)) as read,
+        contextlib.closing(sqlite3.connect(target)) as written,
+    ):
+        read.backup(written)
+
+
+@pytest.mark.parametrize("in_copy", [1, 4, 6, 8, 10, 12, 13, 14])
+def test_a_store_that_was_restored_from_a_backup_is_filled_again(
+    store: RecordStore, paths: SearchPaths, tmp_path: Path, in_copy: int
+) -> None:
+    file = Path(store.uri.partition("://")[2].replace("//", "/"))
+    in_all = sum(len(session) for session in SESSIONS)
+    sent = 0
+    for session in SESSIONS:
+        before = session[: max(0, in_copy - sent)]
+        for part in (before, session[len(before) :]):
+            assert record(paths, part, store) == 0
+            sent += len(part)
+            if sent == in_copy:
+                copied(file, tmp_path / "backup")
+    state = read_state(paths.journal)
+    assert not store.lacks(state)
+    copied(tmp_path / "backup", file)
+    assert store.lacks(state) is (in_copy < in_all)
+    # The mark says that the store has everything; the next driver finds out.
+    assert record(paths, [search_started(attempt=3)], store) == 0
+    check_equal(paths, store)
+    assert not store.lacks(read_state(paths.journal))
+
+
+def test_a_store_that_is_ahead_of_the_note_lacks_nothing(
+    store: RecordStore, paths: SearchPaths
+) -> None:
+    first, second = SESSIONS
+    records = journalled(paths, [*first, *second])
+    sink = store.sink(paths.journal)
+    for one in records:
+        sink.send([one])
+    for number in range(len(records) + 1):
+        assert not store.lacks(SearchState.replay(records[:number]))
 
 
 def test_a_sink_says_what_the_forwarder_is_to_do(store: RecordStore, paths: SearchPaths) -> None:
@@ -206,7 +266,8 @@ def test_a_finished_search_moves_to_the_store_that_is_named(
 def test_a_question_makes_no_store(kind: str, places: StorePaths) -> None:
     store = store_at(STORES[kind].format(places.root / "new"))
     before = sorted(places.root.rglob("*"))
-    assert store.is_unmade() and store.is_lost("0123")
+    assert store.is_unmade() and store.lacks(SearchState.replay([search_started()]))
+    assert not store.lacks(SearchState())
     store.check()
     assert "can be made" in store.look()
     for ask in (store.searches, store.overview):

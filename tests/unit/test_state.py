@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 import shutil
@@ -31,7 +32,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
-from elsa_tune.tracking.state import RecordedTrial, SearchState
+from elsa_tune.tracking.state import RecordedTrial, SearchState, is_behind
 from tests.recorded_search import (
     probed,
     report,
@@ -225,6 +226,19 @@ def test_a_signal_while_the_journal_is_written_loses_a_record_for_no_store(tmp_p
             kept.write(report(B, 1, 0.5))
     assert [one.kind for one in offered] == ["trial_started", "report"]
     assert read_journal(paths.journal) == offered
+
+
+def test_a_store_is_behind_where_it_keeps_less_than_it_was_sent() -> None:
+    first = [search_started(), *whole_trial(A, 0.8), trial_started(B), report(B, 1, 0.9)]
+    again = [search_started(attempt=2), trial_started(B, 2), report(B, 1, 0.4, attempt=2)]
+    ends = [
+        trial_ended(B, TrialStatus.FAILED, attempt=2),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ]
+    records = timed([*first, *again, *ends])
+    states = [SearchState.replay(records[:number]) for number in range(len(records) + 1)]
+    for kept, sent in itertools.product(range(len(states)), repeat=2):
+        assert is_behind(states[kept], states[sent]) is (kept < sent), (kept, sent)
 
 
 def test_nothing_is_kept_in_a_folder_that_another_search_has(tmp_path: Path) -> None:

@@ -23,9 +23,12 @@ from elsa_tune.tracking.mlflow.pages import page_of
 from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SEARCH_NAME, sqlite_file
 from elsa_tune.tracking.record_names import JOURNAL_TAG
-from elsa_tune.tracking.state import RecordedTrial, SearchState, is_planned
+from elsa_tune.tracking.state import RecordedTrial, SearchState, is_behind, is_planned
 from elsa_tune.tracking.store import may_run
 from elsa_tune.tracking.uris import shown_uri
+
+# How much longer the answer may take for each run of a search.
+_RUN_S = 0.02
 
 
 def read_searches(
@@ -233,28 +236,53 @@ def _decided(text: str) -> Any:
     return text
 
 
-def is_lost(tracking_uri: str, search_id: str) -> bool:
-    """Whether the store has nothing of a search.
+def lacks(tracking_uri: str, sent: SearchState) -> bool:
+    """Whether the store has less of a search than it was sent, by the rule of `is_behind`.
 
     Raises TrackingError for one that does not answer in time, or cannot be read.
     """
     connection = MlflowConnection(tracking_uri)
     connection.check()
 
-    def has_nothing() -> bool:
-        if connection.is_empty():
-            return True
-        client = connection.client()
-        experiments = _experiments(client)
-        condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
-        runs = client.search_runs(experiments, condition, max_results=1)
-        return not runs
+    def is_store_behind() -> bool:
+        runs: Iterable[Any] = ()
+        if not connection.is_empty():
+            runs = runs_of(connection.client(), sent.search.search_id)
+        return is_behind(reached(runs), sent)
 
     connection.import_mlflow()
-    patience = PATIENCE_S
+    patience = PATIENCE_S + _RUN_S * len(sent.trials)
     if sqlite_file(tracking_uri) is not None:
         patience = math.inf  # a file answers, however long a slow disk takes
-    return connection.within(patience, has_nothing)
+    return connection.within(patience, is_store_behind)
+
+
+def reached(runs: Iterable[Any]) -> SearchState:
+    """Return how far a search has come, by its runs' tags and last evaluations alone."""
+    state = SearchState()
+    for run in runs:
+        with contextlib.suppress(ValueError):  # what somebody else wrote there says nothing
+            _add_reached(state, run)
+    return state
+
+
+def _add_reached(state: SearchState, run: Any) -> None:
+    tags = run.data.tags
+    attempt = int(tags.get(names.ATTEMPT_TAG, "1"))
+    status = tags.get(names.STATUS_TAG, TrialStatus.RUNNING.value)
+    has_ended = status != TrialStatus.RUNNING.value
+    key = tags.get(names.TRIAL_TAG)
+    if key is None:
+        state.search = dataclasses.replace(state.search, attempt=attempt)
+        state.end = SearchEnded(status=SearchStatus(status)) if has_ended else None
+        return
+    end = None
+    if has_ended:
+        end = TrialEnded(trial=key, status=TrialStatus(status))
+    number = int(run.data.metrics.get(names.EVALUATION, 0))
+    last = Report(trial=key, evaluation=number, step=0)
+    start = TrialStarted(trial=key, attempt=attempt)
+    state.trials[key] = RecordedTrial(start=start, reports=(last,), end=end)
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:

@@ -74,9 +74,11 @@ class MlflowSink:
         try:
             if not self._ready:
                 self._writer.initialise()
-                # Records that it is said to have: said by a file of ours, not by the store.
-                if self.state.search.attempt:
-                    self._writer.run_id(self.state.search)
+                # Records that it is said to have: said by a file of ours, not by the store, which
+                # may have been emptied, or restored from a backup.
+                search = self.state.search
+                if search.attempt and self._writer.lacks(self.state):
+                    raise StoreGoneError(f"it lacks a part of search '{search.name}'")
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on

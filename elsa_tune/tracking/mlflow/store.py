@@ -31,8 +31,8 @@ class MlflowStore(MlflowConnection):
     def is_unmade(self) -> bool:
         return sqlite_file(self.uri) is not None and self.is_empty()
 
-    def is_lost(self, search_id: str) -> bool:
-        return reader.is_lost(self.uri, search_id)
+    def lacks(self, sent: SearchState) -> bool:
+        return reader.lacks(self.uri, sent)
 
     def latest_page(self, address: str) -> tuple[str, str] | None:
         """Return the search that started last, and the page of its task's; None without any.

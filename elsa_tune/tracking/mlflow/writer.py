@@ -30,10 +30,11 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow import names, pages
 from elsa_tune.tracking.mlflow.connection import MlflowConnection
-from elsa_tune.tracking.mlflow.reader import runs_of
+from elsa_tune.tracking.mlflow.reader import reached, runs_of
 from elsa_tune.tracking.params import param_texts, search_texts
 from elsa_tune.tracking.paths import artifact_root_for
 from elsa_tune.tracking.record_names import REPORT
+from elsa_tune.tracking.state import SearchState, is_behind
 from elsa_tune.tracking.store import StoreGoneError
 from elsa_tune.tracking.uris import shown_uri
 
@@ -47,7 +48,8 @@ class _Run:
 
     run_id: str  # MLflow's
     params: dict[str, str]  # as they stand there, or in the tags that replace them
-    is_running: bool = False  # whether it read so when it was looked up
+    found: Any = None  # MLflow's, as it was looked up; None where it was made since
+    is_running: bool = False  # whether it read so then
 
 
 class MlflowWriter(MlflowConnection):
@@ -198,6 +200,11 @@ class MlflowWriter(MlflowConnection):
             )
         return run.run_id
 
+    def lacks(self, sent: SearchState) -> bool:
+        """Whether the store has less of a search than it was sent, by the rule of `is_behind`."""
+        runs = [run.found for run in self._runs_of(sent.search).values() if run.found is not None]
+        return is_behind(reached(runs), sent)
+
     def forget(self) -> None:
         """Drop everything remembered, so that runs are looked up in the store again."""
         self._search_id = ""
@@ -279,7 +286,7 @@ class MlflowWriter(MlflowConnection):
             changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, fullest.data.tags)
             params = {**fullest.data.params, **changed}
             is_running = fullest.info.status == "RUNNING"
-            self._runs[trial] = _Run(fullest.info.run_id, params, is_running)
+            self._runs[trial] = _Run(fullest.info.run_id, params, fullest, is_running)
         self._search_id = search.search_id
         return self._runs
 
