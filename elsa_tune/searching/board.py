@@ -209,6 +209,7 @@ class Board:
         self._spec = spec
         self._plan: KnowsTrials | None = None
         self._gpu_hours: Callable[[], float] = lambda: 0.0
+        self._now: Callable[[], float] = time.time
         self._provisional = provisional
         self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
@@ -231,13 +232,19 @@ class Board:
         self._answer: str | None = None
         self._is_answer_old = True
 
-    def follow(self, plan: KnowsTrials, gpu_hours: Callable[[], float] = lambda: 0.0) -> None:
+    def follow(
+        self,
+        plan: KnowsTrials,
+        gpu_hours: Callable[[], float] = lambda: 0.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         """Show the trials of this plan; the board's own thread asks it for them.
 
-        gpu_hours: gives those that the search has used.
+        gpu_hours: gives those that the search has used. now: the time by the clock of the trials'.
         """
         self._plan = plan
         self._gpu_hours = gpu_hours
+        self._now = now
 
     def _known(self) -> Sequence[KnownTrial]:
         """Return the trials that have begun so far."""
@@ -382,7 +389,7 @@ class Board:
         """Write how far the search is, and how long it takes."""
         since_start = time.monotonic() - self._started
         elapsed = duration(since_start)
-        running = running_text(self._spec, trials, time.time())
+        running = running_text(self._spec, trials, self._now())
         in_all = trial_range(self._spec, trials)
         _, counted = counts_of(lines, in_all, running)
         left = self._left(trials)
@@ -404,7 +411,7 @@ class Board:
         """
         now = time.monotonic()
         if now >= self._estimate_due:
-            self._estimate = time_range(self._spec, trials, time.time())
+            self._estimate = time_range(self._spec, trials, self._now())
             took = time.monotonic() - now
             self._estimate_due = now + took / _DRAWING_SHARE
         if self._estimate is None or self._stopping:
@@ -423,7 +430,7 @@ class Board:
         if self._spec.max_time is not None:
             elapsed = time.monotonic() - self._started
             limit = self._spec.max_time - elapsed
-        gpus_in_use = workers_of(trials, time.time()) * self._spec.resources.gpus
+        gpus_in_use = workers_of(trials, self._now()) * self._spec.resources.gpus
         if self._spec.gpu_hours is not None and gpus_in_use:
             hours_left = max(0.0, self._spec.gpu_hours - self._gpu_hours())
             limit = min(limit, hours_left * 3600 / gpus_in_use)

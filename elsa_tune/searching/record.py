@@ -175,9 +175,13 @@ class SearchRecord:
         with self._lock:
             return self._state.copy()
 
+    def now(self) -> float:
+        """Return the time by the record's clock, in seconds since the epoch."""
+        return self._journal.now()
+
     def gpu_hours(self) -> float:
         """Return the hours for which trials have held a GPU until now, by the record's clock."""
-        return self.state().gpu_hours(self._journal.now())
+        return self.state().gpu_hours(self.now())
 
     def rows(self) -> list[ResultRow]:
         return rows_of(self.state())

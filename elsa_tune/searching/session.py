@@ -85,7 +85,7 @@ def run_session(
         copies = copies_of(spec.artifacts, paths, board.say)
         record.listeners.append(copies.offer)
         plan = Plan(spec, record.state, paths.folder)
-        board.follow(plan, record.gpu_hours)
+        board.follow(plan, record.gpu_hours, record.now)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         is_raised = False

@@ -52,7 +52,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         # Reentrant: a signal's handler may record the end while a record is being written.
         self._mutex = threading.RLock()
         self._last_time = 0.0
-        # The time at some moment of this process, and that moment by the monotonic clock.
+        # The time when this writer began, and that moment by the monotonic clock.
         self._clock = (0.0, time.monotonic())
         self._descriptor: int | None = None
         try:
@@ -80,22 +80,20 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def now(self) -> float:
         """Return the time by the clock of the records, in seconds since the epoch.
 
-        Where the machine's clock is set back, it goes on at its pace: times of records are
-        subtracted from each other, and from this one.
+        It is the machine's when a writer begins, and goes on at its pace while that clock is set
+        or the machine sleeps: times of records are subtracted from each other, and from this one.
         """
         moment, monotonic = self._clock
         passed = time.monotonic() - monotonic
-        return max(time.time(), moment + passed)
+        return moment + passed
 
     def stamp(self, record: R) -> R:
         """Return the record with a time, its own or now, a millisecond after every other."""
         if record.time:
             return record
         with self._mutex:
-            now = self.now()
-            self._clock = (now, time.monotonic())
             earliest = self._last_time + 0.001
-            self._last_time = round(max(now, earliest), 3)
+            self._last_time = round(max(self.now(), earliest), 3)
             return dataclasses.replace(record, time=self._last_time)
 
     def append(self, record: R) -> R:
@@ -144,7 +142,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.taken_back = len(waiting)
         self._overflowed = len(waiting)
         self._last_time = _last_time(self.earlier)
-        self._clock = (self._last_time, time.monotonic())
+        begun = max(time.time(), self._last_time)
+        self._clock = (begun, time.monotonic())
         if not waiting:
             self._overflow.drop()
 

@@ -162,6 +162,16 @@ def test_a_trial_that_ends_before_its_first_evaluation_has_no_quality_to_show() 
     assert "explore-N0-lr2e-05-s0: interrupted after 0/2 evaluations" in text.getvalue()
 
 
+def test_trials_are_timed_by_the_clock_of_their_record() -> None:
+    """It stays behind the machine's where the machine slept."""
+    then = time.time() - 8 * 3600
+    spec, known = made_up(then)
+    board = Board(spec, lambda: None, Console(file=io.StringIO()))
+    board.follow(SimpleNamespace(known=known), now=lambda: then)
+    progress = board._progress(known, candidate_lines(spec, known))
+    assert "(epoch 1/2 for 0 s)" in progress
+
+
 def test_no_more_time_is_left_than_the_limit_leaves() -> None:
     spec, known = made_up(time.time())
     spec = dataclasses.replace(spec, max_time=50.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -32,7 +33,15 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.paths import lock_of
-from tests.recorded_search import report, search_started, trial_started, whole_search
+from elsa_tune.tracking.record_names import GPUS_TAG
+from elsa_tune.tracking.state import SearchState
+from tests.recorded_search import (
+    report,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_search,
+)
 
 EVERY_KIND = [
     search_started(),
@@ -127,20 +136,37 @@ def test_times_grow_also_when_the_clock_goes_back(path: Path, clocks: Clocks) ->
     assert third.milliseconds == 1000002
 
 
-def test_durations_stay_what_they_are_when_the_clock_goes_back(path: Path, clocks: Clocks) -> None:
+@pytest.mark.parametrize("step", [-600.0, 3600.0], ids=["set back", "set forward, or slept"])
+def test_durations_stay_what_they_are_whatever_the_clock_does(
+    path: Path, clocks: Clocks, step: float
+) -> None:
     with Journal(path) as journal:
         begun = journal.append(Decision(what="a", value=1))
-        clocks.wall -= 600
+        clocks.wall += step
         clocks.wait(120)
         reported = journal.append(Decision(what="b", value=2))
         clocks.wait(30)
         ended = journal.append(Decision(what="c", value=3))
         clocks.wait(10)
         now = journal.now()
-        clocks.wall = 5000.0
-        caught_up = journal.append(Decision(what="d", value=4))
     assert [begun.time, reported.time, ended.time, now] == [1000.0, 1120.0, 1150.0, 1160.0]
-    assert caught_up.time == 5000.0
+    clocks.wall = 9000.0
+    with Journal(path) as journal:  # the next session
+        assert journal.append(Decision(what="d", value=4)).time == 9000.0
+
+
+def test_no_gpu_hour_is_counted_that_did_not_pass(path: Path, clocks: Clocks) -> None:
+    started = dataclasses.replace(search_started(), tags={GPUS_TAG: "0.5"})
+    with Journal(path) as journal:
+        state = SearchState()
+        for record in (started, trial_started("measure-N3-s1")):
+            state.add(journal.append(record))
+        clocks.wait(1800)
+        clocks.wall += 8 * 3600  # the machine slept for a night
+        assert state.gpu_hours(journal.now()) == pytest.approx(0.25, abs=1e-6)
+        clocks.wait(1800)
+        state.add(journal.append(trial_ended("measure-N3-s1", TrialStatus.COMPLETED, 0.5)))
+        assert state.gpu_hours(journal.now()) == pytest.approx(0.5)
 
 
 def test_a_line_cut_anywhere_is_passed_over_and_then_removed(path: Path) -> None:

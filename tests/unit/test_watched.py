@@ -126,6 +126,17 @@ def test_a_journal_is_read_when_it_has_changed(
         assert len(reader.read().trials) == 1
 
 
+def test_the_time_is_that_of_the_record(tmp_path: Path) -> None:
+    """Its clock stayed behind where the driver's machine slept."""
+    paths = SearchPaths(tmp_path, "first")
+    behind = 8 * 3600.0
+    with Journal(paths.journal) as journal:
+        last = dataclasses.replace(search_started(), time=time.time() - behind)
+        journal.append(last)
+        reader = JournalReader(paths)
+        assert reader.now() == pytest.approx(time.time() - behind, abs=5.0)
+
+
 def test_what_answered_before_is_asked_again_where_it_does_not(quick: None) -> None:
     answers: list[Exception | str] = []
     said: list[str] = []

@@ -51,6 +51,7 @@ class JournalReader:
     def __init__(self, paths: SearchPaths) -> None:
         self._paths = paths
         self._seen: tuple[object, ...] = ()
+        self._written = time.time()  # when its last record was, by the machine's clock
         self.state: SearchState
         self.took = 0.0  # seconds, the last time that it was read
         self.read()
@@ -65,6 +66,11 @@ class JournalReader:
             self._seen = seen
         return self.state
 
+    def now(self) -> float:
+        """Return the time by the clock of its records, which may be behind the machine's."""
+        since_then = max(0.0, time.time() - self._written)
+        return self.state.time + since_then
+
     def _signature(self) -> tuple[object, ...]:
         """Return what differs once somebody has written, or the driver is gone."""
         is_driven = is_held(self._paths.lock)
@@ -72,6 +78,7 @@ class JournalReader:
             stat = self._paths.journal.stat()
         except OSError:
             return (is_driven,)
+        self._written = stat.st_mtime
         return (is_driven, stat.st_size, stat.st_mtime_ns)
 
 
@@ -89,13 +96,13 @@ def watch_journal(paths: SearchPaths) -> SearchState:
     )
     Plan.of(spec, paths, state)  # raises for a record that does not name its trials
     plan = Plan(spec, lambda: reader.state, paths.folder)
-    elapsed = max(0.0, time.time() - state.search.time) if state.search.attempt else 0.0
+    elapsed = max(0.0, reader.now() - state.search.time) if state.search.attempt else 0.0
     board = Board(
         spec,
         lambda: provisional(lambda: rows_of(reader.state, paths.folder), spec.target),
         elapsed=elapsed,
     )
-    board.follow(plan, lambda: reader.state.gpu_hours(time.time()))
+    board.follow(plan, lambda: reader.state.gpu_hours(reader.now()), reader.now)
     ended = {trial.key for trial in plan.known if trial.is_final}
     with board:
         board.phase("watching; Ctrl-C leaves, and the search goes on")
