@@ -188,13 +188,13 @@ def test_a_search_whose_place_another_has_ends_in_a_sentence_and_leaves_that_alo
 
 
 def test_a_run_ends_once_another_search_has_its_place() -> None:
-    limit = SimpleNamespace(has_passed=lambda: False)
-    repeats = SimpleNamespace(too_many=None)
-    interruption = SimpleNamespace(requested=False)
-    watch = SimpleNamespace(lost=None, unfit=None)
-    parts: Any = (limit, repeats, interruption, watch)
-    assert not SearchStopper(*parts, lambda: False).stop_all()
-    assert SearchStopper(*parts, lambda: True).stop_all()
+    limit: Any = SimpleNamespace(has_passed=lambda: False)
+    repeats: Any = SimpleNamespace(too_many=None)
+    interruption: Any = SimpleNamespace(requested=False)
+    watch: Any = SimpleNamespace(lost=None, unfit=None)
+    for is_taken in (False, True):
+        stopper = SearchStopper(limit, repeats, interruption, watch, lambda taken=is_taken: taken)
+        assert stopper.stop_all() is is_taken
 
 
 def test_ctrl_c_is_shown_before_anything_is_waited_for(
