@@ -34,17 +34,20 @@ def open_locked(
 
 
 def is_locked(path: Path, *, count_shared: bool = True) -> bool:
-    """Return whether somebody has locked a file; no where there is none.
+    """Return whether somebody may have locked a file: no where there is none, or only a link.
 
     count_shared: whether a shared lock counts. Where it does not, who asks is not taken for a
-    holder by others who ask at the same time.
+    holder by others who ask at the same time. A file that cannot be asked may be locked.
     """
+    # NFS gives an exclusive lock only to who may write, and a shared one to who may read.
+    mode = "rb+" if count_shared else "rb"
     try:
-        open_locked(path, shared=not count_shared, seconds=0).close()
-    except TimeoutError:
-        return True
-    except OSError:  # also for a link, which nobody locks
+        open_locked(path, mode, shared=not count_shared, seconds=0).close()
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        is_link = error.errno == errno.ELOOP  # nobody locks those
+        return not is_link
     return False
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pytest
 
@@ -36,3 +40,18 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     intervals._student.cache_clear()
     yield
     intervals._student.cache_clear()
+
+
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lock as NFS does: exclusively only what was opened to be written, else what may be read."""
+    lock_here = fcntl.flock
+
+    def flock(file: BinaryIO, kind: int) -> None:
+        access = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE
+        lacking = os.O_RDONLY if kind & fcntl.LOCK_EX else os.O_WRONLY
+        if access == lacking:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        lock_here(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
+from elsa_tune import locks
 from elsa_tune.locks import is_locked, open_locked
 
 HOLDS = """
@@ -91,3 +96,53 @@ def test_nothing_is_locked_through_a_link(path: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError):
         open_locked(path, "ab")
     assert not is_locked(path)
+
+
+def test_a_reader_on_nfs_is_seen(path: Path, nfs: None) -> None:
+    path.touch()
+    with open_locked(path, shared=True):
+        assert is_locked(path)
+        assert not is_locked(path, count_shared=False)
+    assert not is_locked(path)
+    with open_locked(path, "ab"):
+        assert is_locked(path)
+        assert is_locked(path, count_shared=False)
+    assert not is_locked(path, count_shared=False)
+
+
+@pytest.mark.parametrize("count_shared", [True, False])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ESTALE])
+def test_a_file_that_cannot_be_opened_may_be_locked(
+    path: Path, number: int, count_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.touch()
+
+    def refuse(*_: Any) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(locks, "_without_links", refuse)
+    assert is_locked(path, count_shared=count_shared)
+
+
+def test_a_file_whose_lock_is_refused_may_be_locked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.touch()
+
+    def refuse(*_: Any) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert is_locked(path)
+
+
+def test_asking_leaves_a_file_as_it_is(path: Path) -> None:
+    path.write_bytes(b"content")
+    os.utime(path, (1, 1))
+    assert not is_locked(path)
+    assert path.read_bytes() == b"content" and path.stat().st_mtime == 1
+
+
+def test_below_a_file_nothing_is_locked(path: Path) -> None:
+    path.touch()
+    assert not is_locked(path / "none")

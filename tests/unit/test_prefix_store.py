@@ -172,6 +172,20 @@ def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: Prefix
     assert [entry.key for entry in store.entries()] == ["d"]  # nothing was evicted in vain
 
 
+def test_what_is_read_on_nfs_is_not_evicted(store: PrefixStore, nfs: None) -> None:
+    for key in "ab":
+        write(store, key)
+    reading = store.open("a", SHAPE)
+    assert reading is not None
+    assert {entry.key: entry.in_use for entry in store.entries()} == {"a": True, "b": False}
+    store.budget = store.entries()[0].bytes
+    with pytest.raises(NotKeptError, match="are being read"):
+        store.make_room(SHAPE.bytes)
+    assert [entry.key for entry in store.entries()] == ["a"]
+    reading.close()
+    assert store.evict("a")
+
+
 def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrefixStore, "_free", lambda self: 10)
     with pytest.raises(NotKeptError, match=r"0\.0 GB free"):

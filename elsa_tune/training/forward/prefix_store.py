@@ -85,7 +85,7 @@ class EntrySummary:
     what: str  # model, task and depth in words, or `damaged`
     bytes: int  # on disk
     last_used: float  # seconds since the epoch
-    in_use: bool  # whether some process reads or writes it
+    in_use: bool  # whether some process reads or writes it, or may
 
     @property
     def is_damaged(self) -> bool:
