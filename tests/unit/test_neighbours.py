@@ -6,6 +6,8 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import optuna
@@ -175,6 +177,39 @@ def test_what_runs_is_not_asked_for_again() -> None:
     assert second is not None and abs(math.log2(second / first)) > 0.5
     # Beyond its planned tries a depth waits for those that run.
     assert OneStudy(spec_of(tries=2)).next_rate(DEPTHS[1], known) is None
+
+
+def test_a_search_that_waits_asks_the_study_once_for_each_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray Tune asks ten times a second while trials run."""
+    spec = spec_of()
+    score = peak(DRIFTING)
+    known = trials(spec, score, {depth: [5e-5, 2e-4] for depth in DEPTHS})
+    running = spec.trial(Phase.EXPLORE, FULL_MODEL, 1e-4, 0)
+    known.append(KnownTrial(trial=running, status=TrialStatus.RUNNING, qualities=()))
+    asked: list[float] = []
+    sample = NeighbourSampler.sample_independent
+
+    def counted(self: NeighbourSampler, *given: Any) -> float:
+        rate = sample(self, *given)
+        asked.append(rate)
+        return rate
+
+    monkeypatch.setattr(NeighbourSampler, "sample_independent", counted)
+    strategy = strategy_of(spec)
+    slots = strategy.slots(known)
+    once = len(asked)
+    assert {slot.candidate for slot in slots} == set(DEPTHS) - {FULL_MODEL} and once > 0
+    for _ in range(100):
+        assert strategy.slots(known) == slots
+    assert len(asked) == once
+    assert isinstance(strategy.rates, OneStudy) and strategy.rates._study is not None
+    assert len(strategy.rates._study.trials) == len(known) + once
+    # A report is news, of which all are asked again, and get what a fresh search gets.
+    known[-1] = replace(known[-1], qualities=(0.79,))
+    assert strategy.slots(known) == strategy_of(spec).slots(known)
+    assert len(asked) == 3 * once
 
 
 def test_before_anything_has_ended_depths_have_the_first_rates() -> None:

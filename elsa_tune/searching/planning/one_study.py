@@ -31,6 +31,8 @@ from elsa_tune.specs.trial import canonical_rate
 
 # The lowest and the highest rate that may be tried.
 Bounds = tuple[float, float]
+# A rate, and by how much it promises to raise the best score.
+Proposal = tuple[float, float]
 
 
 class OneStudy(Rates):
@@ -48,6 +50,10 @@ class OneStudy(Rates):
         # The last study, and what it was made of: its bounds and trials.
         self._study: optuna.Study | None = None
         self._study_content: object = None
+        # What was proposed to each candidate, by the rates it was allowed, and of what content. Ray
+        # Tune asks many times a second while it waits, and each proposal adds a trial to the study.
+        self._proposals: dict[Candidate, dict[tuple[float, ...], Proposal]] = {}
+        self._proposed_of: dict[Candidate, object] = {}
 
     def most(self, candidate: Candidate) -> int:
         return self._outward.most(candidate)
@@ -337,6 +343,23 @@ class OneStudy(Rates):
         """Return the rate that promises most, and by how much it would raise the best score."""
         if not allowed:
             return None, 0.0
+        content = self._content(exploring, candidate)
+        if self._proposed_of.get(candidate) != content:
+            self._proposed_of[candidate] = content
+            self._proposals[candidate] = {}
+        proposals = self._proposals[candidate]
+        rates = tuple(allowed)
+        if rates not in proposals:
+            proposals[rates] = self._proposal(candidate, exploring, rates)
+        return proposals[rates]
+
+    def _proposal(
+        self,
+        candidate: Candidate,
+        exploring: Trials,
+        allowed: Sequence[float],
+    ) -> Proposal:
+        """Return what the study proposes. allowed: one rate or more."""
         spec = self.spec
         study = self._study_of(exploring, candidate)
         sampler = NeighbourSampler(
@@ -353,14 +376,19 @@ class OneStudy(Rates):
         rate = canonical_rate(proposal.params[LEARNING_RATE])
         return rate, sampler.gain
 
+    def _content(self, exploring: Trials, candidate: Candidate) -> object:
+        """Return what a study is made of. candidate: whose bounds the rates have."""
+        bounds = self._bounds(candidate)
+        trials = [(trial.key, trial.status, trial.scores) for trial in exploring]
+        return bounds, trials
+
     def _study_of(self, exploring: Trials, candidate: Candidate) -> optuna.Study:
         """Return the study with these trials, made anew where they are others than before.
 
         candidate: whose bounds the rates have.
         """
         bounds = self._bounds(candidate)
-        trials = [(trial.key, trial.status, trial.scores) for trial in exploring]
-        content = (bounds, trials)
+        content = self._content(exploring, candidate)
         if self._study is not None and self._study_content == content:
             return self._study
         distributions = self._distributions(candidate)
