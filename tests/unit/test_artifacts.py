@@ -127,6 +127,7 @@ class Faulty:
         self.error: Exception | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.held_up = ""  # how the names of those begin that wait for it
         self.written: list[str] = []
         self._folder = FolderArtifacts(str(folder))
 
@@ -134,7 +135,8 @@ class Faulty:
         return self._folder.open_reader(name)
 
     def write(self, name: str, content: bytes | Path) -> None:
-        self.may_answer.wait()
+        if name.startswith(self.held_up):
+            self.may_answer.wait()
         if self.error is not None:
             raise self.error
         self.written.append(name)
@@ -474,6 +476,76 @@ def test_a_start_that_fails_gives_the_search_back(searched: Searched) -> None:
     with pytest.raises(KeyboardInterrupt), prepared(store.url, searched.paths, pytest.fail):
         assert read(store, LEASE) is not None
         raise KeyboardInterrupt
+    assert read(store, LEASE) is None
+
+
+@pytest.fixture
+def often_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.1)
+    monkeypatch.setattr(lease, "_TICK_S", 0.02)
+
+
+def wait_until_renewed(store: ArtifactStore) -> None:
+    note = read(store, LEASE)
+    wait_for(lambda: read(store, LEASE) != note)
+
+
+@pytest.mark.usefixtures("often_renewed")
+def test_a_driver_is_seen_to_live_while_a_file_is_on_its_way(searched: Searched) -> None:
+    """Whoever watches a note for two minutes must not take its driver for dead."""
+    store = searched.store
+    searched.append(lines(1))
+    searched.keep("checkpoints/a.safetensors", b"checkpoint")
+    store.held_up = "s/checkpoints"
+    store.may_answer.clear()
+    with prepared(store.url, searched.paths, pytest.fail):
+        begun = searched.copier()
+        wait_for(lambda: searched.journal() == lines(1))
+        for _ in range(2):
+            wait_until_renewed(store)
+        assert "s/checkpoints/a.safetensors" not in store.sizes("s")
+        store.may_answer.set()
+        assert begun.close() == ""
+    assert read(store, LEASE) is None and searched.said == []
+
+
+@pytest.mark.usefixtures("often_renewed")
+def test_a_driver_is_seen_to_live_before_anything_is_copied(searched: Searched) -> None:
+    store = searched.store
+    with prepared(store.url, searched.paths, pytest.fail):
+        wait_until_renewed(store)
+    assert read(store, LEASE) is None
+
+
+def test_a_note_of_another_driver_is_not_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", -1.0)
+    store = FolderArtifacts(str(tmp_path))
+    ours = Lease(store, "s")
+    ours.claim(pytest.fail)
+    theirs = another_driver()
+    store.write(LEASE, theirs)
+    with pytest.raises(TakenError, match="process 7 on far-away runs search 's' too"):
+        ours._renew()
+    ours.release()
+    assert read(store, LEASE) == theirs
+
+
+def test_a_note_that_is_gone_is_not_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies must see that the store was emptied; and at the end it is given back."""
+    monkeypatch.setattr(lease, "RENEW_S", -1.0)
+    store = FolderArtifacts(str(tmp_path))
+    ours = Lease(store, "s")
+    ours.claim(pytest.fail)
+    store.remove(LEASE)
+    ours._renew()
+    assert read(store, LEASE) is None
+    assert not ours.hold()
+    ours.release()
+    ours._renew()
     assert read(store, LEASE) is None
 
 

@@ -26,7 +26,7 @@ from elsa_tune.tracking.paths import SearchPaths
 
 # How long a copy of one search may take to arrive: checkpoints of large models take their time.
 _FETCH_S = 3600.0
-# A command that has failed waits no longer for a store.
+# At its end a command waits no longer for a store.
 _GIVE_BACK_S = 5.0
 
 Say = Callable[[str], None]
@@ -37,37 +37,35 @@ def prepared(url: str | None, paths: SearchPaths, say: Say) -> Iterator[bool]:
     """See that a search can be copied to a store and gone on with; yield whether it was fetched.
 
     Where this machine has no such search and the store has one, it is fetched. From then on the
-    store says that this process runs it; where the block fails the search is given back, for
-    whoever goes on would wait until this driver seems dead. url: None for no copy. Raises
-    UsageErrors where the store cannot be written in time, where another driver runs the search, and
-    where what it has is not what this machine has, or an earlier part of that.
+    store says that this process runs it, until the block ends: whoever goes on then need not wait
+    until this driver seems dead. url: None for no copy. Raises UsageErrors where the store cannot
+    be written in time, where another driver runs the search, and where what it has is not what this
+    machine has, or an earlier part of that.
     """
     if url is None:
         yield False
         return
     store = artifacts_at(url)
     check(store)
-    lease = Lease(store, paths.name)
+    # By a way of its own to the store: it is renewed while files are on theirs.
+    lease = Lease(artifacts_at(url), paths.name)
     try:
         asked(store, lambda: lease.claim(say), WATCHED_S + 60)
-        is_fetched = False
-        if paths.exists:
-            asked(store, lambda: check_not_behind(paths, store), _FETCH_S)
-        else:
-            is_fetched = asked(store, lambda: _copy_search(paths, store, say), _FETCH_S)
-        yield is_fetched
-    except BaseException:
+        with lease.renewed():
+            is_fetched = False
+            if paths.exists:
+                asked(store, lambda: check_not_behind(paths, store), _FETCH_S)
+            else:
+                is_fetched = asked(store, lambda: _copy_search(paths, store, say), _FETCH_S)
+            yield is_fetched
+    finally:
         _give_back(store, lease)
-        raise
 
 
 def fetch(url: str, paths: SearchPaths, say: Say) -> bool:
     """Do as `prepared` and give the search back at once; return whether it was fetched."""
     with prepared(url, paths, say) as is_fetched:
-        pass
-    store = artifacts_at(url)
-    _give_back(store, Lease(store, paths.name))
-    return is_fetched
+        return is_fetched
 
 
 def _give_back(store: ArtifactStore, lease: Lease) -> None:

@@ -5,19 +5,25 @@ whether it changes. Two who begin within the same second may both find none: the
 overwritten then stops copying.
 """
 
+import contextlib
 import json
+import logging
 import os
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.tracking.artifacts.contents import LEASE
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
 from elsa_tune.tracking.journal import TakenError
+from elsa_tune.tracking.uris import reason
 from elsa_tune.words import duration
+
+log = logging.getLogger(__name__)
 
 # How often a living driver writes its note, and how long one that does not change may be alive.
 RENEW_S = 30.0
@@ -25,6 +31,8 @@ WATCHED_S = 120.0
 # One that is so much older than our clock is dead; so far clocks may differ.
 OLD_S = 900.0
 _LOOK_S = 2.0
+# How often it is looked whether the note is to be written again.
+_TICK_S = 5.0
 # A driver is a process, whatever number it has on whichever machine.
 _DRIVER = uuid.uuid4().hex
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -39,6 +47,7 @@ class Lease:
         self._search = search
         self._name = f"{search}/{LEASE}"
         self._written: float | None = None  # when we wrote it, by the monotonic clock
+        self._using = threading.Lock()  # a store is used by one thread at a time
 
     def claim(self, say: Callable[[str], None]) -> None:
         """Take the search. Waits while another's note may be alive; raises TakenError if it is."""
@@ -49,19 +58,58 @@ class Lease:
 
     def hold(self) -> bool:
         """Renew the note; whether it was still there. Raises TakenError where it is another's."""
+        is_there = self._is_there()
+        if not is_there or self._is_due():
+            self._write()
+        return is_there
+
+    @contextlib.contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Renew a claimed note meanwhile, in a thread of its own, unless another writes it.
+
+        One file may be on its way for longer than a note that does not change is believed.
+        """
+        is_over = threading.Event()
+
+        def renew() -> None:
+            while not is_over.wait(_TICK_S):
+                try:
+                    self._renew()
+                except TakenError:
+                    return  # whoever copies finds it, too, and stops
+                except Exception as error:  # whatever fails is tried again
+                    log.info("%s: the lease was not renewed (%s)", self._store.url, reason(error))
+
+        threading.Thread(target=renew, name="lease", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def release(self) -> None:
+        """Remove the note, if it is ours, and renew it no more."""
+        with self._using:
+            self._written = None
+            found = self._read()
+            if found is not None and not _is_others(found):
+                self._store.remove(self._name)
+
+    def _renew(self) -> None:
+        """Write the note anew if it is time and it is still there. Raises TakenError."""
+        with self._using:
+            is_claimed = self._written is not None
+            if is_claimed and self._is_due() and self._is_there():
+                self._write()
+
+    def _is_due(self) -> bool:
+        return self._written is None or time.monotonic() > self._written + RENEW_S
+
+    def _is_there(self) -> bool:
+        """Whether the note is there. Raises TakenError where it is another driver's."""
         found = self._read()
         if found is not None and _is_others(found):
             raise TakenError(f"{_holder(found)} runs search '{self._search}' too")
-        is_due = self._written is None or time.monotonic() > self._written + RENEW_S
-        if found is None or is_due:
-            self._write()
         return found is not None
-
-    def release(self) -> None:
-        """Remove the note, if it is ours."""
-        found = self._read()
-        if found is not None and not _is_others(found):
-            self._store.remove(self._name)
 
     def _watch(self, first: dict[str, Any], say: Callable[[str], None]) -> None:
         """Return once the driver that wrote this note seems dead. Raises TakenError if it lives."""
