@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import threading
-from pathlib import Path
+import time
+from pathlib import Path, PosixPath
 from typing import Any
 
 import pytest
@@ -195,6 +196,38 @@ def test_a_trial_on_another_node_keeps_its_checkpoint_with_the_driver(tmp_path: 
         running_ray.kill(mailbox)
     with pytest.raises(OSError, match=r"."):
         elsewhere.load("measure-N1")
+
+
+class SlowFolder(PosixPath):
+    """A folder whose files are not reached before there is a file of its name with `.open`."""
+
+    def __truediv__(self, name: Any) -> SlowFolder:
+        while not os.path.exists(f"{self}.open"):
+            time.sleep(0.01)
+        return super().__truediv__(name)
+
+
+@pytest.mark.usefixtures("ray")
+def test_predictions_wait_for_no_checkpoint_and_are_kept_until_they_have_arrived(
+    tmp_path: Path,
+) -> None:
+    mailbox: Any = Mailbox.remote(SlowFolder(tmp_path / "kept"))  # type: ignore[attr-defined]  # Ray's
+    get = running_ray.get
+    try:
+        saves = [mailbox.save_checkpoint.remote(f"measure-N{n}", b"state") for n in range(3)]
+        load = mailbox.load_checkpoint.remote("measure-N9")
+        get(mailbox.put.remote("measure-N0", "predictions"), timeout=60)
+        for _ in range(2):  # whoever asked first did not get it in time
+            assert get(mailbox.held.remote("measure-N0"), timeout=60) == "predictions"
+        mailbox.forget.remote("measure-N0")
+        assert get(mailbox.held.remote("measure-N0"), timeout=60) is None
+        done, _ = running_ray.wait([*saves, load], timeout=0)
+        assert done == []
+        (tmp_path / "kept.open").touch()
+        assert get([*saves, load], timeout=60) == [None] * 4
+        assert len(list((tmp_path / "kept").iterdir())) == 3
+    finally:
+        running_ray.kill(mailbox)
 
 
 @pytest.mark.thorough

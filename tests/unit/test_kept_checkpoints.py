@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from ray.exceptions import GetTimeoutError
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.checkpoint_size import checkpoint_text, size_text
+from elsa_tune.searching.cluster.hangs import SHORTEST_HANG, TIMES
 from elsa_tune.searching.eta import evaluation_seconds, seconds_left, time_range
 from elsa_tune.searching.inputs import SearchOptions, read_checkpoint, search_command
 from elsa_tune.searching.planning.known import KnownTrial, known_trial
@@ -22,6 +25,7 @@ from elsa_tune.searching.specification import (
     more_of,
     save_specification,
 )
+from elsa_tune.searching.tune import checkpoints
 from elsa_tune.searching.tune.checkpoints import DriversFolder, checkpoint_of
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
@@ -261,3 +265,26 @@ def test_checkpoints_of_trials_that_go_on_are_kept_and_no_others(record: SearchR
         record.drop_checkpoint(key)
     record.tidy_checkpoints()
     assert not record.paths.checkpoints.exists()
+
+
+def test_a_trial_that_saves_goes_on_before_it_counts_as_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its last news is an evaluation ago, a tenth of what may pass without news.
+    assert checkpoints._SAVE_SECONDS < SHORTEST_HANG - SHORTEST_HANG / TIMES
+    waited: list[float] = []
+
+    def get(answer: object, timeout: float) -> object:
+        waited.append(timeout)
+        raise GetTimeoutError("Get timed out: some object(s) not ready.")
+
+    monkeypatch.setattr(checkpoints.ray, "get", get)
+    here = SimpleNamespace(get_node_id=lambda: "here")
+    monkeypatch.setattr(checkpoints.ray, "get_runtime_context", lambda: here)
+    saving = SimpleNamespace(remote=lambda *given: None)
+    elsewhere = DriversFolder(
+        folder=tmp_path, node="there", mailbox=SimpleNamespace(save_checkpoint=saving)
+    )
+    with pytest.raises(OSError, match=r"^the driver's machine did not answer within 240 s$"):
+        elsewhere.save("measure-N1", lambda file: file.write(b"state"))
+    assert waited == [checkpoints._SAVE_SECONDS]

@@ -45,7 +45,10 @@ class Cluster:
         self.answer = answer
         self.shares: list[dict[str, float]] = []
         self.taken: list[str] = []
-        self.take = SimpleNamespace(remote=self._taken)  # as the mailbox has it
+        self.forgotten: list[str] = []
+        # As the mailbox has them.
+        self.held = SimpleNamespace(remote=self._taken)
+        self.forget = SimpleNamespace(remote=self.forgotten.append)
 
     def _taken(self, key: str) -> str:
         self.taken.append(key)
@@ -112,7 +115,7 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     assert session.record.state().planned_trials == [] and session.said == []
     # A resumed session does not probe again.
     assert session.probing().trial is None
-    assert session.cluster.taken == [key]
+    assert session.cluster.taken == session.cluster.forgotten == [key]
     # The regression takes no share of the trials'.
     assert session.cluster.shares == [{"num_cpus": 0}]
 

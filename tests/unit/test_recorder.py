@@ -47,7 +47,11 @@ class Recorded:
         self._left = [np.zeros_like(data.evaluation.labels)]  # in the mailbox
         ray = SimpleNamespace(get=lambda key, timeout: self._left.pop())
         monkeypatch.setattr(ray_callback, "ray", ray)
-        mailbox = SimpleNamespace(take=SimpleNamespace(remote=lambda key: key))
+        self.forgotten: list[str] = []  # there
+        mailbox = SimpleNamespace(
+            held=SimpleNamespace(remote=lambda key: key),
+            forget=SimpleNamespace(remote=self.forgotten.append),
+        )
         parts: Any = {
             "scheduler": SimpleNamespace(stopped=set()),
             "work": SimpleNamespace(mailbox=mailbox, data=data),
@@ -161,7 +165,7 @@ def broken(*_: Any) -> Any:
 def broken_recorder(said: list[str]) -> Recorder:
     """Return one whose record and whose mailbox fail. said: what it says."""
     record: Any = SimpleNamespace(begin=broken)
-    work: Any = SimpleNamespace(mailbox=SimpleNamespace(take=SimpleNamespace(remote=broken)))
+    work: Any = SimpleNamespace(mailbox=SimpleNamespace(held=SimpleNamespace(remote=broken)))
     board: Any = SimpleNamespace(say=said.append)
     unused: Any = SimpleNamespace()
     return Recorder(record, unused, work, board, unused, unused)

@@ -15,6 +15,9 @@ from elsa_tune.training.checkpoints import FolderCheckpoints, TrialCheckpoint
 
 # How long a trial waits for the driver's machine: a large model's checkpoint takes its time.
 _SECONDS = 600.0
+# A trial that saves sends no news. It goes on before it would count as hung, five minutes after its
+# last news at the earliest; what it sent is written later then.
+_SAVE_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class DriversFolder:
     def load(self, key: str) -> bytes | None:
         if self._is_here:
             return FolderCheckpoints(self.folder).load(key)
-        content: bytes | None = _answer(self.mailbox.load_checkpoint, key)
+        content: bytes | None = _answer(self.mailbox.load_checkpoint, _SECONDS, key)
         return content
 
     def save(self, key: str, write: Callable[[BinaryIO], object]) -> None:
@@ -49,19 +52,21 @@ class DriversFolder:
             content = file.getvalue()
         except MemoryError as error:
             raise OSError("this node has no memory for it") from error
-        _answer(self.mailbox.save_checkpoint, key, content)
+        _answer(self.mailbox.save_checkpoint, _SAVE_SECONDS, key, content)
 
     def delete(self, key: str) -> None:
         if self._is_here:
             FolderCheckpoints(self.folder).delete(key)
             return
-        _answer(self.mailbox.delete_checkpoint, key)
+        _answer(self.mailbox.delete_checkpoint, _SECONDS, key)
 
 
-def _answer(method: Any, *given: Any) -> Any:
+def _answer(method: Any, seconds: float, *given: Any) -> Any:
     """Return what the mailbox answers. Raises OSError, whatever keeps it from answering."""
     try:
-        return ray.get(method.remote(*given), timeout=_SECONDS)
+        return ray.get(method.remote(*given), timeout=seconds)
+    except ray.exceptions.GetTimeoutError as error:
+        raise OSError(f"the driver's machine did not answer within {seconds:.0f} s") from error
     except (ray.exceptions.RayError, TimeoutError) as error:
         cause = getattr(error, "cause", None) or error
         raise OSError(first_line(cause)) from error

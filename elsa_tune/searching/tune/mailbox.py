@@ -10,8 +10,17 @@ import ray
 
 from elsa_tune.training.checkpoints import FolderCheckpoints
 
+# Checkpoints of large models take seconds to minutes each. They have threads of their own, so that
+# predictions wait for none, and a trial that begins not for those that others write.
+_WRITING = "writing checkpoints"
+_READING = "reading checkpoints"
 
-@ray.remote(num_cpus=0, max_restarts=-1)
+
+@ray.remote(
+    num_cpus=0,
+    max_restarts=-1,
+    concurrency_groups={_WRITING: 1, _READING: 1},
+)
 class Mailbox:
     """Keeps finished trials' predictions, and what the linear probe found, for the driver.
 
@@ -28,18 +37,28 @@ class Mailbox:
         """Keep what a trial leaves: its predictions [E, ...], or what the probe found."""
         self._held[key] = what
 
-    def take(self, key: str) -> Any:
-        """Return what a trial left and forget it; None where it left nothing."""
-        return self._held.pop(key, None)
+    def held(self, key: str) -> Any:
+        """Return what a trial left; None where it left nothing. It is kept: an answer may be late.
 
+        Whoever has got it says so by `forget`.
+        """
+        return self._held.get(key)
+
+    def forget(self, key: str) -> None:
+        """Keep what a trial left no longer."""
+        self._held.pop(key, None)
+
+    @ray.method(concurrency_group=_WRITING)
     def save_checkpoint(self, key: str, content: bytes) -> None:
         """Keep a running trial's checkpoint. Raises OSError."""
         self._checkpoints.save(key, lambda file: file.write(content))
 
+    @ray.method(concurrency_group=_READING)
     def load_checkpoint(self, key: str) -> bytes | None:
         """Return a trial's checkpoint; None where it has none. Raises OSError."""
         return self._checkpoints.load(key)
 
+    @ray.method(concurrency_group=_WRITING)
     def delete_checkpoint(self, key: str) -> None:
         """Delete a trial's checkpoint, if it has one. Raises OSError."""
         self._checkpoints.delete(key)

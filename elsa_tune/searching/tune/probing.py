@@ -91,7 +91,8 @@ class Probing:
             num_cpus=0,
             scheduling_strategy=beside_driver,
         )
-        left = self._mailbox.take.remote(self._trial.key)
+        left = self._mailbox.held.remote(self._trial.key)
+        self._mailbox.forget.remote(self._trial.key)  # done once it has answered
         self._task = fit.remote(self._spec.task, left)
 
     def failed(self, error: BaseException) -> None:

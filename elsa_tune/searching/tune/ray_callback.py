@@ -198,8 +198,9 @@ class Recorder(NeverRestored, Callback):
 
     def _predictions(self, key: str) -> str | None:
         try:
-            parcel = self._work.mailbox.take.remote(key)
+            parcel = self._work.mailbox.held.remote(key)
             predictions = ray.get(parcel, timeout=_MAILBOX_SECONDS)
+            self._work.mailbox.forget.remote(key)
         except Exception as error:  # the trial counts without them; only later intervals need them
             self._board.say(f"the predictions of {key} did not arrive ({type(error).__name__})")
             return None
