@@ -106,6 +106,15 @@ class TrialEnded(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatePredictions(Record):
+    """The predictions of a trial have come whose end was recorded without them."""
+
+    kind: ClassVar[str] = "late_predictions"
+    trial: str  # its key
+    artifact: str  # their file, relative to the search's folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Record):
     """What the search decided or measured once: a depth's learning rate, the plan, the answer."""
 
@@ -123,7 +132,15 @@ class SearchEnded(Record):
     message: str = ""  # why, where the plan was not carried out
 
 
-_KINDS = (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
+_KINDS = (
+    SearchStarted,
+    TrialStarted,
+    Report,
+    TrialEnded,
+    LatePredictions,
+    Decision,
+    SearchEnded,
+)
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {cls.kind: TypeAdapter(cls) for cls in _KINDS}
 
 

@@ -13,6 +13,7 @@ from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
+    LatePredictions,
     Record,
     Report,
     SearchEnded,
@@ -162,7 +163,16 @@ class SearchState:
                 self._count(trial, record.time)
                 trial = replace(trial, end=record)
             self.trials[record.trial] = trial
+        elif isinstance(record, LatePredictions):
+            self._add_predictions(record)
         self.time = record.time
+
+    def _add_predictions(self, record: LatePredictions) -> None:
+        trial = self.trials.get(record.trial)
+        if trial is None or trial.end is None:
+            return
+        end = replace(trial.end, artifact=record.artifact)
+        self.trials[record.trial] = replace(trial, end=end)
 
     def expects(self, record: Report | TrialEnded) -> bool:
         """Whether it is of a trial that runs; an attempt that was given up counts for nothing."""

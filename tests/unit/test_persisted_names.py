@@ -58,6 +58,7 @@ from elsa_tune.tracking.artifacts import contents
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
     Decision,
+    LatePredictions,
     Record,
     Report,
     SearchEnded,
@@ -95,6 +96,7 @@ RECORDS: dict[str, tuple[Record, str]] = {
         TrialEnded(trial="t", status=TrialStatus.COMPLETED),
         "kind time trial attempt status metrics message artifact tags",
     ),
+    "late_predictions": (LatePredictions(trial="t", artifact="a"), "kind time trial artifact"),
     "decision": (Decision(what="answer", value=1), "kind time what value"),
     "search_ended": (SearchEnded(status=SearchStatus.COMPLETED), "kind time status message"),
 }

@@ -20,9 +20,9 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.testing import Pretended
-from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import RecordedTrial
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
@@ -45,8 +45,8 @@ class Recorded:
         )
         data = make_data()
         self._left = [np.zeros_like(data.evaluation.labels)]  # in the mailbox
-        ray = SimpleNamespace(get=lambda key, timeout: self._left.pop())
-        monkeypatch.setattr(ray_callback, "ray", ray)
+        self.timeouts = 0  # how often the mailbox does not answer in time
+        monkeypatch.setattr(ray_callback, "ray", SimpleNamespace(get=self._get))
         self.forgotten: list[str] = []  # there
         mailbox = SimpleNamespace(
             held=SimpleNamespace(remote=lambda key: key),
@@ -60,6 +60,12 @@ class Recorded:
         }
         self.recorder = Recorder(record, repeats=self.repeats, **parts)
         self.recorder.on_trial_start(0, [], self.trial)
+
+    def _get(self, key: str, timeout: float) -> np.ndarray:
+        if self.timeouts:
+            self.timeouts -= 1
+            raise TimeoutError
+        return self._left.pop()
 
     def report(self, evaluations: int) -> None:
         """Have the trial report its first evaluations."""
@@ -147,6 +153,42 @@ def test_what_ray_lets_go_without_a_word(
     assert has_predictions == (status is TrialStatus.COMPLETED)
 
 
+def test_late_predictions_are_fetched_at_the_end(recorded: Recorded) -> None:
+    recorded.timeouts = 1
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    before = recorded.ended.end
+    assert before is not None and before.status is TrialStatus.COMPLETED
+    assert before.artifact is None and recorded.forgotten == []
+    late = f"the predictions of {recorded.spec.key} did not arrive (TimeoutError); they are asked "
+    assert recorded.said == [f"{late}for again at the end"]
+    recorded.recorder.end_the_rest()
+    end = recorded.ended.end
+    assert end is not None and end.artifact is not None
+    assert end == dataclasses.replace(before, artifact=end.artifact)
+    assert (recorded.record.paths.folder / end.artifact).exists()
+    assert recorded.forgotten == [recorded.spec.key] and len(recorded.said) == 1
+    # Whoever reads the journal finds them.
+    records = read_journal(recorded.record.paths.journal)
+    assert SearchState.replay(records).trials[recorded.spec.key].end == end
+    recorded.recorder.end_the_rest()
+    assert read_journal(recorded.record.paths.journal) == records
+
+
+@pytest.mark.parametrize(("timeouts", "ray_answers"), [(2, True), (1, False)])
+def test_predictions_that_never_come_are_said_to_be_lost(
+    recorded: Recorded, timeouts: int, ray_answers: bool
+) -> None:
+    recorded.timeouts = timeouts
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    recorded.recorder.end_the_rest(ray_answers=ray_answers)
+    assert recorded.said[1:] == [f"the predictions of {recorded.spec.key} are lost"]
+    end = recorded.ended.end
+    assert end is not None and end.artifact is None
+    assert recorded.timeouts == 0
+
+
 def test_a_ray_without_its_node_is_asked_for_nothing(recorded: Recorded) -> None:
     recorded.report(2)
     recorded.recorder.end_the_rest(ray_answers=False)
@@ -181,5 +223,6 @@ def test_a_record_that_cannot_be_made_is_said_and_raises_nothing() -> None:
 
 def test_predictions_that_do_not_arrive_are_said_and_cost_no_trial() -> None:
     said: list[str] = []
-    assert broken_recorder(said)._predictions("measure-N0") is None
-    assert said == ["the predictions of measure-N0 did not arrive (ValueError)"]
+    assert broken_recorder(said)._predictions_in_time("measure-N0") is None
+    (line,) = said
+    assert line.startswith("the predictions of measure-N0 did not arrive (ValueError); ")

@@ -10,7 +10,7 @@ import pytest
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal_records import Decision
+from elsa_tune.tracking.journal_records import Decision, LatePredictions
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import REPORT
@@ -49,6 +49,19 @@ def sent(folder: Path, artifact: str) -> list[str]:
 @pytest.mark.parametrize("artifact", ["predictions/a.npz", "report"])
 def test_what_lies_in_the_folder_is_sent(artifact: str, folder: Path) -> None:
     assert sent(folder, artifact) == [Path(artifact).name] * 2
+
+
+def test_late_predictions_are_sent_to_the_run_of_their_trial(folder: Path) -> None:
+    store = Mock(spec=MlflowWriter, uri="sqlite:////nowhere.db")
+    sender = MlflowSink(folder / "journal.jsonl", store)
+    ended = trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5)
+    late = LatePredictions(trial=TRIAL, artifact="predictions/a.npz")
+    for record in (search_started(), trial_started(TRIAL), ended, late):
+        sender.send([record])
+    _, *logged = store.log.call_args.args
+    assert logged == [TRIAL, [], {"predictions": late.artifact}]
+    _, *added = store.add_artifact.call_args.args
+    assert added == [TRIAL, folder / late.artifact]
 
 
 @pytest.mark.parametrize(

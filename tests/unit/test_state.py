@@ -24,6 +24,7 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
+    LatePredictions,
     Record,
     Report,
     SearchEnded,
@@ -130,6 +131,20 @@ def test_a_word_after_the_end_changes_nothing() -> None:
         state.trials[A].status is TrialStatus.STOPPED_EARLY
         and state.trials[A].latest["quality"] == 0.4
     )
+
+
+def test_late_predictions_belong_to_the_trial_that_has_ended() -> None:
+    ended = trial_ended(A, TrialStatus.COMPLETED, 0.4)
+    late = [
+        LatePredictions(trial="unknown", artifact="predictions/u.npz"),
+        LatePredictions(trial=A, artifact="predictions/a.npz"),
+    ]
+    state = SearchState.replay(timed([search_started(), trial_started(A), ended, *late]))
+    without = SearchState.replay(timed([search_started(), trial_started(A), ended]))
+    end = without.trials[A].end
+    assert end is not None and list(state.trials) == [A]
+    assert state.trials[A].end == dataclasses.replace(end, artifact="predictions/a.npz")
+    assert state.held_gpu_seconds == without.held_gpu_seconds
 
 
 def test_the_trials_own_quality_goes_before_the_last_evaluations() -> None:

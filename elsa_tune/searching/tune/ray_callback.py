@@ -20,9 +20,12 @@ from elsa_tune.searching.tune.asha import EVALUATION, PerCandidateAsha
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL, NeverRestored, Work
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal_records import LatePredictions
 from elsa_tune.tracking.uris import hidden
 
-_MAILBOX_SECONDS = 30.0
+# How long Ray Tune, and with it every trial's news, waits for predictions, which are there by then.
+# What has not come is asked for again at the end.
+_MAILBOX_SECONDS = 10.0
 
 
 def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
@@ -58,6 +61,7 @@ class Recorder(NeverRestored, Callback):
         self._repeats = repeats
         self._ray_trials: dict[str, Trial] = {}  # by key, as Ray Tune has them now
         self._hung: dict[str, str] = {}  # trials that were ended because they hung, and why
+        self._late: list[str] = []  # trials that have ended, and their predictions not come
 
     @_never_raises
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
@@ -155,8 +159,9 @@ class Recorder(NeverRestored, Callback):
     def end_the_rest(self, *, ray_answers: bool = True) -> None:
         """Record the end of the trials that Ray let go without a word.
 
-        Those whose last report has come are completed, the others interrupted. ray_answers: whether
-        their predictions can be fetched; else these are lost.
+        Those whose last report has come are completed, the others interrupted. Late predictions of
+        earlier ones are asked for again. ray_answers: whether predictions can be fetched; else they
+        are lost.
         """
         for trial in self._record.state().planned_trials:
             if not trial.runs:
@@ -165,6 +170,23 @@ class Recorder(NeverRestored, Callback):
             if self._has_run_all(trial.key):
                 status = TrialStatus.COMPLETED
             self._end(trial.key, status, ray_answers=ray_answers)
+        self._fetch_late(ray_answers=ray_answers)
+
+    def _fetch_late(self, *, ray_answers: bool) -> None:
+        """Record the predictions that had not come when their trials ended, if they come now."""
+        late = self._late
+        self._late = []
+        for key in late:
+            artifact = None
+            if ray_answers:
+                try:
+                    artifact = self._predictions(key)
+                except Exception:  # whoever hangs once more is not waited for again and again
+                    ray_answers = False
+            if artifact is None:
+                self._board.say(f"the predictions of {key} are lost")
+            else:
+                self._record.write(LatePredictions(trial=key, artifact=artifact))
 
     def _runs(self, key: str) -> bool:
         trial = self._record.trial(key)
@@ -187,7 +209,7 @@ class Recorder(NeverRestored, Callback):
         artifact = None
         if status is TrialStatus.COMPLETED:
             if ray_answers:
-                artifact = self._predictions(key)
+                artifact = self._predictions_in_time(key)
             else:
                 self._board.say(f"the predictions of {key} are lost with Ray's node")
         ended = self._record.end(key, status, message, artifact)
@@ -196,19 +218,29 @@ class Recorder(NeverRestored, Callback):
         if status.is_final:
             self._record.drop_checkpoint(key)
 
-    def _predictions(self, key: str) -> str | None:
+    def _predictions_in_time(self, key: str) -> str | None:
+        """Keep a trial's predictions as `_predictions` does; note it where they are late."""
         try:
-            parcel = self._work.mailbox.held.remote(key)
-            predictions = ray.get(parcel, timeout=_MAILBOX_SECONDS)
-            self._work.mailbox.forget.remote(key)
+            return self._predictions(key)
         except Exception as error:  # the trial counts without them; only later intervals need them
-            self._board.say(f"the predictions of {key} did not arrive ({type(error).__name__})")
+            self._late.append(key)
+            self._board.say(
+                f"the predictions of {key} did not arrive ({type(error).__name__}); they are asked "
+                "for again at the end"
+            )
             return None
+
+    def _predictions(self, key: str) -> str | None:
+        """Keep a trial's predictions and return their file, None without any. Raises as Ray."""
+        mailbox = self._work.mailbox
+        predictions = ray.get(mailbox.held.remote(key), timeout=_MAILBOX_SECONDS)
         if predictions is None:
             return None
         data = self._work.data
         labels = data.evaluation.labels
-        return self._record.keep_predictions(key, predictions, labels, data.units)
+        artifact = self._record.keep_predictions(key, predictions, labels, data.units)
+        mailbox.forget.remote(key)
+        return artifact
 
 
 def _error_of(trial: Trial) -> BaseException:

@@ -10,6 +10,7 @@ from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking.journal_records import (
     Decision,
+    LatePredictions,
     Record,
     Report,
     SearchEnded,
@@ -131,6 +132,9 @@ class MlflowSink:
             self._writer.begin_trial(search, record)
         elif isinstance(record, Decision):
             self._decide(record)
+        elif isinstance(record, LatePredictions):
+            self._writer.log(search, record.trial, [], {names.PREDICTIONS: record.artifact})
+            self._add_artifact(record.trial, record.artifact)
         elif isinstance(record, Report | TrialEnded) and self.state.expects(record):
             # One of an attempt that was given up meanwhile counts for nothing.
             trial = self.state.trials[record.trial]
