@@ -16,7 +16,7 @@ _WRITING = "writing checkpoints"
 _READING = "reading checkpoints"
 
 
-@ray.remote(
+@ray.remote(  # type: ignore[call-overload]  # Ray names no groups in its types
     num_cpus=0,
     max_restarts=-1,
     concurrency_groups={_WRITING: 1, _READING: 1},
