@@ -164,6 +164,21 @@ def test_max_positions(architecture: str, positions: int | None, tmp_path: Path)
                 model(input_ids=ids, attention_mask=torch.ones_like(ids))
 
 
+def test_bigbird_attends_to_whole_rows_and_says_so_where_it_is_saved(tmp_path: Path) -> None:
+    model = load_classifier(spec_of(make_tiny("big_bird", tmp_path / "model")), 2, 0)
+    ids = torch.randint(10, 60, (2, 40), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    with torch.no_grad():
+        before = model(input_ids=ids, attention_mask=mask).logits
+        model(input_ids=ids[:, :8], attention_mask=mask[:, :8])
+        after = model(input_ids=ids, attention_mask=mask).logits
+    # Transformers' own leaves its sparse attention for good at the first short batch.
+    assert torch.equal(before, after)
+    model.save_pretrained(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert config["attention_type"] == "original_full"
+
+
 def test_a_table_longer_than_the_positions_that_are_looked_up(bert: Path) -> None:
     config = AutoConfig.for_model(
         "nystromformer",

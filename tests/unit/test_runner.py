@@ -21,11 +21,12 @@ from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.data.tokens import TaskData, TokenRows
+from elsa_tune.training.data.tokens import PaddedBatch, TaskData, TokenRows
 from elsa_tune.training.forward import equality, prefix_store, runner
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
+from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.loop import train
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import calm, data_for, make_data, make_trial, tiny_bert
@@ -168,6 +169,44 @@ def test_fast_equals_plain(
         assert any("prefix is computed" in note for note in fast[-1].notes) == (
             fast[-1].prefix == "recomputed"
         )
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_short_and_long_rows_of_bigbird_attend_alike(
+    frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(calm("big_bird", tmp_path / "model"), frozen, epochs=2, learning_rate=1e-4)
+    data = data_for("big_bird", train=160)
+    # The longest would be padded to whole blocks, and all together pass the positions.
+    assert data.train.longest > 28 and len(data.train.input_ids) > 128
+    fast = list(train(trial, data, device="cpu"))
+    agree(fast, plainly(trial, data, monkeypatch))
+    assert fast[-1].batches == "packed" and fast[-1].notes == ()
+
+
+def test_layers_that_read_other_tokens_than_the_rows_have_keep_no_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
+    data = data_for("bert")
+    plain = list(train(trial, data, device="cpu"))
+    whole = PaddedModel._hidden
+
+    def padded_further(self: PaddedModel, batch: PaddedBatch, wanted: Any) -> Any:
+        """As BigBird's sparse attention has it, which the test of equality on short rows misses."""
+        states = whole(self, batch, wanted)
+        if batch.mask.shape[1] > 24:
+            for n, hidden in states.items():
+                states[n] = torch.cat([hidden, hidden[:, :1]], dim=1)
+        return states
+
+    monkeypatch.setattr(runner, "packed_doubt", lambda *_: "this test wants the plain way")
+    monkeypatch.setattr(PaddedModel, "_hidden", padded_further)
+    results = list(train(trial, data, device="cpu"))
+    assert results[-1].prefix == "recomputed"
+    said = "its layers read 16 x 37 tokens where the batch has 16 x 36"
+    assert any(note.endswith(said) for note in results[-1].notes), results[-1].notes
+    assert results[-1].eval_loss == pytest.approx(plain[-1].eval_loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("frozen", [2, LAYERS])

@@ -86,6 +86,7 @@ def trial_of(tmp_path: Path, architecture: str, frozen: int | str, **changes: An
         ("deberta-v2", 1),
         ("modernbert", 3),
         ("xlnet", 2),
+        ("big_bird", 2),
     ],
 )
 def test_transformers_alone_predicts_what_the_trial_predicted(

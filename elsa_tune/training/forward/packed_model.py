@@ -213,13 +213,14 @@ class PackedModel(nn.Module):
         """Return hidden states [P, H] in front of layer 0."""
         assert self.embeddings is not None
         positions = batch.positions + self._first_position
-        types = None
+        # Without types some architectures read as many zeros as one row may have tokens.
+        types = torch.zeros_like(batch.ids)
         if batch.types is not None:
-            types = batch.types[None]
+            types = batch.types
         given = {
             "input_ids": batch.ids[None],
             "position_ids": positions[None],
-            "token_type_ids": types,
+            "token_type_ids": types[None],
         }
         taken = {name: value for name, value in given.items() if name in self._takes}
         hidden = self.embeddings(**taken)

@@ -17,6 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask,
 from elsa_tune.training.data import tokens
 from elsa_tune.training.data.tokens import IndexArray, Indices, PaddedBatch, TaskData, TokenRows
 from elsa_tune.training.forward.packed_model import Passthrough
+from elsa_tune.training.forward.prefix_store import NotKeptError
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
 # Of one batch while a cache is filled.
@@ -63,7 +64,10 @@ class PaddedModel(nn.Module):
         chunk: IndexArray,
         wanted: Collection[int],
     ) -> list[tuple[int, Tensor]]:
-        """Return what `PackedModel.behind` yields, of the complete model."""
+        """Return what `PackedModel.behind` yields, of the complete model.
+
+        Raises NotKeptError where its layers read other tokens than the rows have.
+        """
         device = self.model.device
         first = chunk[0]
         last = chunk[-1]
@@ -82,6 +86,7 @@ class PaddedModel(nn.Module):
             all_places = batch.places.view(-1)
             place = all_places[real] - first_token
             for n, hidden in self._hidden(batch, wanted).items():
+                _check_places(hidden, batch)
                 if n not in states:
                     size = hidden.shape[-1]
                     states[n] = hidden.new_empty((count, size))
@@ -137,6 +142,20 @@ class PaddedModel(nn.Module):
             inputs["inputs_embeds"] = given
         with masks_without_asking(self.model.device):
             return self.model(**inputs).logits  # type: ignore[no-any-return]  # untyped
+
+
+def _check_places(hidden: Tensor, batch: PaddedBatch) -> None:
+    """Raise NotKeptError unless hidden states [B, T, H] are those of a batch's tokens [B, T].
+
+    Some architectures pad a batch further, or lay it out otherwise.
+    """
+    given = batch.mask.shape
+    read = tuple(hidden.shape[:2])
+    if read != given:
+        raise NotKeptError(
+            f"its layers read {read[0]} x {read[1]} tokens where the batch has "
+            f"{given[0]} x {given[1]}"
+        )
 
 
 _MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}
