@@ -308,7 +308,35 @@ def test_the_adapter_is_what_peft_loads_with_the_trials_logits(
     card = (folder / "README.md").read_text()
     assert "LoRA of rank 8 and alpha 8 on the last 3 layers" in card and "revision" not in card
     pinned = _adapter_card(Lora(last=3), "owner/base", "abc123", model.config)
-    assert '"owner/base", num_labels=2, revision="abc123"\n' in pinned
+    assert '"owner/base", num_labels=2, ignore_mismatched_sizes=True, revision="abc123"\n' in pinned
+
+
+def by_its_card(folder: Path) -> Any:
+    """Return the model that an adapter's card makes, with the folder's path as it says."""
+    card = (folder / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0]
+    assert '"."' in code
+    names: dict[str, Any] = {}
+    with warnings.catch_warnings(action="ignore"):
+        exec(code.replace('"."', repr(str(folder))), names)
+    return names["model"]
+
+
+def test_the_card_loads_an_adapter_for_a_base_with_a_head_of_another_size(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    load_classifier(spec, 3, seed=1).save_pretrained(spec.location)
+    trial = trial_of(spec, "lora")
+    logits, kept = trained(trial)
+    saved.save_adapter(tmp_path, trial, data_for("bert"), kept)
+    model = by_its_card(tmp_path / "adapter")
+    assert np.abs(logits_of(model, "bert") - logits).max() < 1e-5
+
+
+def test_the_card_loads_bigbird_with_the_attention_it_was_trained_with(tmp_path: Path) -> None:
+    trial = trial_of(spec_of(tmp_path, "big_bird"), "lora")
+    saved.save_adapter(tmp_path, trial, data_for("big_bird"), {})
+    model = by_its_card(tmp_path / "adapter")
+    assert model.config.attention_type == "original_full"
 
 
 def test_only_lora_has_an_adapter(tmp_path: Path) -> None:

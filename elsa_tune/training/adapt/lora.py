@@ -168,9 +168,12 @@ def _head_modules(model: PreTrainedModel) -> list[str]:
 
 def _adapter_card(candidate: Lora, location: str, revision: str | None, config: Any) -> str:
     what = candidate.describe(config.num_hidden_layers)
-    of_revision = ""
+    # The base may have a head of another size, in whose place peft puts the adapter's.
+    options = [f"num_labels={config.num_labels}", "ignore_mismatched_sizes=True"]
     if revision is not None:
-        of_revision = f", revision={json.dumps(revision)}"
+        options.append(f"revision={json.dumps(revision)}")
+    if config.model_type == "big_bird":
+        options.append(f"attention_type={json.dumps(config.attention_type)}")
     return f"""---
 library_name: peft
 base_model: {json.dumps(location)}
@@ -188,7 +191,7 @@ from peft import PeftModel
 from transformers import AutoModelForSequenceClassification
 
 base = AutoModelForSequenceClassification.from_pretrained(
-    {json.dumps(location)}, num_labels={config.num_labels}{of_revision}
+    {json.dumps(location)}, {", ".join(options)}
 )
 model = PeftModel.from_pretrained(base, ".").eval()  # or this folder's path
 ```
