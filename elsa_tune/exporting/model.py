@@ -54,6 +54,7 @@ from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
+from elsa_tune.training.machine import precision_here
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
 from elsa_tune.words import candidates_text, duration, points, rate_text
@@ -145,6 +146,7 @@ def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: 
             rate = choice.learning_rate
             say(f"export: {choice.in_words} at learning rate {rate_text(rate)}")
             used, data = _data(spec, full=request.full, say=say)
+            used = _in_precision_here(used, say)
             seed = _fresh_seed(spec, record.state())
             trial = used.trial(Phase.FINAL, choice.point.candidate, rate, seed)
             _rehearse(request, trial, data)
@@ -311,6 +313,19 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
     return spec, data
 
 
+def _in_precision_here(spec: SearchSpec, say: Say) -> SearchSpec:
+    """Return the search as if it had trained in a precision that this machine has."""
+    asked_for = spec.recipe.precision
+    precision = precision_here(asked_for)
+    if precision is not asked_for:
+        say(
+            f"note: the search trained in {asked_for}, for which this machine has no units; this "
+            f"model trains in {precision}, which rounds less"
+        )
+    recipe = dataclasses.replace(spec.recipe, precision=precision)
+    return dataclasses.replace(spec, recipe=recipe)
+
+
 def _write_figure(folder: Path, choice: Choice) -> None:
     answers = by_name([choice.answer])
     chart = charts.freeze_curve(answers)
@@ -338,6 +353,7 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
         "learning_rate": trial.learning_rate,
         "seed": trial.seed,
         "epochs": trial.recipe.epochs,
+        "precision": trial.recipe.precision.value,
         "train_examples": spec.train_examples,
         "search": spec.name,
         **_packages(spec),

@@ -306,6 +306,16 @@ def resolve_precision(
     return precision
 
 
+def precision_here(precision: Precision) -> Precision:
+    """Return the same where this machine trains in it, fp32 where its device has not the units."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        resolve_precision(precision, device)
+    except SpaceError:
+        return Precision.FP32
+    return precision
+
+
 @contextlib.contextmanager
 def reproducible(
     seed: int, device: torch.device, precision: Precision = Precision.FP32

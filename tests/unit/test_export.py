@@ -40,7 +40,7 @@ from elsa_tune.exporting.folder import aside, scratch
 from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, replace_specification
-from elsa_tune.specs.trial import Pooling, TrialStatus
+from elsa_tune.specs.trial import Pooling, Precision, TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.store import MlflowStore
@@ -228,6 +228,27 @@ def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: P
     exported(small, "subset")
     about = json.loads((tmp_path / "subset" / "elsa-tune.json").read_text())["exported"]
     assert about["train_examples"] == 48
+
+
+def test_a_search_in_a_gpu_s_precision_is_exported_on_a_cpu(
+    paths: SearchPaths, tmp_path: Path
+) -> None:
+    spec = load_specification(paths)
+    in_tf32 = made_up_search(
+        tmp_path,
+        spec.model.name,
+        str(tmp_path / "task.yaml"),
+        name="on-a-gpu",
+        recipe=dataclasses.replace(spec.recipe, precision=Precision.TF32),
+    )
+    done = exported(in_tf32)
+    assert (
+        "note: the search trained in tf32, for which this machine has no units; this model trains "
+        "in fp32, which rounds less"
+    ) in done.said
+    about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
+    assert about["precision"] == "fp32"
+    assert load_specification(in_tf32).recipe.precision is Precision.TF32
 
 
 def test_without_a_certificate_the_operating_point_and_without_that_nothing(

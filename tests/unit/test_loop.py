@@ -21,7 +21,7 @@ from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import loop
+from elsa_tune.training import loop, machine
 from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.forward import runner
 from elsa_tune.training.loop import clip_in_step, evaluation_steps, few_steps, train
@@ -539,6 +539,24 @@ def test_a_gpu_without_the_units_gets_fp32_and_refuses_what_it_would_emulate() -
     assert resolve_precision(Precision.AUTO, "cuda", has_units=True) is Precision.BF16
     with pytest.raises(SpaceError, match="tf32, which only GPUs have"):
         resolve_precision(Precision.TF32, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "has_units", "in_fp32"),
+    [
+        (False, False, {Precision.TF32}),
+        (True, False, {Precision.TF32, Precision.BF16}),
+        (True, True, set()),
+    ],
+)
+def test_one_more_trial_is_in_fp32_where_the_search_s_precision_is_not_to_be_had(
+    has_gpu: bool, has_units: bool, in_fp32: set[Precision], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(machine, "has_bf16_units", lambda: has_units)
+    for precision in Precision:
+        expected = Precision.FP32 if precision in in_fp32 else precision
+        assert machine.precision_here(precision) is expected
 
 
 def test_the_order_of_examples_does_not_depend_on_the_depth(
