@@ -78,7 +78,7 @@ class Flat(loop._Run):
         self.leaves: list[Tensor] = []
         self.trained, self.grads = [], []
         for group, shape in zip(groups, ((1, -1), (-1,)), strict=True):
-            # Two dimensions decay, for `adamw` looks at them.
+            # Two dimensions decay, as `adamw` has it without names.
             flat = nn.Parameter(flat_of(group).view(shape))
             flat.grad = torch.zeros_like(flat)
             self.leaves += replace(self, group, kept(self, group, flat))
@@ -115,6 +115,7 @@ class FlatInPlace(Flat):
 
 def take(run: loop._Run) -> None:
     """Take an optimiser and its schedule for what trains now."""
-    run.optimizer = loop.adamw(run.trained, run.trial)
+    numbered = {str(number): flat for number, flat in enumerate(run.trained)}
+    run.optimizer = loop.adamw(numbered, run.trial)
     warmup = int(np.ceil(run.trial.recipe.warmup_ratio * run.points[-1]))
     run.schedule = get_linear_schedule_with_warmup(run.optimizer, warmup, run.points[-1])

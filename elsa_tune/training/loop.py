@@ -134,8 +134,10 @@ class _Run:
                 "machine with more memory"
             )
         self.runner = runner
-        self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
-        self.optimizer = adamw(self.trained, trial)
+        named = self.runner.model.named_parameters()
+        trained = {name: parameter for name, parameter in named if parameter.requires_grad}
+        self.trained = list(trained.values())
+        self.optimizer = adamw(trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
         self.steps = self.points[-1]
         warmup = math.ceil(recipe.warmup_ratio * self.steps)
@@ -413,16 +415,20 @@ class _Run:
         return logits
 
 
-def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
+def adamw(trained: Mapping[str, Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     """Return AdamW with weight decay on matrices, not on biases and norms.
+
+    trained: by name, for some biases have the shape of matrices (XLNet's, MPNet's of positions). As
+    transformers' Trainer has it, whatever is called a bias is one.
 
     With bias correction, for without it few-sample fine-tuning is unstable (Mosbach et al. 2020;
     Zhang et al. 2020).
     """
     matrices = []
     others = []
-    for parameter in trained:
-        if parameter.ndim >= 2:
+    for name, parameter in trained.items():
+        is_bias = "bias" in name.lower()
+        if parameter.ndim >= 2 and not is_bias:
             matrices.append(parameter)
         else:
             others.append(parameter)

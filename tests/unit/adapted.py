@@ -20,7 +20,7 @@ from tests.unit.tiny_trials import data_for
 def by_a_plain_loop(trial: TrialSpec, adapted: Any, architecture: str = "bert") -> list[float]:
     """Mean losses of each epoch of an adapted model, on padded batches by its own code."""
     data = data_for(architecture)
-    optimizer = loop.adamw([p for p in adapted.parameters() if p.requires_grad], trial)
+    optimizer = loop.adamw({n: p for n, p in adapted.named_parameters() if p.requires_grad}, trial)
     steps = loop.evaluation_steps(trial.recipe, len(data.train))[-1]
     warmup = int(np.ceil(trial.recipe.warmup_ratio * steps))
     schedule = loop.get_linear_schedule_with_warmup(optimizer, warmup, steps)

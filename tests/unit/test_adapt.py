@@ -68,7 +68,7 @@ def by_a_plain_loop(trial: TrialSpec, data: TaskData, trained: set[str]) -> list
     model: Any = load_classifier(trial.model, 2, trial.seed)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in trained
-    optimizer = loop.adamw([p for p in model.parameters() if p.requires_grad], trial)
+    optimizer = loop.adamw({n: p for n, p in model.named_parameters() if p.requires_grad}, trial)
     a_batch = trial.recipe.batch_size
     per_epoch = math.ceil(len(data.train) / a_batch)
     steps = per_epoch * trial.recipe.epochs

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import Trainer
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
-from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import EvaluationResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop, machine
 from elsa_tune.training.adapt.methods import apply
@@ -33,6 +34,7 @@ from elsa_tune.training.machine import (
 )
 from elsa_tune.training.model.encoder import load_classifier
 from tests import bare_machine
+from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
 Run = list[EvaluationResult]
@@ -435,19 +437,35 @@ def test_a_diverging_trial_ends_with_a_named_error(model: ModelSpec) -> None:
         list(train(make_trial(model, task=REGRESSION), dataclasses.replace(data, train=far_off)))
 
 
-def test_weight_decay_is_of_matrices_alone_and_the_rate_is_the_trials(model: ModelSpec) -> None:
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_weight_decay_is_of_what_transformers_trainer_decays_and_the_rate_is_the_trials(
+    architecture: str, tmp_path: Path
+) -> None:
+    model = resolve_model(str(make_tiny(architecture, tmp_path / "model")))
     trial = make_trial(model, weight_decay=0.3, learning_rate=1e-4)
-    named = dict(load_classifier(model, 2, 1).named_parameters())
-    groups = loop.adamw(list(named.values()), trial).param_groups
+    classifier = load_classifier(model, 2, 1)
+    named = dict(classifier.named_parameters())
+    groups = loop.adamw(named, trial).param_groups
     assert {group["lr"] for group in groups} == {1e-4}
     decays: dict[int, float] = {}
     for group in groups:
         for parameter in group["params"]:
             decays[id(parameter)] = group["weight_decay"]
     assert len(decays) == len(named)
+    trainer: Any = Trainer
+    decayed = set(trainer.get_decay_parameter_names(None, classifier))
     for name, parameter in named.items():
-        is_matrix = name.endswith(".weight") and "LayerNorm" not in name
-        assert decays[id(parameter)] == (0.3 if is_matrix else 0.0), name
+        assert decays[id(parameter)] == (0.3 if name in decayed else 0.0), name
+
+
+def test_a_bias_of_positions_does_not_decay_on_packed_tokens_either(tmp_path: Path) -> None:
+    model = resolve_model(str(make_tiny("mpnet", tmp_path / "model")))
+    run = loop._Run(make_trial(model, weight_decay=0.3), make_data(), torch.device("cpu"))
+    assert run.runner.model.how == "packed"
+    table = run.runner.model.get_parameter("head.mpnet.encoder.relative_attention_bias.weight")
+    [group] = [g for g in run.optimizer.param_groups if any(p is table for p in g["params"])]
+    assert group["weight_decay"] == 0
+    run.close()
 
 
 def test_each_epoch_has_an_order_of_its_own_and_each_seed_another(model: ModelSpec) -> None:
