@@ -55,20 +55,37 @@ class Choice:
     point: CurvePoint  # of the way
     learning_rate: float  # that the model is trained with
     why: str  # in a few words, for the reader
-    # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it.
+    # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it,
+    # and where the model trains on other rows.
     promised: Interval | None
+    # The search's training rows where the model trains on another number; None where on as many.
+    measured_on: int | None = None
+
+    def for_other_rows(self, measured_on: int) -> "Choice":
+        """Return the same for a model that trains on other rows than the search measured with."""
+        return replace(self, promised=None, measured_on=measured_on)
+
+    @property
+    def reason(self) -> str:
+        """Why this was chosen, and by models of how many training rows where that differs."""
+        if self.measured_on is None:
+            return self.why
+        return f"{self.why}; the search trained on {self.measured_on:,} rows"
 
     @property
     def in_words(self) -> str:
         """`2 of 6 layers (certified)`."""
         if self.point.candidate.is_reference:
             layers = layers_text(self.answer.layers)
-            return f"all {layers}, so that none stays frozen ({self.why})"
-        return f"{part_text(self.point.candidate, self.answer.layers)} ({self.why})"
+            return f"all {layers}, so that none stays frozen ({self.reason})"
+        return f"{part_text(self.point.candidate, self.answer.layers)} ({self.reason})"
 
     def judged(self, quality: float) -> str:
         metric = metric_text(self.answer.metric)
         outcome = f"The exported model has {points(quality)} {metric}"
+        if self.measured_on is not None:
+            rows = f"models of {self.measured_on:,} training rows"
+            return f"{outcome}; the search measured {rows} and promises nothing of this one."
         if self.promised is None:
             return f"{outcome}; by one measured seed the search promised no interval."
         low = self.promised.low
@@ -209,6 +226,8 @@ def model_card(
     who_kept = "In the search this way kept"
     if is_depth(candidate):
         who_kept = "At this depth the search kept"
+    if choice.measured_on is not None:
+        who_kept += f", on {choice.measured_on:,} training rows,"
     return f"""---
 {metadata.to_yaml()}
 ---

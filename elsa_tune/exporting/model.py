@@ -144,8 +144,15 @@ def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: 
             choice = choose(answers, request.layers, request.way, curves)
             _check_adapter(request, choice)
             rate = choice.learning_rate
+            used, data = _data(spec, full=request.full)
+            if used.train_examples != spec.train_examples:
+                choice = choice.for_other_rows(spec.train_examples)
             say(f"export: {choice.in_words} at learning rate {rate_text(rate)}")
-            used, data = _data(spec, full=request.full, say=say)
+            if choice.measured_on is not None:
+                say(
+                    f"the learning rate was chosen on {choice.measured_on:,} rows; this model "
+                    f"trains on {used.train_examples:,}"
+                )
             used = _in_precision_here(used, say)
             seed = _fresh_seed(spec, record.state())
             trial = used.trial(Phase.FINAL, choice.point.candidate, rate, seed)
@@ -287,13 +294,12 @@ def _write(folder: Path, request: ExportRequest, final: _Final) -> list[str]:
     return failed
 
 
-def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
+def _data(spec: SearchSpec, *, full: bool) -> tuple[SearchSpec, TaskData]:
     """Return the data to train on, and the search as if it had used them and these versions."""
     data, fingerprints = inputs_of(spec)
     check_unchanged(spec, fingerprints)
     spec = dataclasses.replace(spec, versions=versions_here())
-    subset = spec.recipe.train_size
-    if not full or subset is None:
+    if not full or spec.recipe.train_size is None:
         return spec, data
     recipe = dataclasses.replace(spec.recipe, train_size=None)
     data = prepare(spec.model, spec.task, recipe)
@@ -301,7 +307,6 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
     held_out = 0
     if data.holdout:
         held_out = len(data.holdout)
-    say(f"the learning rate was chosen on {subset:,} rows; this model trains on {rows:,}")
     fingerprints["data"] = data.fingerprint
     spec = dataclasses.replace(
         spec,
@@ -347,7 +352,7 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
         **facts,
         "fine_tuned_layers": choice.point.fine_tuned_layers,
         **named,
-        "chosen": choice.why,
+        "chosen": choice.reason,
         "promised": promised,
         "seeds_measured": choice.point.seeds,
         "learning_rate": trial.learning_rate,

@@ -221,13 +221,40 @@ def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: P
         name="small",
         recipe=dataclasses.replace(spec.recipe, train_size=48),
     )
-    said = exported(small, "full", full=True).said
-    assert "the learning rate was chosen on 48 rows; this model trains on 96" in said
+    done = exported(small, "full", full=True)
+    assert "the learning rate was chosen on 48 rows; this model trains on 96" in done.said
     about = json.loads((tmp_path / "full" / "elsa-tune.json").read_text())["exported"]
-    assert about["train_examples"] == 96
-    exported(small, "subset")
+    assert about["train_examples"] == 96 and about["promised"] is None
+    # What the search measured, it says of its own models.
+    chosen = "certified to keep 90 % of the full model; the search trained on 48 rows"
+    assert about["chosen"] == chosen
+    card = (tmp_path / "full" / "README.md").read_text()
+    assert f"Fine-tuned layers: 1 of 2 layers ({chosen})." in card
+    assert "At this depth the search kept, on 48 training rows, 99.6 % of" in card
+    judged = (
+        f"The exported model has {points(done.quality)} accuracy; the search measured models of "
+        "48 training rows and promises nothing of this one."
+    )
+    assert judged in done.said and judged in card
+    subset = exported(small, "subset")
     about = json.loads((tmp_path / "subset" / "elsa-tune.json").read_text())["exported"]
-    assert about["train_examples"] == 48
+    assert about["train_examples"] == 48 and about["promised"] is not None
+    assert any("the 95 % interval" in line for line in subset.said)
+
+
+def test_all_rows_that_are_no_more_than_the_search_had_keep_its_promise(
+    paths: SearchPaths, tmp_path: Path
+) -> None:
+    spec = load_specification(paths)
+    equal = made_up_search(
+        tmp_path,
+        spec.model.name,
+        str(tmp_path / "task.yaml"),
+        name="equal",
+        recipe=dataclasses.replace(spec.recipe, train_size=96),
+    )
+    said = exported(equal, full=True).said
+    assert any("the 95 % interval" in line for line in said)
 
 
 def test_a_search_in_a_gpu_s_precision_is_exported_on_a_cpu(
