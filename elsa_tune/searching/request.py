@@ -54,7 +54,7 @@ class Request:
 
     @property
     def columns(self) -> str:
-        """Which columns and metric the task takes, in words; some may be guessed."""
+        """The columns and the metric that the task takes, in words; some may be guessed."""
         task = self.spec.task
         texts = " and ".join(task.text_columns)
         labels = f"{len(task.classes)} classes" if task.classes else "numbers"
