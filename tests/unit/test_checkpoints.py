@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import errno
 import io
+import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -435,6 +437,20 @@ def test_a_checkpoint_is_what_the_configuration_predicts(bert: ModelSpec, tmp_pa
     cut_short(trial, make_data(), tmp_path / "full", 3)
     [file] = (tmp_path / "full").iterdir()
     assert 0.5 < file.stat().st_size / predicted_bytes(bert, trial.candidate) < 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_checkpoint_in_half_precision_is_trained_and_predicted_in_fp32(
+    dtype: str, bert: ModelSpec, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(bert.location, half)
+    config = json.loads((half / "config.json").read_text())
+    (half / "config.json").write_text(json.dumps({**config, "dtype": dtype}))
+    for frozen in ("0", "3"):
+        candidate = read_candidate(frozen)
+        predicted = predicted_bytes(resolve_model(str(half)), candidate)
+        assert predicted == predicted_bytes(bert, candidate)
 
 
 def test_no_checkpoint_is_written_before_it_is_worth_it(tmp_path: Path) -> None:

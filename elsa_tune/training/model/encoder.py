@@ -194,7 +194,10 @@ def without_kernels(config: Any, name: str) -> PretrainedConfig:
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
-    """Build the classification model with two outputs and without memory for its weights."""
+    """Build the classification model with two outputs and without memory for its weights.
+
+    In fp32, whatever the checkpoint has, as `load_classifier` does.
+    """
     check_classifies_texts(config, name)
     config = copy.deepcopy(config)
     config.num_labels = 2
@@ -205,7 +208,9 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
             f"configuration of model '{name}' (architecture '{config.model_type}')"
         ),
     ):
-        model = transformers.AutoModelForSequenceClassification.from_config(config)
+        model = transformers.AutoModelForSequenceClassification.from_config(
+            config, dtype=torch.float32
+        )
         return cast(PreTrainedModel, model)
 
 
