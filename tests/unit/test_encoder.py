@@ -443,6 +443,14 @@ class Malicious:
 RAN = "the-code-ran"
 
 
+def index_of(text: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        no_weights(folder)
+        (folder / "model.safetensors.index.json").write_text(text)
+
+    return damage
+
+
 def code_among_tensors(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     no_weights(folder)
@@ -516,6 +524,14 @@ def own_code(folder: Path) -> None:
         (code_in_an_old_archive, r"more than tensors, and a checkpoint's code is never run"),
         (only_code, r"they hold more than tensors, and a checkpoint's code is never run"),
         (no_weights, r"has no weights in .*; a file model\.safetensors or pytorch_model\.bin is"),
+        (index_of("[]"), r"index\.json of model '.*' is not an index of weights"),
+        (index_of("{}"), r"index\.json of model '.*' is not an index of weights"),
+        (index_of('{"weight_map": []}'), r"index\.json of model '.*' is not an index of weights"),
+        (index_of('{"weight_map": {"a": null}}'), r"index\.json .* is not an index of weights"),
+        (
+            index_of('{"weight_map": {"a": 3, "b": "c"}}'),
+            r"index\.json .* is not an index of weights",
+        ),
         (foreign_weights, r"its weights do not fit the architecture 'bert': 69 of 69 tensors"),
         (one_layer_missing, r"do not fit the architecture 'bert': 16 of 85 tensors .*layer\.4\."),
         (another_width, r"its weights do not fit the architecture 'bert': \d+ of 69 tensors"),

@@ -124,9 +124,9 @@ def weight_files(folder: Path, name: str) -> list[Path]:
         try:
             index = json.loads(path.read_text("utf-8"))
             shards = sorted(set(index["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+            files = [folder / shard for shard in shards]
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelError(f"{path} of model '{name}' is not an index of weights") from error
-        files = [folder / shard for shard in shards]
         for file, shard in zip(files, shards, strict=True):
             if not file.is_file():
                 raise ModelError(f"model '{name}' lacks {shard}, which its {candidate} names")
