@@ -11,6 +11,7 @@ import torch
 
 from elsa_tune.errors import UsageError
 from elsa_tune.training.forward.prefix_store import (
+    KEPT_FREE,
     NotKeptError,
     PrefixStore,
     Reading,
@@ -178,12 +179,50 @@ def test_what_is_read_on_nfs_is_not_evicted(store: PrefixStore, nfs: None) -> No
     reading = store.open("a", SHAPE)
     assert reading is not None
     assert {entry.key: entry.in_use for entry in store.entries()} == {"a": True, "b": False}
-    store.budget = store.entries()[0].bytes
-    with pytest.raises(NotKeptError, match="are being read"):
-        store.make_room(SHAPE.bytes)
+    os.utime(store.folder / "a", (1, 1))  # it would be the first to go
+    store.budget = 2 * store.entries()[0].bytes
+    store.make_room(SHAPE.bytes)
     assert [entry.key for entry in store.entries()] == ["a"]
     reading.close()
     assert store.evict("a")
+
+
+def test_nothing_is_evicted_where_that_would_not_do(
+    store: PrefixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in "abc":
+        write(store, key)
+    size = store.entries()[0].bytes
+    # The disk: 3 entries could go, and 7 are wanted where there is room for 1.
+    monkeypatch.setattr(PrefixStore, "_free", lambda self: KEPT_FREE + size)
+    with pytest.raises(NotKeptError, match=r"0\.0 are being read, .* would have 1\.1 GB free"):
+        store.make_room(7 * size)
+    assert len(store.entries()) == 3
+    # The budget: of 3 entries that it holds one is being read, and 3 are wanted.
+    monkeypatch.setattr(PrefixStore, "_free", lambda self: 2 * KEPT_FREE)
+    store.budget = 3 * size
+    assert store.open("a", SHAPE) is not None
+    with pytest.raises(NotKeptError, match="are being read"):
+        store.make_room(3 * size)
+    assert len(store.entries()) == 3
+    store.make_room(2 * size)
+    assert [entry.key for entry in store.entries()] == ["a"]
+
+
+def test_as_much_of_a_disk_is_freed_as_is_wanted(
+    store: PrefixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, key in enumerate("abc"):
+        write(store, key)
+        os.utime(store.folder / key, (number, number))
+    size = store.entries()[0].bytes
+
+    def free(self: PrefixStore) -> int:
+        return KEPT_FREE + size * (4 - len(self.entries()))
+
+    monkeypatch.setattr(PrefixStore, "_free", free)
+    store.make_room(2 * size)
+    assert [entry.key for entry in store.entries()] == ["c", "b"]
 
 
 def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,21 +136,27 @@ class PrefixStore:
             yield
 
     def make_room(self, wanted: int) -> None:
-        """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError."""
+        """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError.
+
+        Where they would not fit without everything that nobody uses either, nothing is evicted.
+        """
         entries = self.entries()
         used = sum(entry.bytes for entry in entries)
+        unused = [entry for entry in entries if not entry.in_use]
+        evictable = sum(entry.bytes for entry in unused)
 
-        def fits() -> bool:
-            is_within_budget = used + wanted <= self.budget
-            return is_within_budget and self._free() >= wanted + KEPT_FREE
+        def fits(without: int) -> bool:
+            is_within_budget = used - without + wanted <= self.budget
+            return is_within_budget and self._free() + without >= wanted + KEPT_FREE
 
-        if wanted <= self.budget:
-            for entry in reversed(entries):
-                if fits():
+        if fits(evictable):
+            for entry in reversed(unused):
+                if fits(0):
                     break
                 if self.evict(entry.key):
                     used -= entry.bytes
-        if fits():
+                evictable -= entry.bytes
+        if fits(0):
             return
         needed_gb = wanted / 1e9
         budget_gb = self.budget / 1e9
@@ -158,11 +164,12 @@ class PrefixStore:
             raise NotKeptError(
                 f"{needed_gb:.1f} GB are needed, and {BUDGET_VARIABLE} allows {budget_gb:g}"
             )
-        used_gb = used / 1e9
-        free_gb = self._free() / 1e9
+        read_gb = (used - evictable) / 1e9
+        free_gb = (self._free() + evictable) / 1e9
         raise NotKeptError(
             f"{needed_gb:.1f} GB are needed; of the {budget_gb:g} GB that {BUDGET_VARIABLE} allows "
-            f"{used_gb:.1f} are being read, and {self.folder} has {free_gb:.1f} GB free"
+            f"{read_gb:.1f} are being read, and without the rest {self.folder} would have "
+            f"{free_gb:.1f} GB free"
         )
 
     def _free(self) -> int:
