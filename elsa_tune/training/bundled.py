@@ -33,7 +33,7 @@ from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
-from elsa_tune.training.model.encoder import LOCAL, explained, without_kernels
+from elsa_tune.training.model.encoder import LOCAL, explained, plain_configuration
 
 ABOUT = "bundle.json"
 PREFIX = "prefix.safetensors"
@@ -120,7 +120,7 @@ def _read_bundled(folder: Path) -> dict[str, PreTrainedModel]:
     for name, task in read_about(folder)["tasks"].items():
         check_name(name)
         recorded = transformers.AutoConfig.for_model(**task["config"])
-        config = without_kernels(recorded, name)
+        config = plain_configuration(recorded, name)
         kinds = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
         kind: Any = kinds[type(config)]
         branch = load_file(_branch_file(folder, name))
@@ -139,7 +139,7 @@ def _read_bundled(folder: Path) -> dict[str, PreTrainedModel]:
 
 def _read_exported(folder: Path) -> PreTrainedModel:
     recorded = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-    config = without_kernels(recorded, folder.resolve().name)
+    config = plain_configuration(recorded, folder.resolve().name)
     model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder,
         config=config,

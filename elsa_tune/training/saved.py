@@ -32,8 +32,8 @@ from elsa_tune.training.model.encoder import (
     LOCAL,
     load_classifier,
     load_tokenizer,
+    plain_configuration,
     quiet,
-    without_kernels,
 )
 from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import final_linear
@@ -168,7 +168,7 @@ def classifier(folder: Path, device: str = "cpu") -> Any:
     with quiet():
         config = transformers.AutoConfig.from_pretrained(location, **LOCAL)
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            location, config=without_kernels(config, folder.name), **LOCAL
+            location, config=plain_configuration(config, folder.name), **LOCAL
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(location, **LOCAL)
         return pipeline(

@@ -21,6 +21,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec
 from elsa_tune.tasks.types.scores import task_scores
+from elsa_tune.training import bundled
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
 from elsa_tune.training.objective import Objective
@@ -100,6 +101,33 @@ def test_transformers_alone_predicts_what_the_trial_predicted(
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
     assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
+
+
+def edit_configuration(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("switch", "value"),
+    [("return_dict", False), ("output_attentions", True), ("output_hidden_states", True)],
+)
+def test_a_configurations_switches_of_what_a_model_returns_are_passed_over(
+    switch: str, value: bool, tmp_path: Path
+) -> None:
+    trial = trial_of(tmp_path, "bert", 2)
+    edit_configuration(tmp_path / "bert", **{switch: value})
+    out = tmp_path / "out"
+    predictions, _ = exported(trial, out)
+    written = json.loads((out / "config.json").read_text())
+    assert written.get(switch, not value) is not value
+    # In an export of an earlier version, or by somebody else.
+    edit_configuration(out, **{switch: value})
+    texts = read_splits(trial.task, trial.recipe)["evaluation"].texts
+    assert predict(out, texts).tolist() == predictions.tolist()
+    [member] = bundled.read_members(out).values()
+    assert bundled.alone(member, texts[0]).argmax(1).tolist() == predictions.tolist()
 
 
 def test_frozen_tensors_are_the_base_s_bit_by_bit_and_the_same_seed_gives_the_same_model(

@@ -172,14 +172,16 @@ def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
         # Its sparse attention pads rows to whole blocks, and is left for good at the first short
         # batch: what a row gives would depend on the batches before it.
         config.attention_type = "original_full"
-    return without_kernels(config, name)
+    return plain_configuration(config, name)
 
 
-def without_kernels(config: Any, name: str) -> PretrainedConfig:
-    """Return a foreign file's configuration without what transformers would download and run.
+def plain_configuration(config: Any, name: str) -> PretrainedConfig:
+    """Return a foreign file's configuration, with which a model runs and answers as any other.
 
-    Its `attn_implementation` may name a repository that holds a kernel. Raises ModelError for a
-    quantised checkpoint: its loaders run kernels too, and it cannot be fine-tuned.
+    Its `attn_implementation` may name a repository that holds a kernel, which transformers would
+    download and run. Its switches may have a model return a tuple, or attentions, with which it
+    cannot be saved. Raises ModelError for a quantised checkpoint: its loaders run kernels too, and
+    it cannot be fine-tuned.
     """
     if getattr(config, "quantization_config", None):
         raise ModelError(
@@ -190,6 +192,9 @@ def without_kernels(config: Any, name: str) -> PretrainedConfig:
     if config._attn_implementation not in ("eager", "sdpa"):
         config._attn_implementation = None
     config._experts_implementation = None
+    config.return_dict = True
+    config.output_attentions = False
+    config.output_hidden_states = False
     return cast(PretrainedConfig, config)
 
 
