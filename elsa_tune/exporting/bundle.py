@@ -4,6 +4,7 @@ import json
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
+from elsa_tune.errors import ModelError, UnknownNameError, UsageError
 from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
-from elsa_tune.tasks.types.base import Logits
 from elsa_tune.tracking.mlflow.models import write_pyfunc
 from elsa_tune.training import bundled
-from elsa_tune.training.bundled import ABOUT, Bundle, Member, Members, Text, Texts
+from elsa_tune.training.bundled import (
+    ABOUT,
+    Bundle,
+    Member,
+    Members,
+    Text,
+    Texts,
+    UnlikeError,
+)
 from elsa_tune.training.data.preparation import tokenizer_identity
 from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.saved import digest
 from elsa_tune.words import listed, part_text
 
-# Of a logit beside the model alone; where logits are larger than 1, a share of the largest.
-LIMIT = 1e-5
 ROWS = 64  # that are compared, half of them pairs of texts
 BATCHES = (1, 32)
 
@@ -192,9 +198,9 @@ def _texts(member: Member, count: int) -> list[str]:
 
 
 def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]:
-    """Return the bundle as it runs fastest, and by task its largest difference.
+    """Return the written bundle as it runs fastest, and by task its largest difference.
 
-    ModelError above LIMIT.
+    Raises ModelError where it does not compute what each model alone does.
     """
     texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
     half = ROWS // 2
@@ -203,51 +209,13 @@ def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]
     second_texts = texts[-half:]
     pairs = list(zip(first_texts, second_texts, strict=True))
     parts: list[Texts] = [singles, pairs]
-    alone = {}
-    for name, member in members.items():
-        logits = [bundled.alone(member, part) for part in parts]
-        alone[name] = np.concatenate(logits)
-    doubts = []
-    for packed in (True, False):
-        try:
-            read = bundled.read_members(folder)
-            runs = Bundle(read, packed)
-            differences = _differences(runs, parts, alone)
-        except Exception as error:  # an architecture may break in any way when taken apart
-            doubts.append(first_line(error))
-            continue
-        largest = max(differences.values())
-        if largest <= LIMIT:
-            return runs, differences
-        doubts.append(f"logits differ by {largest:.2g}")
-    on_packed, on_padded = doubts
-    raise ModelError(
-        f"these models cannot be bundled: together they would not compute what each computes alone "
-        f"(on packed tokens, {on_packed}; on padded batches, {on_padded})"
-    )
-
-
-def _differences(
-    runs: Bundle,
-    parts: Sequence[Texts],
-    alone: Mapping[str, Logits],
-) -> dict[str, float]:
-    """Return, by task, how far a bundle's logits are from those of each model alone."""
-    predictions = [runs.predict(part) for part in parts]
-    differences = {}
-    for name, expected in alone.items():
-        logits = [prediction[name].logits for prediction in predictions]
-        together = np.concatenate(logits)
-        differences[name] = relative_difference(expected, together)
-    return differences
-
-
-def relative_difference(expected: Logits, computed: Logits) -> float:
-    """Return the largest difference of logits [E, C], where they exceed 1 as a share of that."""
-    differences = np.abs(expected - computed)
-    largest = float(np.abs(expected).max())
-    scale = max(1.0, largest)
-    return float(differences.max()) / scale
+    try:
+        return bundled.fastest(members, partial(bundled.read_members, folder), parts)
+    except UnlikeError as error:
+        raise ModelError(
+            f"these models cannot be bundled: together they would not compute what each computes "
+            f"alone ({error})"
+        ) from error
 
 
 def _measured(folder: Path, members: Members, runs: Bundle) -> dict[str, Any]:

@@ -8,15 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.exporting.bundle import LIMIT, relative_difference
 from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import Bundle, Cells, Member, Prediction, Text
-from elsa_tune.training.forward.equality import twin
 from elsa_tune.words import listed
-
-COMPARED = 8  # rows, before a model runs on packed tokens
 
 Names = tuple[str, ...]  # of columns or tasks
 Lists = dict[str, list[Any]]  # columns of cells, by name
@@ -49,7 +45,7 @@ class Predictor:
                 f"there is no folder {folder}; `elsa-tune export` and `elsa-tune bundle` write one"
             )
         self._is_bundle = (folder / bundled.ABOUT).is_file()
-        self._member: Member | None = None  # until it is compared with how it runs here
+        self._member: Member | None = None  # a single one, until it is known how it runs fastest
         if self._is_bundle:
             self._bundle = bundled.load_bundle(folder)
         elif tasks is not None:
@@ -57,7 +53,7 @@ class Predictor:
         else:
             members = bundled.read_members(folder)
             [(name, self._member)] = members.items()
-            self._bundle = _alone(name, self._member)
+            self._bundle = Bundle(members, packed=False)
         self._tasks = self._bundle.tasks
         if tasks is not None:
             self._tasks = tuple(dict.fromkeys(tasks))
@@ -139,7 +135,8 @@ class Predictor:
             if len(parts) > 1:
                 texts = list(zip(*parts, strict=True))
             if texts and self._member is not None:
-                self._check_packed(tasks[0], texts)
+                self._bundle = bundled.fastest_alone(tasks[0], self._member, texts)
+                self._member = None
             predictions |= self._bundle.predict(texts, tasks)
         added: Lists = {}
         for task in self._tasks:
@@ -174,26 +171,6 @@ class Predictor:
             return columns
         return {f"{task}_{name}": cells for name, cells in columns.items()}
 
-    def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
-        """Decide how to run: on packed tokens, if these give what transformers' own code does."""
-        member = self._member
-        self._member = None
-        assert member is not None
-        if self._bundle.how != "packed":
-            return
-        by_length = sorted(texts, key=_length)
-        count = min(COMPARED, len(texts))
-        last = len(texts) - 1
-        places = np.linspace(0, last, count).round()
-        some = [by_length[int(place)] for place in places]
-        expected = bundled.alone(member, some)
-        predictions = self._bundle.predict(some)
-        packed = predictions[task].logits
-        difference = relative_difference(expected, packed)
-        is_same = difference <= LIMIT  # which NaN is not
-        if not is_same:
-            self._bundle = Bundle({task: member}, packed=False)
-
 
 def _columns_read(
     folder: Path,
@@ -217,22 +194,6 @@ def _columns_read(
     if expected == 1:
         wanted = "one column"
     raise UsageError(f"`text` names {named}; give {wanted}, as {folder} reads")
-
-
-def _alone(name: str, member: Member) -> Bundle:
-    """Return a model without others, on packed tokens if its architecture is known to run so."""
-    try:
-        model = twin(member.model)
-        packed = Member(model, member.tokenizer)
-        return Bundle({name: packed}, packed=True)
-    except ValueError:
-        return Bundle({name: member}, packed=False)
-
-
-def _length(text: Text) -> int:
-    if isinstance(text, str):
-        return len(text)
-    return sum(len(part) for part in text)
 
 
 def _are_texts(cells: NDArray[Any]) -> bool:

@@ -8,13 +8,24 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.bundled import Bundle, Member, Text
+from elsa_tune.training.bundled import (
+    Bundle,
+    Member,
+    Members,
+    Text,
+    UnlikeError,
+    fastest,
+    fastest_alone,
+    few_of,
+    twins,
+)
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 
 # How many texts are answered, one by one, in each pass.
@@ -53,8 +64,9 @@ def latencies(
     called before each step. Raises ModelError where the model cannot be loaded.
     """
     tell("loading the model")
-    alone = _bundle(model, REFERENCE, max_length, tasks=1)
-    bundles: dict[int | None, Bundle] = {None: alone}
+    timed = texts[:MOST_TEXTS]
+    [(name, member)] = _members(model, REFERENCE, max_length, tasks=1).items()
+    bundles: dict[int | None, Bundle] = {None: fastest_alone(name, member, timed)}
     shared: dict[Candidate, int | None] = {}
     for number, candidate in enumerate(candidates, 1):
         tell(f"loading way {number} of {len(candidates)}")
@@ -62,10 +74,12 @@ def latencies(
         shared[candidate] = layers
         if layers not in bundles:
             try:
-                bundles[layers] = _bundle(model, candidate, max_length, tasks=tasks)
-            except ValueError:  # an architecture that cannot be taken apart
+                members = _members(model, candidate, max_length, tasks=tasks)
+                together, _ = fastest(members, partial(twins, members), [few_of(timed)])
+                bundles[layers] = together
+            except UnlikeError:  # such models are never bundled
                 shared[candidate] = None
-    seconds = _in_turns(bundles, texts[:MOST_TEXTS], tell)
+    seconds = _in_turns(bundles, timed, tell)
     of_task: dict[Candidate, float] = {}
     for candidate, layers in shared.items():
         answered = len(bundles[layers].tasks)
@@ -81,21 +95,18 @@ def _shared_layers(model: ModelSpec, candidate: Candidate) -> int | None:
     return trainable.first_trained_layer
 
 
-def _bundle(model: ModelSpec, candidate: Candidate, max_length: int, *, tasks: int) -> Bundle:
-    """Return so many classifiers of one base, adapted alike."""
+def _members(model: ModelSpec, candidate: Candidate, max_length: int, *, tasks: int) -> Members:
+    """Return so many classifiers of one base, adapted alike, by the names of their tasks."""
     facts: dict[str, Any] = {**candidate.record(), "max_length": max_length}
     tokenizer = load_tokenizer(model)
-    members: dict[str, Member] = {}
+    members: Members = {}
     for number in range(tasks):
         classifier = load_classifier(model, OUTPUTS, number, shared=True)
         methods.trained_of(classifier, candidate)
         own_what_trains(classifier)
         classifier.config.elsa_tune = facts
         members[f"task{number}"] = Member(classifier, tokenizer)
-    try:
-        return Bundle(members, packed=True)
-    except ValueError:  # an architecture that packed tokens do not know
-        return Bundle(members, packed=False)
+    return members
 
 
 def _in_turns(

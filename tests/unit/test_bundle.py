@@ -405,10 +405,20 @@ def test_an_end_in_mid_write_leaves_what_was(
 def test_a_difference_that_is_too_large_is_refused(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundling, "LIMIT", -1.0)
+    monkeypatch.setattr(bundled, "LIMIT", -1.0)
     with pytest.raises(ModelError, match=r"packed .*padded "):
         elsa_tune.bundle(["intent", "spam"], "router")
     assert not list(models.glob("*router*"))
+
+
+def test_logits_that_are_no_numbers_are_refused_whichever_task_has_them(models: Path) -> None:
+    weights = Path("spam/model.safetensors")
+    state = load_file(weights)
+    state["classifier.bias"].fill_(torch.nan)
+    save_file(state, weights, {"format": "pt"})
+    for order in (["intent", "spam"], ["spam", "intent"]):
+        with pytest.raises(ModelError, match="logits differ by nan"):
+            elsa_tune.bundle(order, "router")
 
 
 def test_what_cannot_run_from_its_middle_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.training import latency
 from elsa_tune.training.bundled import Bundle
 from elsa_tune.training.data import preparation
+from elsa_tune.training.forward.packed_model import PackedModel
 from tests.recorded_search import searched
 from tests.unit.tiny_models import make_tiny
 
@@ -79,15 +80,48 @@ def test_in_a_bundle_ways_share_what_they_leave_as_it_is(
     }
 
 
+@pytest.mark.parametrize("architecture", ["xlnet", "longformer"])
 def test_models_that_cannot_share_take_as_long_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = resolve_model(str(make_tiny("xlnet", tmp_path, layers=2)))
+    model = resolve_model(str(make_tiny(architecture, tmp_path, layers=2)))
     asked = taken(monkeypatch)
     ways = [read_candidate("0"), read_candidate("1")]
     found = latency.latencies(model, ways, TEXTS, max_length=16, tasks=2)
     assert asked == [(None, 1, 3)]
     assert found.of_task == dict.fromkeys(ways, 1.0)
+
+
+def how_they_run(model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> dict[int | None, str]:
+    """Return how bundles run that would be timed, by the layers that are shared."""
+    found: dict[int | None, str] = {}
+
+    def in_turns(
+        bundles: Mapping[int | None, Bundle], texts: Any, tell: Any
+    ) -> dict[int | None, float]:
+        for layers, bundle in bundles.items():
+            found[layers] = bundle.how
+        return dict.fromkeys(bundles, 1.0)
+
+    monkeypatch.setattr(latency, "_in_turns", in_turns)
+    latency.latencies(model, [read_candidate("2")], TEXTS, max_length=16, tasks=2)
+    return found
+
+
+def test_layers_that_only_look_like_berts_are_timed_on_padded_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = resolve_model(str(make_tiny("mobilebert", tmp_path, layers=4)))
+    assert how_they_run(model, monkeypatch) == {None: "padded", 2: "padded"}
+
+
+def test_packed_tokens_are_timed_where_they_compute_the_same(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert how_they_run(model, monkeypatch) == {None: "packed", 2: "packed"}
+    forward = PackedModel.forward
+    monkeypatch.setattr(PackedModel, "forward", lambda *given: forward(*given) + 1.0)
+    assert how_they_run(model, monkeypatch) == {None: "padded", 2: "padded"}
 
 
 def test_few_texts_are_timed_of_many(model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:

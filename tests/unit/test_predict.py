@@ -26,6 +26,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
+from elsa_tune.training import bundled
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
@@ -111,7 +112,9 @@ def test_a_model_of_an_earlier_version_whose_kind_was_not_recorded_answers_alike
     assert out == now and rows_of(out)[0]["probability_bad"]
 
 
-@pytest.mark.parametrize("architecture", ["distilbert", "xlnet", "deberta-v2"])
+@pytest.mark.parametrize(
+    "architecture", ["distilbert", "xlnet", "deberta-v2", "longformer", "mobilebert"]
+)
 def test_other_architectures_and_pairs_of_texts(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +133,7 @@ def test_other_architectures_and_pairs_of_texts(
 def test_packed_rows_that_differ_are_run_padded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicting, "LIMIT", -1.0)
+    monkeypatch.setattr(bundled, "LIMIT", -1.0)
     predictor = predicting.Predictor(Path("mood"))
     chunk = row_files.Chunk(("text",), [[text] for text in TEXTS], list(range(6)))
     found = predictor.predict(chunk, Path("rows"))

@@ -219,6 +219,29 @@ _LAYERS_FIELD = {"distilbert": "n_layers", "xlnet": "n_layer"}
 # tests of its own.
 ARCHITECTURES = tuple(name for name in _RECIPES if name not in ("albert", "big_bird"))
 
+# Beside them: layers whose parts have BERT's names, and which run on padded batches alone.
+_RECIPES |= {
+    "longformer": (
+        ROBERTA_TOKENS,
+        _byte_level,
+        ROBERTA_TEMPLATE,
+        False,
+        {**_ROBERTA_SHAPE, "attention_window": 16},
+    ),
+    "mobilebert": (
+        BERT_TOKENS,
+        _wordpiece,
+        BERT_TEMPLATE,
+        True,
+        {
+            **_BERT_SHAPE,
+            "embedding_size": HIDDEN // 2,
+            "intra_bottleneck_size": HIDDEN,
+            "true_hidden_size": HIDDEN,
+        },
+    ),
+}
+
 
 def make_tokenizer(architecture: str) -> PreTrainedTokenizerFast:
     """Return a tokenizer of the architecture's kind that reads any ASCII text."""
