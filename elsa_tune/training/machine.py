@@ -306,9 +306,13 @@ def resolve_precision(
     return precision
 
 
-def precision_here(precision: Precision) -> Precision:
-    """Return the same where this machine trains in it, fp32 where its device has not the units."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def precision_here(precision: Precision, device: str | None = None) -> Precision:
+    """Return the same where this machine trains in it, fp32 where its device has not the units.
+
+    device: by default that of a trial here.
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         resolve_precision(precision, device)
     except SpaceError:

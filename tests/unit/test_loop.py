@@ -560,21 +560,20 @@ def test_a_gpu_without_the_units_gets_fp32_and_refuses_what_it_would_emulate() -
 
 
 @pytest.mark.parametrize(
-    ("has_gpu", "has_units", "in_fp32"),
+    ("device", "has_units", "in_fp32"),
     [
-        (False, False, {Precision.TF32}),
-        (True, False, {Precision.TF32, Precision.BF16}),
-        (True, True, set()),
+        ("cpu", False, {Precision.TF32}),
+        ("cuda", False, {Precision.TF32, Precision.BF16}),
+        ("cuda", True, set()),
     ],
 )
 def test_one_more_trial_is_in_fp32_where_the_search_s_precision_is_not_to_be_had(
-    has_gpu: bool, has_units: bool, in_fp32: set[Precision], monkeypatch: pytest.MonkeyPatch
+    device: str, has_units: bool, in_fp32: set[Precision], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr(machine, "has_bf16_units", lambda: has_units)
     for precision in Precision:
         expected = Precision.FP32 if precision in in_fp32 else precision
-        assert machine.precision_here(precision) is expected
+        assert machine.precision_here(precision, device) is expected
 
 
 def test_the_order_of_examples_does_not_depend_on_the_depth(
