@@ -227,9 +227,8 @@ def search(
     as they do for a task that is a table or a data set, which may tell them itself; rows without a
     label are skipped, and counted. group: a column whose equal cells (one document, one user) make
     rows one unit, which counts once in every certificate. regression: whether the labels of given
-    rows are numbers to predict; by default floats are where they have fractions or more than twenty
-    different values. drop_leaked, drop_duplicates, drop_contradictions, merge_labels,
-    missing_labels: of given rows, as in a task file.
+    rows are numbers to predict; by default their values tell. drop_leaked, drop_duplicates,
+    drop_contradictions, merge_labels, missing_labels: of given rows, as in a task file.
 
     name: by default model, task and time. space: a shipped one or a file, by default `joint`.
     methods: what is compared, of `freeze` (the space's depths), `head`, `lora`, `lora_last` and
@@ -281,8 +280,7 @@ def search(
         "missing_labels": None if missing_labels is None else list(missing_labels),
     }
     described = _given(of_rows)
-    are_rows = not isinstance(task, str | Path)
-    if are_rows:
+    if not isinstance(task, str | Path):
         storage = _storage_at(storage_path)
         place = storage.parent / "tasks"
         further = _given({"group": group, **described})
@@ -304,8 +302,7 @@ def search(
     request = read_request(wanted, str(task))
     if fetch_lacking([request], say):
         request = read_request(wanted, str(task))
-    if are_rows:
-        say(request.columns)
+    say(f"search: {request.columns}")
     finished = start(request, say)
     return _ended(finished)
 

@@ -31,7 +31,7 @@ from elsa_tune.searching.specification import (
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSpec
+from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.artifacts.copier import copies_of
 from elsa_tune.tracking.artifacts.fetching import prepared
@@ -128,7 +128,9 @@ def start(request: Request, say: Say) -> Finished:
     spec = request.spec
     check_same(spec, paths)
     if paths.exists:
-        _check_same_files(spec, paths)
+        if is_held(paths.lock):
+            raise running_error(paths.journal)
+        _check_same_files(spec, paths, say)
         say(f"search '{request.name}' is recorded with the same options: continuing it")
         more = more_of(None, request.until_certified, asked_settings(spec))
         return resume(
@@ -145,23 +147,36 @@ def start(request: Request, say: Say) -> Finished:
         return _begin(request, say)
 
 
-def _check_same_files(asked: SearchSpec, paths: SearchPaths) -> None:
+def _check_same_files(asked: SearchSpec, paths: SearchPaths, say: Say) -> None:
     """Raise DataError or ModelError where files of this machine are not what the search had.
 
     A complete search would else answer for rows or weights that it never saw. What the hub or the
     package has cannot have changed, for a search goes on with the revision that it began with.
     """
+    from elsa_tune.training.data.preparation import fingerprint_of
+    from elsa_tune.training.model.model_files import weights_fingerprint
+
     recorded = load_specification(paths)
-    source = asked.task.source
-    is_folder = isinstance(source, DataSetSource) and source.revision is None
-    has_own_rows = is_folder or isinstance(source, FilesSource)
-    if not has_own_rows and asked.model.source is not ModelSource.DIRECTORY:
-        return
-    read_now = where_asked(asked)(recorded)
-    if has_own_rows:
-        read_now = dataclasses.replace(read_now, task=asked.task)
-    _, fingerprints = inputs_of(read_now)
-    check_unchanged(recorded, fingerprints)
+    found: dict[str, str] = {}
+    model = where_asked(asked)(recorded).model
+    if model.source is ModelSource.DIRECTORY:
+        found["weights"] = weights_fingerprint(model)
+    if _has_own_rows(asked.task.source):
+        try:
+            found["data"] = fingerprint_of(model, asked.task, recorded.recipe)
+        except ModelError as error:  # a complete search is answered without its model
+            say(f"note: whether the rows are those of search '{paths.name}' is not known: {error}")
+    if found:
+        check_unchanged(recorded, {**recorded.fingerprints, **found})
+
+
+def _has_own_rows(source: TaskSource) -> bool:
+    """Whether rows are read from files of the user's, which may change."""
+    if isinstance(source, GlueSource):
+        return source.data_dir is not None
+    if isinstance(source, DataSetSource):
+        return source.revision is None
+    return isinstance(source, FilesSource)
 
 
 def _begin(request: Request, say: Say) -> Finished:

@@ -13,11 +13,9 @@ from elsa_tune.tasks import data_sets
 from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
 from elsa_tune.tasks.known import KNOWN_TASKS
-from elsa_tune.tasks.labels import are_values
+from elsa_tune.tasks.labels import MOST_CLASSES, are_class_numbers, are_values
 
 DEFAULT_EVALUATION_SHARE = 0.2
-# More different labels than this, where no classes are declared, are numbers or texts.
-MOST_CLASSES = 1000
 
 _EVALUATED = ("validation", "valid", "val", "dev", "eval", "evaluation")
 _PAIRS = (
@@ -166,7 +164,8 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     if kind is None:
         is_regression = False
         if not classes and data_sets.is_float(feature):
-            is_regression = are_values({float(cell) for cell in cells if cell is not None})
+            numbers = {float(cell) for cell in cells if cell is not None}
+            is_regression = are_values(numbers) and not are_class_numbers(numbers, label)
         kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
     task_type = type_of(kind)
     if not task_type.names_classes:
@@ -419,7 +418,7 @@ def _classes(
         raise DataError(
             f"column '{label}' of data set '{data_set.where}' has {len(different)} different "
             f"labels; a classification needs 2 to {MOST_CLASSES}: name another column by `label`, "
-            "or say `regression: true` (`regression=True` from Python) for numbers"
+            "or write regression: true in a task file for numbers"
         )
     return tuple(sorted(different, key=number_then_text))
 

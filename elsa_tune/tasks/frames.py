@@ -16,7 +16,7 @@ from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource, TaskKind
 from elsa_tune.tasks.data_set_task import Wanted, check_different, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
-from elsa_tune.tasks.labels import are_values
+from elsa_tune.tasks.labels import are_class_numbers, are_values
 from elsa_tune.tasks.task_file import free_name
 from elsa_tune.words import listed
 
@@ -45,8 +45,8 @@ def write_task(
     set may tell them itself, as one of the hub does. Missing labels stay missing: as in any file,
     the rows are skipped and counted where they are read. further: other fields of the task file:
     `group`, those that drop rows or merge labels, and `regression`, which says whether labels are
-    numbers to predict. Without it floats are where they have fractions or more than twenty
-    different values; all other labels are classes. Raises DataError.
+    numbers to predict. Without it floats count as such where `tasks/labels.py` says so; all other
+    labels are classes. Raises DataError.
     """
     _check_name(name)
     further = further or {}
@@ -115,7 +115,7 @@ def _of_frames(
             numbers.update(_numbers(frame[label]))
     is_regression = regression
     if is_regression is None:
-        is_regression = are_values(numbers)
+        is_regression = are_values(numbers) and not are_class_numbers(numbers, label)
     if not is_regression:  # names and whole numbers are classes
         for frame in frames.values():
             frame[label] = _without_points(frame[label])

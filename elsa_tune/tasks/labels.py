@@ -5,8 +5,10 @@ from collections.abc import Collection, Iterable
 
 from elsa_tune.specs.task import folded
 
-# More different whole numbers than this are values rather than classes.
+# More different whole numbers than this are values rather than classes, unless they count classes.
 MOST_STEPS = 20
+# More different labels than this, where no classes are declared, are numbers or texts.
+MOST_CLASSES = 1000
 # What stands where a program or a person had no label. `none` is some tasks' own class, but more
 # often Python's None.
 NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
@@ -33,9 +35,9 @@ def are_class_numbers(numbers: Iterable[float], column: str = "") -> bool:
 
     They may begin at 1. column: its name, which may say that they are values.
     """
-    if _VALUE_WORDS.search(column.lower()):
-        return False
     in_order = sorted(numbers)
-    if not in_order or in_order[0] not in (0, 1):
+    if _VALUE_WORDS.search(column.lower()) or not 0 < len(in_order) <= MOST_CLASSES:
+        return False
+    if in_order[0] not in (0, 1):
         return False
     return in_order == [in_order[0] + place for place in range(len(in_order))]

@@ -279,7 +279,9 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
         record = _json_object(line, where)
         if wanted is None:
             for name, value in record.items():
-                if name not in keys and _is_plain(value):
+                if not _is_plain(value):
+                    columns.pop(name, None)
+                elif name not in keys:
                     columns[name] = [None] * len(lines)
         keys.update(dict.fromkeys(record))
         lines.append(number)

@@ -33,7 +33,6 @@ from elsa_tune.specs.task import (
 )
 from elsa_tune.tasks.data_set_task import (
     DEFAULT_EVALUATION_SHARE,
-    MOST_CLASSES,
     Wanted,
     data_set_task,
     is_data_set,
@@ -44,6 +43,7 @@ from elsa_tune.tasks.data_set_task import (
 from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
 from elsa_tune.tasks.hub import HUB_TASKS, is_built_in
 from elsa_tune.tasks.known import KNOWN_TASKS, UNLABELLED
+from elsa_tune.tasks.labels import MOST_CLASSES
 from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")

@@ -312,8 +312,11 @@ def test_labels_are_classes_unless_they_are_values(
 @pytest.mark.parametrize(
     ("labels", "regression", "classes"),
     [
-        ([float(n) for n in range(30)], None, 0),
-        ([float(n) for n in range(30)], False, 30),
+        ([2.0 * n for n in range(30)], None, 0),
+        ([2.0 * n for n in range(30)], False, 30),
+        # Class ids that are floats because one is missing.
+        ([None, *(float(n) for n in range(29))], None, 29),
+        ([float(n) for n in range(30)], True, 0),
         (list(range(30)), None, 30),
         (list(range(30)), True, 0),
         ([0.5 * (n % 2) for n in range(30)], False, 2),

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from elsa_tune.errors import DataError, ModelError
+from elsa_tune.errors import DataError, ModelError, StorageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, read_request
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.data import preparation
 from tests.searching import make_bench
 
 ROWS = "text,label\n" + "".join(f"row {n} of them,{'ab'[n % 2]}\n" for n in range(40))
@@ -89,6 +91,32 @@ def test_what_the_package_has_is_not_read_again(
     request.paths.folder.mkdir(parents=True)
     save_specification(dataclasses.replace(request.spec, fingerprints={}), request.paths)
     assert load_specification(request.paths).fingerprints == {}
-    monkeypatch.setattr(launch, "inputs_of", None)
+    monkeypatch.setattr(preparation, "fingerprint_of", None)
     with pytest.raises(WentOn):
         start(request)
+
+
+def test_a_search_that_runs_is_not_compared(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = SearchPaths(begun / "mlruns" / "searches", "own")
+    monkeypatch.setattr(preparation, "fingerprint_of", None)
+    with Journal(paths.journal), pytest.raises(StorageError, match="is running"):
+        start(asked("tickets.csv"))
+
+
+def test_without_the_model_at_hand_a_complete_search_still_answers(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> str:
+        raise ModelError("the hub cannot be reached")
+
+    monkeypatch.setattr(preparation, "fingerprint_of", unreachable)
+    said: list[str] = []
+    with pytest.raises(WentOn):
+        launch.start(asked("tickets.csv"), said.append)
+    assert "whether the rows are those of search 'own' is not known: the hub" in said[0]
+
+
+def test_the_fingerprint_is_the_one_of_the_tokenised_data(begun: Path) -> None:
+    spec = load_specification(SearchPaths(begun / "mlruns" / "searches", "own"))
+    found = preparation.fingerprint_of(spec.model, spec.task, spec.recipe)
+    assert found == preparation.prepare(spec.model, spec.task, spec.recipe).fingerprint

@@ -270,6 +270,7 @@ def test_numbers_are_values_where_they_are_many(
     [
         ("label", [n % 77 for n in range(160)], 77),  # ids of many classes
         ("label", [1 + n % 77 for n in range(160)], 77),
+        ("label", [n % 1200 for n in range(2400)], 0),  # too many
         ("label", [n % 77 * 2 for n in range(160)], 0),  # counts nothing
         ("score", [n % 77 for n in range(160)], 0),  # says that it is none
     ],
@@ -283,8 +284,9 @@ def test_many_whole_numbers_without_a_gap_are_classes(
 
 
 def test_a_column_that_the_first_line_lacks_is_one_all_the_same(tmp_path: Path) -> None:
-    lines = [{"text": "first", "list": [1]}]
-    lines += [{"text": f"t {n}", "label": "ab"[n % 2], "list": 1} for n in range(20)]
+    lines: list[dict[str, object]] = [{"text": "first", "list": [1]}]
+    lines += [{"text": f"t {n}", "label": "ab"[n % 2], "list": 1, "late": 1} for n in range(19)]
+    lines.append({"text": "last", "label": "a", "late": {"by": 1}})
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     guess = guess_task(tmp_path / "rows.jsonl", Columns("label"))
     assert guess.columns == ("text", "label")

@@ -230,9 +230,30 @@ def test_no_unit_is_torn_where_rates_are_chosen_on_a_holdout(
     assert ("by document, stratified" in note) is (group is not None)
 
 
+@pytest.mark.parametrize("documents", [4, 8, 12])
+def test_few_groups_leave_one_of_each_class_to_be_held_out(
+    grouped: GroupedTask, documents: int
+) -> None:
+    rows = frame([number % documents for number in range(40 * documents)])
+    rows["label"] = ["yes" if document % 2 else "no" for document in rows["document"]]
+    task = grouped(rows, frame([1, 2, 3], "other"), group="document")
+    splits = read_splits(task, Recipe(selection=Selection.HOLDOUT))
+    assert not documents_of(splits["train"]) & documents_of(splits["holdout"])
+    assert np.bincount(splits["holdout"].labels).tolist() == [40, 40]
+
+
+def test_one_text_that_is_most_rows_stays_in_training(grouped: GroupedTask) -> None:
+    rows = frame(range(1000))
+    rows.loc[:899, "text"] = "the same"
+    splits = read_splits(
+        grouped(rows, frame([1, 2, 3], "other")), Recipe(selection=Selection.HOLDOUT)
+    )
+    assert 9 <= len(splits["holdout"]) <= 11
+
+
 def test_a_holdout_of_one_group_is_refused(grouped: GroupedTask) -> None:
     task = grouped(frame(["x"] * 40), frame([1, 2, 3], "other"), group="document")
-    with pytest.raises(DataError, match=r"a holdout of 0\.1 of 40 training rows has none of class"):
+    with pytest.raises(DataError, match=r"class 'no', .* or rows of more groups \(document\)"):
         read_splits(task, Recipe(selection=Selection.HOLDOUT))
 
 

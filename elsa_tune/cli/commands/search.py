@@ -39,7 +39,7 @@ from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
-from elsa_tune.tasks.task_file import is_table
+from elsa_tune.tasks.task_file import has_columns, is_table
 from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -75,10 +75,11 @@ def search(
     requests = read_requests(wanted)
     if not dry_run and fetch_lacking(requests, say):
         requests = read_requests(wanted)
-    if any(is_table(task) for task in wanted.task):
+    if any(has_columns(task) for task in wanted.task):
+        are_tables = any(is_table(task) for task in wanted.task)
+        hint = "; `elsa-tune tasks` writes a table's task file" if are_tables else ""
         for request in requests:
-            columns = request.columns
-            say(f"search: {columns}; `elsa-tune tasks` writes a table's task file")
+            say(f"search: {request.columns}{hint}")
 
     from elsa_tune.searching.launch import start
 

@@ -15,8 +15,8 @@ from elsa_tune.training.checkpoints import FolderCheckpoints, TrialCheckpoint
 
 # How long a trial waits for the driver's machine: a large model's checkpoint takes its time.
 _SECONDS = 600.0
-# A trial that saves sends no news. It goes on before it would count as hung, five minutes after its
-# last news at the earliest; what it sent is written later then.
+# A trial that saves sends no news. It goes on before it would count as hung, by default five
+# minutes after its last news at the earliest; what it sent is written later then.
 _SAVE_SECONDS = 240.0
 
 

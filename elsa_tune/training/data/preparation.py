@@ -41,14 +41,9 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
     Raises DataError as `read_texts` does, and for a train_size above the rows or below a holdout.
     """
-    # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
-    # process forked after them would be told so at length.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from elsa_tune.training.model.encoder import load_tokenizer
-
     splits = read_splits(task, recipe)
     evaluation = splits["evaluation"]
-    tokenizer: Any = load_tokenizer(model)
+    tokenizer = _tokenizer_of(model)
     rows: dict[str, TokenRows] = {}
     notes: dict[str, None] = {}  # each once, in order
     for name, split in splits.items():
@@ -68,6 +63,24 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
         notes=tuple(notes),
         findings=row_findings(task, splits),
     )
+
+
+def fingerprint_of(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> str:
+    """Return the fingerprint that `prepare` gives the data, without tokenising them.
+
+    Raises DataError as `prepare` does, ModelError without a tokenizer.
+    """
+    splits = read_splits(task, recipe)
+    return _fingerprint(task, splits, recipe, _tokenizer_of(model))
+
+
+def _tokenizer_of(model: ModelSpec) -> Any:
+    # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
+    # process forked after them would be told so at length.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from elsa_tune.training.model.encoder import load_tokenizer
+
+    return load_tokenizer(model)
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> Splits:
@@ -186,9 +199,12 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
         name = task.classes[number]
         rows = int(trained[number] + held_out[number])
         lacks = "leaves none to train on" if held_out[number] else "has none"
+        remedy = "give a larger train_size or holdout"
+        if task.group_column is not None:
+            remedy += f", or rows of more groups ({task.group_column})"
         raise DataError(
             f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
-            f"class '{name}', of which there are {rows}; give a larger train_size or holdout"
+            f"class '{name}', of which there are {rows}; {remedy}"
         )
 
 

@@ -88,12 +88,24 @@ def held_out_units(
 ) -> NDArray[np.bool_]:
     """Return which of the rows are held out, as `held_out_rows` does, without tearing a unit.
 
-    units: of each row [E], in the same order as `strata`. A unit comes where its first row comes,
-    and counts as of that row's stratum: a larger prefix changes neither.
+    The share is one of units. units: of each row [E], in the same order as `strata`. A unit comes
+    where its first row comes, and counts as of that row's stratum: a larger prefix changes neither.
+    Where a class has so few units that none would be held out, one is, unless it is the only one;
+    of bins, one in all.
     """
     unit_of_row = numbered(units.astype(np.uint64))
+    sizes = np.bincount(unit_of_row)
     _, first_rows = np.unique(unit_of_row, return_index=True)
-    is_held_out = held_out_rows(strata[first_rows], share, places_of_bins)
+    strata_of_units = strata[first_rows]
+    is_held_out = held_out_rows(strata_of_units, share, places_of_bins)
+    if places_of_bins is not None:
+        strata_of_units = np.zeros_like(strata_of_units)
+    for stratum in np.unique(strata_of_units):
+        alike = np.flatnonzero(strata_of_units == stratum)
+        if len(alike) > 1 and not is_held_out[alike].any():
+            wanted = share * sizes[alike].sum()
+            nearest = np.abs(sizes[alike] - wanted).argmin()
+            is_held_out[alike[nearest]] = True
     return is_held_out[unit_of_row]
 
 
