@@ -124,7 +124,7 @@ def left_while_it_runs(bench: Bench, there: Bench) -> None:
     watching.send_signal(signal.SIGINT)
     _, err = watching.communicate(timeout=200)
     assert watching.returncode == 0, err
-    assert err.endswith("left; the search goes on\n")
+    assert err.endswith("left; the search goes on\n"), err
     before = ended_trials(there)
     time.sleep(1)
     wait_for(lambda: ended_trials(there) > before, seconds=60)
