@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 _PAUSE = 0.02  # seconds between two attempts
+# What a mount without locks answers; Lustre's says the last.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def open_locked(
@@ -37,7 +39,8 @@ def is_locked(path: Path, *, count_shared: bool = True) -> bool:
     """Return whether somebody may have locked a file: no where there is none, or only a link.
 
     count_shared: whether a shared lock counts. Where it does not, who asks is not taken for a
-    holder by others who ask at the same time. A file that cannot be asked may be locked.
+    holder by others who ask at the same time, and where there are no locks nobody is. Any other
+    file that cannot be asked may be locked.
     """
     # NFS gives an exclusive lock only to who may write, and a shared one to who may read.
     mode = "rb+" if count_shared else "rb"
@@ -47,7 +50,9 @@ def is_locked(path: Path, *, count_shared: bool = True) -> bool:
         return False
     except OSError as error:
         is_link = error.errno == errno.ELOOP  # nobody locks those
-        return not is_link
+        # Where no lock is to be had nobody holds one, and whoever takes one is told why.
+        is_without_holder = not count_shared and error.errno in _NO_LOCKS
+        return not is_link and not is_without_holder
     return False
 
 

@@ -124,16 +124,18 @@ def test_a_file_that_cannot_be_opened_may_be_locked(
     assert is_locked(path, count_shared=count_shared)
 
 
-def test_a_file_whose_lock_is_refused_may_be_locked(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_there_are_no_locks_a_file_may_be_read_but_nobody_holds_it(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.touch()
 
     def refuse(*_: Any) -> NoReturn:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert is_locked(path)
+    assert not is_locked(path, count_shared=False)
 
 
 def test_asking_leaves_a_file_as_it_is(path: Path) -> None:
