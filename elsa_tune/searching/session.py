@@ -79,10 +79,10 @@ def run_session(
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         sink = store.sink(paths.journal)
-        forwarder = Forwarder(paths, sink, journal.earlier).start()
+        forwarder = Forwarder(paths, sink, journal.earlier, journal.is_taken).start()
         board = Board(spec, lambda: provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        copies = copies_of(spec.artifacts, paths, board.say)
+        copies = copies_of(spec.artifacts, paths, board.say, journal.is_taken)
         record.listeners.append(copies.offer)
         plan = Plan(spec, record.state, paths.folder)
         board.follow(plan, record.gpu_hours, record.now)
@@ -119,7 +119,7 @@ def run_session(
                     unsent = forwarder.finish(lambda: interruption.ends_waits)
                 unwritten = record.settled(lambda: interruption.is_hurried)
                 uncopied = copies.close(lambda: interruption.ends_waits)
-                if is_raised:
+                if is_raised or record.taken is not None:
                     for lack in filter(None, (unwritten, uncopied)):
                         board.say(lack)
     if record.taken is not None:

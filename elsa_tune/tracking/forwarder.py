@@ -39,15 +39,21 @@ class Forwarder:
     """Sends a search's records to its store; make one per driver, after taking the journal's lock.
 
     sink: of that journal. records: the journal's so far, where they were read already; later ones
-    come by `offer`.
+    come by `offer`. is_taken: whether another search has the folder by now, from which nothing is
+    read then, and where nothing is written; what was offered is sent all the same.
     """
 
     def __init__(
-        self, paths: SearchPaths, sink: RecordSink, records: Sequence[Record] | None = None
+        self,
+        paths: SearchPaths,
+        sink: RecordSink,
+        records: Sequence[Record] | None = None,
+        is_taken: Callable[[], bool] = lambda: False,
     ) -> None:
         self._journal = paths.journal
         self._watermark = paths.forwarded  # how far this journal has reached this store
         self._sink = sink
+        self._is_taken = is_taken
         self._uri = sink.uri
         self._place = without_credentials(sink.uri)
         self._pending: deque[Record] = deque()
@@ -190,6 +196,8 @@ class Forwarder:
             if self._pending and time.monotonic() < self._marked + _BETWEEN_MARKS_S:
                 return  # each mark waits for the disk; an older one makes a later driver send more
         self._marked = time.monotonic()
+        if self._is_taken():
+            return
         text = json.dumps({"tracking_uri": self._place, "until": until})
         try:
             write_aside(self._watermark, text.encode(), is_private=True)
@@ -244,6 +252,8 @@ class Forwarder:
     def refill(self) -> None:
         """Begin again with the first record: the store lacks some of what it was sent."""
         self._refills += 1
+        if self._is_taken():
+            return
         with self._wake:
             waiting = list(self._pending)
             self._take_backlog(read_journal(self._journal), 0.0)

@@ -147,6 +147,15 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         if not waiting:
             self._overflow.drop()
 
+    def is_taken(self) -> bool:
+        """Whether another search has the place of this one; it has it from then on.
+
+        Where the place was only deleted, this one takes it back.
+        """
+        with contextlib.suppress(StorageError):  # a full disk says nothing of it
+            self.write_out()
+        return bool(self._taken)
+
     def write_out(self) -> None:
         """Write what waits; StorageError as in `append`."""
         with self._mutex:

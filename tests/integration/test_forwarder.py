@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from elsa_tune.tracking.mlflow.connection import MlflowConnection
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.store import StoreGoneError
 from tests.integration.conftest import Server
 from tests.recorded_search import (
     journal_rows,
@@ -356,6 +357,41 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
     assert store_rows(store.uri) == []
     assert record(paths, records[5:], MlflowStore(store.uri)) == 0
     check_equal(paths, store.uri)
+
+
+def test_a_folder_that_another_search_has_is_neither_read_nor_written(places: StorePaths) -> None:
+    class Sink:
+        name = "records"
+        uri = "records://host/db"
+        loses = True
+
+        def __init__(self) -> None:
+            self.taken: list[Record] = []
+
+        def begin_again(self) -> None: ...
+
+        def learn(self, record: Record) -> None: ...
+
+        def send(self, batch: Sequence[Record]) -> None:
+            if self.taken and self.loses:
+                self.loses = False
+                raise StoreGoneError
+            self.taken.extend(batch)
+
+        def trouble(self, error: Exception) -> str:
+            return ""
+
+    paths = SearchPaths(places.storage, "first")
+    sink = Sink()
+    with Journal(paths.journal) as journal:
+        written = [journal.append(search_started()), journal.append(trial_started(A))]
+        shutil.rmtree(paths.folder)
+        with Journal(paths.journal) as other:
+            other.append(search_started(search_id="another"))
+            forwarder = Forwarder(paths, sink, written, journal.is_taken).start()
+            assert forwarder.finish() == 0
+    assert sink.taken == written and not sink.loses
+    assert not paths.forwarded.exists()
 
 
 def delete_in_the_middle(

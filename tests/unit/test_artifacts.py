@@ -128,6 +128,7 @@ class Faulty:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.held_up = ""  # how the names of those begin that wait for it
+        self.is_asked = threading.Event()  # since the last of those came
         self.written: list[str] = []
         self._folder = FolderArtifacts(str(folder))
 
@@ -136,6 +137,7 @@ class Faulty:
 
     def write(self, name: str, content: bytes | Path) -> None:
         if name.startswith(self.held_up):
+            self.is_asked.set()
             self.may_answer.wait()
         if self.error is not None:
             raise self.error
@@ -219,6 +221,7 @@ class Searched:
         self.specification("id of s")
         self.store = Faulty(folder / "kept")
         self.said: list[str] = []
+        self.is_taken = False  # as the journal finds out
         self.copiers: list[Copier] = []
 
     def specification(self, search_id: str) -> None:
@@ -237,7 +240,7 @@ class Searched:
         return file
 
     def copier(self) -> Copier:
-        begun = Copier(self.store, self.paths, self.said.append).start()
+        begun = Copier(self.store, self.paths, self.said.append, lambda: self.is_taken).start()
         self.copiers.append(begun)
         return begun
 
@@ -419,6 +422,68 @@ def test_a_driver_that_comes_back_does_not_write_over_what_another_did(searched:
     assert "another driver went on with it" in searched.said[0]
     assert "nothing more is copied" in begun.close()
     assert searched.journal() == other
+
+
+def stored(searched: Searched) -> dict[str, bytes | None]:
+    """Return what the store has of the search, but for the note of its driver."""
+    names = set(searched.store.sizes("s")) - {LEASE}
+    return {name: read(searched.store, name) for name in names}
+
+
+@pytest.mark.parametrize("way", ["as the journal says", "moved"])
+def test_what_another_search_has_in_the_folder_is_not_copied_over_the_own(
+    searched: Searched, way: str
+) -> None:
+    searched.append(lines(2))
+    searched.keep("predictions/a.npz", b"predictions")
+    searched.keep("checkpoints/a.safetensors", b"checkpoint")
+    begun = searched.copier()
+    wait_for(lambda: "s/checkpoints/a.safetensors" in searched.store.sizes("s"))
+    kept = stored(searched)
+    searched.paths.folder.rename(searched.paths.storage / "moved")
+    searched.paths.folder.mkdir()
+    if way == "as the journal says":
+        searched.is_taken = True  # before there is anything of the other search
+        begun.offer(ENDED)
+        time.sleep(0.3)  # in which it finds out, and leaves it to the session to say it
+    else:
+        searched.keep("predictions/a.npz", b"the other one's")
+        searched.append(b"{another}\n" * 1000)
+        searched.specification("another id")
+        begun.offer(ENDED)
+        wait_for(lambda: bool(searched.said))
+    sentence = (
+        f"another search has the folder of search 's': its copy in {searched.store.url} stays as "
+        "it is, for `resume` with another `storage_path`; nothing more is copied from this machine"
+    )
+    assert begun.close() == sentence
+    assert searched.said == ([] if searched.is_taken else [sentence])
+    assert stored(searched) == kept
+
+
+@pytest.mark.parametrize("next_step", ["a file is copied", "a checkpoint is removed"])
+def test_a_folder_may_be_taken_while_a_file_is_on_its_way(
+    searched: Searched, next_step: str
+) -> None:
+    searched.append(lines(2))
+    searched.keep("checkpoints/a.safetensors", b"checkpoint")
+    begun = searched.copier()
+    wait_for(lambda: "s/checkpoints/a.safetensors" in searched.store.sizes("s"))
+    kept = stored(searched)
+    searched.store.held_up = "s/predictions/a"
+    searched.store.may_answer.clear()
+    searched.store.is_asked.clear()
+    if next_step == "a file is copied":
+        searched.keep("predictions/b.npz", b"predictions")
+    else:
+        (searched.paths.checkpoints / "a.safetensors").unlink()
+    searched.keep("predictions/a.npz", b"predictions")
+    begun.offer(ENDED)
+    assert searched.store.is_asked.wait(200)
+    searched.is_taken = True
+    searched.store.may_answer.set()
+    assert begun.close().startswith("another search has the folder of search 's'")
+    assert stored(searched) == kept | {"s/predictions/a.npz": b"predictions"}
 
 
 @pytest.fixture

@@ -427,10 +427,25 @@ def test_nothing_is_written_over_another_search_in_the_place_of_a_deleted_one(
                 with pytest.raises(TakenError, match=rf"'search' was deleted .*{why}"):
                     old.append(Decision(what="late", value=number))
                 assert old.missing == (0, None) and old.renewed == 0
+            assert old.is_taken() and not new.is_taken()
             assert is_held(lock_of(path)) is runs
             if runs:
                 written.append(new.append(Decision(what="b", value=2)))
     assert read_journal(path) == written
+
+
+def test_whoever_asks_first_finds_the_place_taken_or_takes_it_back(path: Path) -> None:
+    with Journal(path) as old:
+        written = old.append(search_started())
+        assert not old.is_taken()
+        shutil.rmtree(path.parent)
+        assert not old.is_taken()
+        assert read_journal(path) == [written] and is_held(lock_of(path))
+        shutil.rmtree(path.parent)
+        with Journal(path) as new:
+            assert old.is_taken() and not new.is_taken()
+    assert old.is_taken()
+    assert read_journal(path) == []
 
 
 def test_a_copy_of_the_own_journal_in_the_place_of_a_deleted_one_is_written_anew(

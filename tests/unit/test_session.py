@@ -37,6 +37,7 @@ from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.machine import Gpu
 from tests.recorded_search import search_started
+from tests.searching import wait_for
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -100,7 +101,12 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     return told
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
+def ended(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    run: Callable[[], Any],
+    artifacts: str | None = None,
+) -> SearchStatus:
     """How a session ends whose search does this."""
     sink = SimpleNamespace(name="a store")
     nothing: Any = SimpleNamespace(uri="", sink=lambda journal: sink)
@@ -109,7 +115,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any])
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]
     try:
         with contextlib.suppress(OSError):
-            session.run_session(make_spec(), paths, nothing, nothing)
+            session.run_session(make_spec(artifacts=artifacts), paths, nothing, nothing)
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
             signal.signal(number, handler)
@@ -185,6 +191,39 @@ def test_a_search_whose_place_another_has_ends_in_a_sentence_and_leaves_that_alo
     names = {file.name for file in paths.folder.iterdir()}
     assert names == {"journal.jsonl", "journal.lock", "journal.holder"}
     assert lines == []
+
+
+def test_a_search_whose_place_another_has_leaves_its_copy_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(session.Board, "say", lambda self, line: lines.append(line))
+    paths = SearchPaths(tmp_path, "mine")
+    paths.folder.mkdir()
+    paths.specification.write_text('{"search_id": "its own"}')
+    copy = tmp_path / "kept" / "mine"
+    kept: dict[str, bytes] = {}
+    with contextlib.ExitStack() as other:
+
+        def deleted_and_begun_again() -> SearchEnded:
+            wait_for(lambda: (copy / "journal" / "000000000000.jsonl").exists())
+            kept.update(files_of(copy))
+            shutil.rmtree(paths.folder)
+            journal = other.enter_context(Journal(paths.journal))
+            journal.append(search_started("mine", search_id="another"))
+            return SearchEnded(status=SearchStatus.COMPLETED)
+
+        with pytest.raises(RunError, match=r"^the folder of search 'mine' was deleted"):
+            ended(monkeypatch, tmp_path, deleted_and_begun_again, str(tmp_path / "kept"))
+    assert files_of(copy) == kept and len(kept) == 2
+    (line,) = lines
+    assert line.endswith("`storage_path`; nothing more is copied from this machine")
+
+
+def files_of(copy: Path) -> dict[str, bytes]:
+    """Return what a folder has of a search, but for the note of its driver."""
+    files = [file for file in copy.rglob("*") if file.is_file() and file.name != "lease.json"]
+    return {str(file.relative_to(copy)): file.read_bytes() for file in files}
 
 
 def test_a_run_ends_once_another_search_has_its_place() -> None:

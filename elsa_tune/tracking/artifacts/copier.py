@@ -24,7 +24,7 @@ from elsa_tune.tracking.artifacts.contents import (
     stored_sizes,
     whole_lines,
 )
-from elsa_tune.tracking.artifacts.fetching import check_not_behind
+from elsa_tune.tracking.artifacts.fetching import check_not_behind, recorded_id
 from elsa_tune.tracking.artifacts.lease import Lease
 from elsa_tune.tracking.artifacts.places import artifacts_at, trouble
 from elsa_tune.tracking.artifacts.store import ArtifactStore
@@ -50,6 +50,10 @@ _Version = tuple[int, int, int]
 
 
 def _nobody_hurries() -> bool:
+    return False
+
+
+def _is_nobodys() -> bool:
     return False
 
 
@@ -79,25 +83,41 @@ class NoCopies:
         return ""
 
 
-def copies_of(url: str | None, paths: SearchPaths, say: Say) -> Copies:
-    """Return what copies a search's record to a store, which has begun; None copies nothing."""
+def copies_of(
+    url: str | None, paths: SearchPaths, say: Say, is_taken: Callable[[], bool] = _is_nobodys
+) -> Copies:
+    """Return what copies a search's record to a store, which has begun; None copies nothing.
+
+    is_taken: as a Copier's.
+    """
     if url is None:
         return NoCopies()
-    return Copier(artifacts_at(url), paths, say).start()
+    return Copier(artifacts_at(url), paths, say, is_taken).start()
 
 
 class Copier:
-    """Copies one search; make one per driver, after taking the journal's lock."""
+    """Copies one search; make one per driver, after taking the journal's lock.
 
-    def __init__(self, store: ArtifactStore, paths: SearchPaths, say: Say) -> None:
+    is_taken: whether another search has the folder by now; nothing is copied any more then.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        paths: SearchPaths,
+        say: Say,
+        is_taken: Callable[[], bool] = _is_nobodys,
+    ) -> None:
         self._store = store
         self._paths = paths
         self._say = say
+        self._is_taken = is_taken
+        self._search_id = recorded_id(paths)
         self._lease = Lease(store, paths.name)
         self._wake = threading.Condition()
         self._is_urgent = True  # what earlier sessions left is copied at once
         self._closing = False
-        self._is_given_up = False  # another driver has the search
+        self._is_given_up = False  # another driver has the search, or another search its folder
         self._has_begun = False  # whether it is known what the store has
         self._stored: dict[str, int] = {}  # the bytes of each file that it has
         self._versions: dict[str, _Version] = {}  # of the files that were copied by this driver
@@ -202,6 +222,7 @@ class Copier:
 
     def _round(self) -> None:
         """Copy what has changed. The journal never names predictions that the store lacks."""
+        self._check_place()
         if not self._lease.hold():
             self._has_begun = False  # somebody emptied the store, or it is another one
         if not self._has_begun:
@@ -228,10 +249,22 @@ class Copier:
             self._copy(name, files[name], changed[name])
         self._remove_checkpoints(files)
 
+    def _check_place(self) -> None:
+        """Raise TakenError where another search has the folder: the copy may be all that is left.
+
+        Of a folder that was moved the journal, which moved with it, does not know.
+        """
+        if self._is_taken() or recorded_id(self._paths) not in ("", self._search_id):
+            raise TakenError(
+                f"another search has the folder of search '{self._paths.name}': its copy in "
+                f"{self._store.url} stays as it is, for `resume` with another `storage_path`"
+            )
+
     def _remove_checkpoints(self, files: Mapping[str, Path]) -> None:
         """Remove from the store the checkpoints of trials that have ended here."""
         for name in list(self._stored):
             if is_checkpoint(name) and name not in files:
+                self._check_place()
                 self._store.remove(f"{self._paths.name}/{name}")
                 self._stored.pop(name)
                 self._versions.pop(name, None)
@@ -285,6 +318,7 @@ class Copier:
         self._versions[name] = version
 
     def _write(self, name: str, content: bytes | Path) -> None:
+        self._check_place()  # what was written before may have taken minutes
         self._store.write(f"{self._paths.name}/{name}", content)
         self._stored[name] = 0  # it is there; its size is asked of earlier sessions' files alone
         self._lacking.discard(name)
@@ -308,7 +342,8 @@ class Copier:
     def _give_up(self, error: ElsaTuneError) -> None:
         self._is_given_up = True
         self._error = StorageError(f"{error}; nothing more is copied from this machine")
-        if not self._closing:  # else it is said at once, as what was not copied
+        # A session that closes, as it does where its place is taken, says what was not copied.
+        if not self._closing and not self._is_taken():
             self._tell(str(self._error))
 
     def _tell(self, line: str) -> None:

@@ -78,13 +78,12 @@ def check_not_behind(paths: SearchPaths, store: ArtifactStore) -> None:
     stored_id = _id_of(read(store, f"{paths.name}/{SPECIFICATION}"))
     if not stored_id:
         return  # it has none
-    with contextlib.suppress(FileNotFoundError):
-        own_id = _id_of(paths.specification.read_bytes())
-        if own_id and own_id != stored_id:
-            raise StorageError(
-                f"`artifacts` {store.url} has another search named '{paths.name}'; choose another "
-                "`name`, or another place there"
-            )
+    own_id = recorded_id(paths)
+    if own_id and own_id != stored_id:
+        raise StorageError(
+            f"`artifacts` {store.url} has another search named '{paths.name}'; choose another "
+            "`name`, or another place there"
+        )
     own = whole_lines(paths.journal)
     sizes = stored_sizes(store, paths.name)
     for begin in stored_parts(sizes):
@@ -130,6 +129,15 @@ def _copy_search(paths: SearchPaths, store: ArtifactStore, say: Say) -> bool:
 def _copy_file(store: ArtifactStore, name: str, file: Path) -> None:
     with store.open_reader(name) as source:
         write_aside(file, partial(shutil.copyfileobj, source))
+
+
+def recorded_id(paths: SearchPaths) -> str:
+    """Return the id of the search that a folder has, "" for none. Raises StorageError."""
+    try:
+        specification = paths.specification.read_bytes()
+    except FileNotFoundError:
+        return ""
+    return _id_of(specification)
 
 
 def _id_of(specification: bytes | None) -> str:
