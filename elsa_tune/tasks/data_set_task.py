@@ -13,7 +13,7 @@ from elsa_tune.tasks import data_sets
 from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
 from elsa_tune.tasks.known import KNOWN_TASKS
-from elsa_tune.tasks.labels import MOST_CLASSES, are_class_numbers, are_values
+from elsa_tune.tasks.labels import MOST_CLASSES, are_values
 
 DEFAULT_EVALUATION_SHARE = 0.2
 
@@ -165,7 +165,7 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
         is_regression = False
         if not classes and data_sets.is_float(feature):
             numbers = {float(cell) for cell in cells if cell is not None}
-            is_regression = are_values(numbers) and not are_class_numbers(numbers, label)
+            is_regression = are_values(numbers, label)
         kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
     task_type = type_of(kind)
     if not task_type.names_classes:

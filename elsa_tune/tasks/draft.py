@@ -15,7 +15,7 @@ from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.tasks.data_set_task import number_then_text
 from elsa_tune.tasks.hub import is_built_in
-from elsa_tune.tasks.labels import are_class_numbers, are_values, means_no_label
+from elsa_tune.tasks.labels import are_values, means_no_label
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
@@ -26,7 +26,7 @@ LABEL_WORDS = re.compile(
 # A number as people write it whose decimal point is a comma.
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
 # More classes are not written out.
-MOST_CLASSES = 20
+MOST_WRITTEN = 20
 # A column that lacks more of its cells is rather not the label: those rows would be left out.
 FEW_MISSING = 0.05
 # From so many rows of the commonest class to one of the rarest on, classes are uneven: accuracy
@@ -294,11 +294,11 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
         if no_labels:
             fields["missing_labels"] = no_labels
         numbers = set(map(float, rows))
-        if are_values(numbers) and not are_class_numbers(numbers, label.name):
+        if are_values(numbers, label.name):
             return {"regression": True, **fields, "metric": "spearman"}, ""
     commonest_first = rows.most_common()
     values = [value for value, _ in commonest_first]
-    are_few = len(values) <= MOST_CLASSES
+    are_few = len(values) <= MOST_WRITTEN
     if not label.are_numbers and not are_few and all(map(DECIMAL_COMMA.fullmatch, values)):
         raise DataError(
             f"column '{label.name}' of {path} holds numbers with commas, such as '{values[0]}'; "

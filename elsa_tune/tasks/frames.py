@@ -16,7 +16,7 @@ from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource, TaskKind
 from elsa_tune.tasks.data_set_task import Wanted, check_different, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
-from elsa_tune.tasks.labels import are_class_numbers, are_values
+from elsa_tune.tasks.labels import are_values
 from elsa_tune.tasks.task_file import free_name
 from elsa_tune.words import listed
 
@@ -115,7 +115,7 @@ def _of_frames(
             numbers.update(_numbers(frame[label]))
     is_regression = regression
     if is_regression is None:
-        is_regression = are_values(numbers) and not are_class_numbers(numbers, label)
+        is_regression = are_values(numbers, label)
     if not is_regression:  # names and whole numbers are classes
         for frame in frames.values():
             frame[label] = _without_points(frame[label])

@@ -11,8 +11,8 @@ MOST_STEPS = 20
 MOST_CLASSES = 1000
 # What stands where a program or a person had no label. `none` is some tasks' own class, but more
 # often Python's None.
-NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
-NO_LABEL |= {"missing", "undefined"}
+_NO_LABEL = {"n/a", "#n/a", "<na>", "na", "nan", "nat", "null", "none", "nil", "-", "--", "?"}
+_NO_LABEL |= {"missing", "undefined"}
 # The class id by which data sets of the hub mark rows without a label.
 UNLABELLED_ID = "-1"
 # A word of a column's name that says that its numbers are values, however many there are.
@@ -21,13 +21,17 @@ _VALUE_WORDS = re.compile(r"(?<![a-z])(score|rating|stars|degree|price|value)s?(
 
 def means_no_label(label: str) -> bool:
     """Whether a cell of the label column rather says that there is none."""
-    return folded(label) in NO_LABEL
+    return folded(label) in _NO_LABEL
 
 
-def are_values(numbers: Collection[float]) -> bool:
-    """Whether different numbers are values: they have fractions, or there are many of them."""
-    are_whole = all(number.is_integer() for number in numbers)
-    return not are_whole or len(numbers) > MOST_STEPS
+def are_values(numbers: Collection[float], column: str) -> bool:
+    """Whether different numbers are values: they have fractions, or are many and count no classes.
+
+    column: its name, which may say that they are values.
+    """
+    if not all(number.is_integer() for number in numbers):
+        return True
+    return len(numbers) > MOST_STEPS and not are_class_numbers(numbers, column)
 
 
 def are_class_numbers(numbers: Iterable[float], column: str = "") -> bool:
