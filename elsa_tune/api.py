@@ -538,7 +538,7 @@ def predict(
 
     given: Any = rows
     if not isinstance(rows, pd.DataFrame | str | Path):
-        given = split_texts(rows)
+        given = split_texts(rows, missing="")
     texts = [text] if isinstance(text, str) else text
     tasks = [task] if isinstance(task, str) else task
     predictor = Predictor(Path(model), tasks, texts, probabilities=probabilities)

@@ -332,5 +332,5 @@ def _fields(group: Any, instead: Mapping[str, Any] = SEARCH_OPTIONS) -> list[ins
 def out_folder(text: str) -> Path:
     """Return the folder of an `--out` option; '' would silently be the working directory."""
     if not text.strip():
-        raise UsageError("--out is empty; name a folder, '.' for the one you are in")
+        raise UsageError("--out is empty; name a folder")
     return Path(text)

@@ -3,7 +3,7 @@
 import json
 import time
 import timeit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -34,12 +34,7 @@ from elsa_tune.words import listed, part_text
 
 ROWS = 64  # that are compared, half of them pairs of texts
 BATCHES = (1, 32)
-
-_SAME: dict[str, Callable[[Member], object]] = {
-    "base": lambda member: member.facts["base"],
-    "revision": lambda member: member.facts["revision"],
-    "tokenizer": lambda member: tokenizer_identity(member.tokenizer)[:12],
-}
+_COLUMNS = ("text", "text_pair")  # of the rows that MLflow asks with
 
 
 @checked()
@@ -58,7 +53,8 @@ def bundle(
     """
     folders = [Path(model) for model in models]
     target, is_changed = _target(folders, out)
-    check_out(target, "bundle", ABOUT, overwrite=overwrite or is_changed)
+    may_replace = overwrite or is_changed
+    check_out(target, "bundle", ABOUT, overwrite=may_replace)
     members = _members(folders, remove)
     _check(members)
     facts = bundled.deepest(members).facts
@@ -66,7 +62,8 @@ def bundle(
         "base": facts["base"],
         "revision": facts["revision"],
     }
-    with aside(target, "the bundle") as folder:
+    replaced = ABOUT if may_replace else None
+    with aside(target, "the bundle", replaced) as folder:
         about["tasks"] = bundled.write_members(folder, members)
         (folder / ABOUT).write_text(json.dumps(about))
         runs, differences = _compared(folder, members)
@@ -123,6 +120,13 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> Members:
             members[name] = member
     for name in to_remove:
         raise UnknownNameError.among("task", name, members)
+    for name in members:
+        for added in (f"{name}_score", f"{name}_prediction", f"{name}_confidence"):
+            if added in members:
+                raise UsageError(
+                    f"a task '{added}' beside '{name}' would be called as what '{name}' answers; "
+                    "rename its folder"
+                )
     return members
 
 
@@ -147,27 +151,27 @@ def _check(members: Members) -> None:
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    first, first_member = next(iter(members.items()))
     base = bundled.deepest(members)
+    [base_name] = [name for name, member in members.items() if member is base]
+    tokenizer = tokenizer_identity(base.tokenizer)
     for name, member in members.items():
-        for what, value_of in _SAME.items():
-            expected = value_of(first_member)
-            own = value_of(member)
-            if own != expected:
-                raise ModelError(
-                    f"models of a bundle have the same {what}: that of '{first}' is {expected}, "
-                    f"that of '{name}' is {own}"
-                )
+        if tokenizer_identity(member.tokenizer) != tokenizer:
+            raise ModelError(
+                f"models of a bundle have the same tokenizer: that of '{name}' is not that of "
+                f"'{base_name}'"
+            )
         frozen = member.frozen()
         if digest(frozen) != member.facts["prefix_sha256"]:
             raise ModelError(
                 f"the frozen layers of '{name}' are not those that it was exported with, by the "
                 "hash in its config.json: export it again"
             )
+        # By their values: one base may be called by a short name, an id of the hub and a path.
         if not _is_part(frozen, base.frozen()):
             raise ModelError(
-                f"the frozen layers of '{name}' are not those of the others, as the weights of "
-                f"{member.facts['base']} changed between the exports: export them again"
+                f"the frozen layers of '{name}', of {member.facts['base']}, are not those of "
+                f"'{base_name}', of {base.facts['base']}: models of a bundle have the same base; "
+                "if its weights changed between the exports, export them again"
             )
 
 
@@ -274,7 +278,7 @@ def milliseconds(
         for start in range(0, len(texts), size):
             batch = texts[start : start + size]
             for tasks in calls:
-                runs.predict(batch, tasks)
+                runs.predict_either(batch, tasks)
 
     seconds = timeit.repeat(once, number=1, repeat=3)
     return 1000 * min(seconds) / len(texts)
@@ -289,22 +293,34 @@ class _Answering:
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
         """Return a DataFrame with each task's label and score.
 
-        rows: a DataFrame with `text` and, for pairs, `text_pair`. params: `tasks`, those asked.
+        rows: a DataFrame with `text` and, for tasks that read pairs, `text_pair`. params: `tasks`,
+        those asked.
         """
-        columns = [rows[name] for name in ("text", "text_pair") if name in rows]
-        texts: list[Text] = list(zip(*columns, strict=True))
-        if len(columns) == 1:
-            texts = list(columns[0])
-        tasks = None
+        tasks = self._bundle.tasks
         if params:
-            tasks = [str(name) for name in params["tasks"]]
-        predictions = self._bundle.predict(texts, tasks)
+            tasks = tuple(str(name) for name in params["tasks"])
         answers = {}
         scores = {}
-        for name, prediction in predictions.items():
-            answers[name] = prediction.labels
-            scores[f"{name}_score"] = prediction.scores.astype(float)
-        return rows[[]].assign(**answers, **scores)
+        for columns, names in self._by_columns(tasks, rows).items():
+            texts: list[Text] = list(rows[columns[0]])
+            if len(columns) > 1:
+                texts = list(zip(*(rows[column] for column in columns), strict=True))
+            for name, prediction in self._bundle.predict(texts, names).items():
+                answers[name] = prediction.labels
+                scores[f"{name}_score"] = prediction.scores.astype(float)
+        columns_of_all = {name: answers[name] for name in tasks} | scores
+        return rows[[]].assign(**columns_of_all)
+
+    def _by_columns(self, tasks: Sequence[str], rows: Any) -> dict[tuple[str, ...], list[str]]:
+        """Return the tasks that read the same of these columns, which are answered at once."""
+        given = tuple(name for name in _COLUMNS if name in rows)
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for name in tasks:
+            count = len(given)
+            if name in self._bundle.tasks:
+                count = self._bundle.texts_read(name) or count
+            groups.setdefault(given[:count], []).append(name)
+        return groups
 
 
 _load_pyfunc = _Answering  # MLflow calls this name with the folder

@@ -1,6 +1,6 @@
 """The way of a search that is exported, what was promised of it, and the card that says so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -138,9 +138,9 @@ def choose(
     return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
 
 
-def _exportable(curve: FreezeCurve) -> list[CurvePoint]:
-    """Return the measured points whose learning rate is known."""
-    return [point for point in curve.measured if point.learning_rate is not None]
+def _exportable(points: Iterable[CurvePoint]) -> list[CurvePoint]:
+    """Return those whose learning rate is known."""
+    return [point for point in points if point.learning_rate is not None]
 
 
 def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncertainty]:
@@ -150,7 +150,7 @@ def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncert
     """
     points: dict[Candidate, tuple[CurvePoint, Uncertainty]] = {}
     for curve in curves:
-        for point in _exportable(curve):
+        for point in _exportable(curve.with_quality):
             points.setdefault(point.candidate, (point, curve.uncertainty))
     candidate = asked_way(text, list(points), curves[0].layers)
     return points[candidate]
@@ -159,7 +159,7 @@ def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncert
 def _with_layers(answer: Answer, layers: int) -> CurvePoint:
     """Return the measured point with so many fine-tuned layers. Raises UsageError."""
     numbers: dict[int, CurvePoint] = {}
-    for point in _exportable(answer):
+    for point in _exportable(answer.measured):
         if point.fine_tuned_layers is not None:
             numbers[point.fine_tuned_layers] = point
     if layers not in numbers:

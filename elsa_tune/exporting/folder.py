@@ -17,12 +17,26 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
     """Raise UsageError unless the folder is new or empty, or an earlier one that may go.
 
     kind: `export` or `bundle`, for messages. marker: a file that each of that kind has.
+    overwrite: whether an earlier one of that kind may go.
     """
     try:
         is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         is_earlier = (out / marker).is_file()
+        # The complete folder takes the place of the one that is there, under anybody inside.
+        is_inside = Path.cwd().is_relative_to(out.resolve())
+        is_mounted = out.is_mount()
     except OSError as error:  # a folder that nobody may enter, a name that is too long
         raise _unwritten(f"the {kind}", out, error) from error
+    if is_inside:
+        raise UsageError(
+            f"{out} is the folder you are in, or around it; name a new one inside, or call this "
+            "from outside"
+        )
+    if is_mounted:
+        raise UsageError(
+            f"{out} is a mounted volume, which nothing can take the place of; name a new folder "
+            f"inside, such as {out / kind}"
+        )
     if is_new:
         return
     if not overwrite:
@@ -43,10 +57,12 @@ def free_name(out: Path) -> Path:
 
 
 @contextlib.contextmanager
-def aside(out: Path, what: str) -> Iterator[Path]:
+def aside(out: Path, what: str, replaced: str | None = None) -> Iterator[Path]:
     """Return a folder beside `out` that gets its name once it is complete, and goes if it never is.
 
-    what: for messages. Raises StorageError for a place that cannot be written.
+    what: for messages. replaced: a file by which an earlier folder is known that this one takes the
+    place of; no other that is there by then is touched, unless it is empty. Raises StorageError for
+    a place that cannot be written.
     """
     target = out.resolve()
     with scratch(out, what) as folder:
@@ -56,9 +72,9 @@ def aside(out: Path, what: str) -> Iterator[Path]:
                 os.fsync(opened.fileno())
         before = folder.with_suffix(".before")
         try:
-            if target.is_dir():  # empty, or an earlier one that may go
+            if replaced is not None and (target / replaced).is_file():
                 target.rename(before)
-            folder.rename(target)
+            folder.rename(target)  # in the place of an empty one too, which POSIX allows
         finally:
             # Ctrl-C between the two leaves the earlier folder where it was.
             if before.is_dir() and not target.exists():

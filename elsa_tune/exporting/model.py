@@ -243,13 +243,14 @@ def _saved(request: ExportRequest, final: _Final, say: Say) -> tuple[Path, list[
     fallbacks = (request.paths.folder / "model", elsewhere)
     deadline = time.monotonic() + PATIENCE
     is_said = False
+    replaced = ABOUT if request.overwrite else None
     while True:
         refused: StorageError | None = None
         # An earlier model that found no room lies there still.
         places = [request.out, *(free_name(place) for place in fallbacks)]
         for out in places:
             try:
-                with aside(out, "the model") as folder:
+                with aside(out, "the model", replaced) as folder:
                     failed = _write(folder, request, final)
             except StorageError as error:
                 refused = refused or error

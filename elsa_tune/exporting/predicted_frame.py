@@ -112,15 +112,19 @@ def _read(path: Path, given_format: str | None) -> pd.DataFrame:
     """Read all rows of a file, each cell as it stands."""
     file_format = format_of_rows(str(path), given_format)
     file = RowFile(path, file_format)
+    chunks = list(file)
+    names = list(file.names)
+    if len(set(names)) < len(names):
+        # Of a table with a header, so that each row has each of these columns.
+        rows = [row for chunk in chunks for row in chunk.rows]
+        return pd.DataFrame(rows, columns=names, dtype=object)
     records = []
-    for chunk in file:
+    for chunk in chunks:
         for row in chunk.rows:
             record = _record(chunk.names, row)
             records.append(record)
-    names = None  # those of the records
-    if not records:
-        names = list(file.names)
-    return pd.DataFrame(records, columns=names, dtype=object)
+    columns = None if records else names  # by default those of the records
+    return pd.DataFrame(records, columns=columns, dtype=object)
 
 
 def _record(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:

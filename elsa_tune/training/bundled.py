@@ -4,6 +4,7 @@ Shapes: E texts, C outputs of a task.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.errors import DataError, UnknownNameError, first_line, quoted
+from elsa_tune.errors import DataError, ModelError, UnknownNameError, first_line, quoted
 from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import recorded_candidate
@@ -324,15 +325,57 @@ class Bundle:
         """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 
         The shared layers run once, as deep as the tasks need; each goes on from its own depth.
-        Raises UnknownNameError, and DataError for what are no texts.
+        Raises UnknownNameError, and DataError for what are no texts, or no pairs where a task reads
+        pairs.
         """
-        names = self.tasks
-        if tasks is not None:
-            names = tuple(tasks)
+        names = self._known(tasks)
+        split = split_texts(texts)
+        if len(split):
+            self._check_width(names, len(split.texts))
+        return self._answers(split, names)
+
+    def predict_either(
+        self,
+        texts: Texts,
+        tasks: Sequence[str] | None = None,
+    ) -> dict[str, Prediction]:
+        """Return the same for a model that reads a text and is given pairs, or the other way round.
+
+        Its answers mean nothing, but what computes them can be compared and timed.
+        """
+        names = self._known(tasks)
+        return self._answers(split_texts(texts), names)
+
+    def texts_read(self, task: str) -> int | None:
+        """Return how many texts of a row a task reads, 1 or 2; None of an export that is older."""
+        columns: Sequence[str] | None = self.facts(task).get("text_columns")
+        if columns is None:
+            return None
+        return len(columns)
+
+    def _known(self, tasks: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the tasks asked for, by default all. Raises UnknownNameError."""
+        if tasks is None:
+            return self.tasks
+        names = tuple(tasks)
         for name in names:
             if name not in self._branches:
                 raise UnknownNameError.among("task", name, self.tasks)
-        split = split_texts(texts)
+        return names
+
+    def _check_width(self, names: Iterable[str], width: int) -> None:
+        """Raise DataError unless each task reads so many texts of a row."""
+        kinds = {1: "a text", 2: "a pair of texts"}
+        for name in names:
+            reads = self.texts_read(name)
+            if reads in (None, width):
+                continue
+            raise DataError(
+                f"each row is {kinds[width]}, but '{name}' reads {kinds[reads]}; ask tasks that "
+                "read pairs apart from those that do not, by `tasks`"
+            )
+
+    def _answers(self, split: Split, names: Sequence[str]) -> dict[str, Prediction]:
         logits_of: dict[str, Logits] = {}
         for name in names:
             shape = (len(split), self._configs[name].num_labels)
@@ -473,7 +516,7 @@ def _differences(
     expected: Mapping[str, Logits],
 ) -> dict[str, float]:
     """Return, by task, how far a bundle's logits are from those of each model alone."""
-    predictions = [runs.predict(part) for part in parts]
+    predictions = [runs.predict_either(part) for part in parts]
     differences = {}
     for name, of_task in expected.items():
         logits = [prediction[name].logits for prediction in predictions]
@@ -494,24 +537,33 @@ def _relative_difference(expected: Logits, computed: Logits) -> float:
 def load_bundle(folder: str | Path) -> Bundle:
     """Load a folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
     path = Path(folder)
+    if not path.is_dir():
+        raise ModelError(f"there is no folder {folder}; `elsa-tune bundle` writes one")
     members = read_members(path)
     with explained(f"{folder} cannot be read as a bundle"):
         is_packed = read_about(path)["runs"] == "packed"
         return Bundle(members, is_packed)
 
 
-def split_texts(texts: Texts) -> Split:
-    """Return texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
+def split_texts(texts: Texts, missing: str | None = None) -> Split:
+    """Return texts, or pairs of texts, as columns.
+
+    missing: what stands for a text that is missing. Raises DataError for what are no texts, and
+    unless `missing` is given for one that is missing.
+    """
     no_list = "give a list of texts, or a list of pairs of texts"
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    # Of a mapping the keys would be taken for texts.
+    if isinstance(texts, str | Mapping) or not isinstance(texts, Iterable):
         raise DataError(no_list)
     rows = []
     widths = set()
     for row in texts:
-        cells = (row,) if isinstance(row, str) else row
+        cells: Any = row
+        if isinstance(row, str) or _is_missing(row):
+            cells = (row,)
         if not isinstance(cells, tuple | list):
             raise DataError(no_list)
-        rows.append(cells)
+        rows.append([missing if _is_missing(cell) else cell for cell in cells])
         widths.add(len(cells))
     is_table = widths in (set(), {1}, {2})
     if not is_table:
@@ -527,3 +579,10 @@ def split_texts(texts: Texts) -> Split:
         texts=tuple(columns),
         labels=np.zeros(len(rows)),
     )
+
+
+def _is_missing(cell: object) -> bool:
+    """Whether a cell is None, NaN or pandas' NA."""
+    if isinstance(cell, float):
+        return math.isnan(cell)
+    return cell is None or type(cell).__name__ == "NAType"

@@ -72,7 +72,7 @@ def test_real_models_of_two_depths_answer_as_each_alone(router: Path) -> None:
     assert cost["bundled"]["megabytes"] == pytest.approx(112.7, abs=0.2)
     loaded = elsa_tune.load_bundle(router)
     for texts in (TEXTS, PAIRS):
-        for name, found in loaded.predict(texts).items():
+        for name, found in loaded.predict_either(texts).items():
             tokenizer = AutoTokenizer.from_pretrained(router.parent / name)
             columns = [texts] if texts is TEXTS else [list(one) for one in zip(*texts, strict=True)]
             inputs = tokenizer(*columns, padding=True, truncation=True, return_tensors="pt")

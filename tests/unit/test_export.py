@@ -381,8 +381,8 @@ def test_a_disk_that_fills_while_it_trains_moves_the_model(
     real = model.aside
 
     @contextlib.contextmanager
-    def no_room(out: Path, what: str) -> Iterator[Path]:
-        with real(out, what) as folder:
+    def no_room(out: Path, what: str, replaced: str | None) -> Iterator[Path]:
+        with real(out, what, replaced) as folder:
             if out == tmp_path / "out":
                 full()
             yield folder
@@ -597,6 +597,15 @@ def test_of_several_tasks_those_with_an_answer_are_exported(pair: Path, run: Run
     )
 
 
+def test_a_damaged_search_of_another_name_is_in_nobodys_way(pair: Path, run: Run) -> None:
+    other = pair / "zzz"
+    other.mkdir()
+    (other / "search.json").write_text("{")
+    arguments = ("export", "pair", "--all", "--out", "models", "--storage-path", str(pair))
+    done = run(*arguments)
+    assert (done.status, done.out) == (0, "models/mood\n"), done.err
+
+
 def test_every_tasks_folder_is_looked_at_before_the_first_training(pair: Path, run: Run) -> None:
     Path("models/mood").mkdir(parents=True)
     Path("models/mood/mine").write_text("mine")
@@ -618,6 +627,32 @@ def test_a_folder_of_another_process_is_neither_in_the_way_nor_removed(tmp_path:
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_what_appears_while_it_is_written_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refused = pytest.raises(StorageError, match=r"the model cannot be written to .*not empty")
+    for replaced in (None, "weights"):  # with the second the folder is of no earlier export
+        with refused, aside(out, "the model", replaced) as new:
+            (new / "weights").write_text("mine")
+            out.mkdir(exist_ok=True)
+            (out / "notes").write_text("of somebody")
+        assert [file.name for file in out.iterdir()] == ["notes"]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_folder_one_is_in_is_not_replaced(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "below").mkdir(parents=True)
+    monkeypatch.chdir(here / "below")
+    for out in (".", here, ".."):
+        with pytest.raises(UsageError, match="is the folder you are in, or around it"):
+            exported(paths, str(out))
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    with pytest.raises(UsageError, match=r"volume is a mounted volume.*such as .*volume/export"):
+        exported(paths, str(tmp_path / "volume"))
+
+
 def test_an_interruption_leaves_the_earlier_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -632,7 +667,7 @@ def test_an_interruption_leaves_the_earlier_folder(
         return real(path, target)
 
     monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt), aside(out, "the model") as new:
+    with pytest.raises(KeyboardInterrupt), aside(out, "the model", "weights") as new:
         (new / "weights").write_text("of the second")
     assert (out / "weights").read_text() == "of the first"
     assert list(tmp_path.iterdir()) == [out]

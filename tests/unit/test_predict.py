@@ -22,7 +22,7 @@ import pytest
 from transformers import pipeline
 
 import elsa_tune
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import DataError, UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
@@ -431,6 +431,23 @@ def test_from_python_texts_a_frame_or_a_file(folder: Path) -> None:
     assert list(numbered["prediction"]) == labels
     for source in ("rows.csv", Path("rows.csv")):
         assert list(elsa_tune.predict("mood", source)["prediction"]) == labels
+
+
+def test_from_python_a_missing_text_is_empty_and_a_mapping_is_no_list(folder: Path) -> None:
+    found = elsa_tune.predict("mood", ["good", None])  # type: ignore[list-item]
+    assert list(found["text"]) == ["good", ""]
+    with pytest.raises(DataError, match="give a list of texts"):
+        elsa_tune.predict("mood", {"text": TEXTS})  # type: ignore[arg-type]
+
+
+def test_from_python_a_column_that_is_there_twice(folder: Path) -> None:
+    Path("twice.csv").write_text("text,text\ngood,bad\n")
+    with pytest.raises(DataError, match=r"twice\.csv has the column 'text' twice"):
+        elsa_tune.predict("mood", "twice.csv")
+    Path("others.csv").write_text("x,text,x\n1,good,2\n")
+    found = elsa_tune.predict("mood", "others.csv")
+    assert list(found.columns) == ["x", "text", "x", "prediction", "confidence"]
+    assert list(found.iloc[0])[:3] == ["1", "good", "2"]
 
 
 def test_a_carriage_return_within_a_text_begins_no_row(folder: Path, run: Run) -> None:

@@ -126,6 +126,8 @@ def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
 
     by_folder = {}
     for search in search_names(storage):
+        if not search.startswith(f"{name}-"):
+            continue
         task = slug(load_specification(SearchPaths(storage, search)).task.name)
         if search == f"{name}-{task}":
             by_folder[out / task] = SearchPaths(storage, search)
