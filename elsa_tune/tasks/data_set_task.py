@@ -14,6 +14,7 @@ from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, 
 from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tasks.labels import MOST_CLASSES, are_values
+from elsa_tune.words import listed
 
 DEFAULT_EVALUATION_SHARE = 0.2
 
@@ -285,6 +286,11 @@ def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
 
 
 def _check_texts(data_set: DataSet, given: tuple[str, ...], label: str) -> None:
+    if len(given) > 2:
+        raise DataError(
+            f"`text` names {len(given)} columns ({listed(given)}), but a row is a text or a pair "
+            "of texts; name one or two"
+        )
     for name in given:
         _check_there(data_set, name, "text")
     check_different(given, label)

@@ -195,7 +195,8 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     columns = _columns(path)
     for name in (given.label, *given.texts, given.group):
         if name is not None and name not in columns:
-            raise UnknownNameError.among(f"column of {path}", name, columns)
+            hint = "Columns of times, bytes or lists are left out."
+            raise UnknownNameError.among(f"column of {path}", name, columns, hint)
     in_order = list(columns.values())
     candidates = _label_candidates(in_order, (*given.texts, given.group))
     label = None

@@ -296,8 +296,8 @@ def _frame(rows: Any) -> pd.DataFrame:
 
 
 def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return these columns. Raises DataError where one is missing or there twice."""
-    names = [name for name in frame.columns if isinstance(name, str)]
+    """Return these columns, called by texts. Raises DataError for one missing or there twice."""
+    names = [str(name) for name in frame.columns]  # of a file without a header they are numbers
     for name in columns:
         count = names.count(name)
         if count > 1:
@@ -309,4 +309,7 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame
                 f"the {part} rows have no column '{name}'; they have "
                 f"{shortlist(frame.columns)}: name yours with `text`, `label` and `group`"
             )
-    return frame[columns].reset_index(drop=True)
+    places = [names.index(name) for name in columns]
+    checked = frame.iloc[:, places].reset_index(drop=True)
+    checked.columns = pd.Index(columns)
+    return checked

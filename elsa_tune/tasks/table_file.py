@@ -15,6 +15,7 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ def read_table(
 ) -> Table:
     """Read the wanted columns of a file.
 
-    wanted: None for every one of plain values (in JSONL, of its first line). header: the columns of
-    a file without a header line. Raises DataError for an unreadable file, and a wanted column that
-    is missing or there twice.
+    wanted: None for every one of plain values, without those of CSV and TSV that have no name, if
+    they are several. header: the columns of a file without a header line. Raises DataError for an
+    unreadable file, and a wanted column that is missing or there twice.
     """
     if format == "parquet":
         return _read_parquet(path, wanted)
@@ -248,7 +249,9 @@ def _separated(
     if header is None:
         _, header = next(rows, (1, []))
     if wanted is None:
-        wanted = header
+        # Spreadsheets write empty columns behind the last one.
+        has_nameless = header.count("") > 1
+        wanted = [name for name in header if name or not has_nameless]
     _check_columns(path, header, wanted)
     places: dict[str, int] = {}
     columns: dict[str, CellTexts] = {}
@@ -322,7 +325,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
             if wanted is None:
                 wanted = []
                 for column in schema:
-                    if not pa.types.is_nested(column.type):
+                    if _has_plain_cells(column.type):
                         wanted.append(column.name)
             _check_columns(path, schema.names, wanted)
             distinct = list(dict.fromkeys(wanted))
@@ -335,6 +338,25 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
         columns[name] = plain_cells(values[name], str(path), name)
     rows = range(1, table.num_rows + 1)
     return Table(path, columns, list(rows))
+
+
+def _has_plain_cells(kind: Any) -> bool:
+    """Whether `cell_text` writes the cells of an Arrow type: no times, bytes or lists."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_boolean,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_null,
+    )
+    return any(test(kind) for test in tests)
 
 
 def plain_cells(
@@ -367,6 +389,8 @@ def cell_text(value: object, where: str, column: str) -> str | None:
         if value.is_integer():
             return str(int(value))
         return repr(value)
+    if isinstance(value, Decimal):
+        return _decimal_text(value)
     if isinstance(value, list):
         raise DataError(
             f"{where} holds a list in column '{column}'; several labels a row, token labels and "
@@ -376,6 +400,15 @@ def cell_text(value: object, where: str, column: str) -> str | None:
     raise DataError(
         f"{where} holds a {kind} in column '{column}'; texts and labels must be plain values"
     )
+
+
+def _decimal_text(value: Decimal) -> str | None:
+    """Write an exact number, as databases have them, without a fraction of zeros."""
+    if value.is_nan():
+        return None
+    if value.is_finite() and value == value.to_integral_value():
+        return str(int(value))
+    return f"{value:f}"
 
 
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:

@@ -150,6 +150,8 @@ class _Described(BaseModel):
             raise ValueError(f"classes are {quoted(self.classes)}, but {but}; give one of the two")
         if self.merge_labels:
             raise ValueError(f"merge_labels is about classes, but {but}; leave it out")
+        if self.drop_contradictions:
+            raise ValueError(f"drop_contradictions is about classes, but {but}; leave it out")
 
 
 class TaskFile(_Described):
@@ -352,6 +354,12 @@ def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
     task = data_set_task(
         location, wanted, config=described.config or config, revision=described.revision
     )
+    if not task.classes and (cleaning.merge_labels or cleaning.drop_contradictions):
+        field = "merge_labels" if cleaning.merge_labels else "drop_contradictions"
+        raise DataError(
+            f"{field} is about classes, but column '{task.label_column}' holds numbers, a "
+            "regression's; leave it out, or give classes"
+        )
     classes = tuple(_cleaned_names(task.classes, cleaning))
     if task.classes and len(classes) < 2:
         raise DataError(

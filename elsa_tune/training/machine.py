@@ -50,11 +50,35 @@ _KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY":
 _STATUS = Path("/proc/self/status")
 _PROCESSORS = Path("/proc/cpuinfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Return the CPU cores that this process may use: fewer than all under Slurm or taskset."""
-    return len(os.sched_getaffinity(0))
+    """Return the CPU cores that this process may use, 1 at least.
+
+    They are fewer than all under Slurm or taskset, and in a container with a limit on CPU time.
+    """
+    cores = len(os.sched_getaffinity(0))
+    limit = _container_cores()
+    if limit is None:
+        return cores
+    return max(1, min(cores, int(limit)))
+
+
+def _container_cores() -> float | None:
+    """Return how many cores' time a container gets, None without a limit."""
+    words: list[str] = []
+    with contextlib.suppress(OSError):
+        words = (_CGROUP / "cpu.max").read_text().split()
+    if not words:  # the first version of cgroups
+        with contextlib.suppress(OSError):
+            for name in ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):
+                words.append((_CGROUP / name).read_text().strip())
+    with contextlib.suppress(ValueError):  # `max` is no limit
+        quota, period = map(int, words)
+        if quota > 0 and period > 0:
+            return quota / period
+    return None
 
 
 def identity(device: str) -> str:

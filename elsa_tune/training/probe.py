@@ -7,7 +7,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import PrefixCache, Recipe
+from elsa_tune.specs.trial import Pooling, PrefixCache, Recipe
 from elsa_tune.tasks.types.base import LinearModel
 from elsa_tune.tasks.types.registry import type_of
 from elsa_tune.tasks.types.scores import score, task_scores
@@ -211,9 +211,11 @@ def _frozen(
     trainable = train_only(loaded, head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     layers = len(layer_list(loaded))
+    # The model is not pooled otherwise: the features have what either head would read.
+    as_loaded = replace(recipe, pooling=Pooling.HEAD)
     setting = Setting(
         trainable=trainable,
-        recipe=recipe,
+        recipe=as_loaded,
         precision=resolve_precision(recipe.precision, device.type).value,
         device=device,
         name=f"{model.name} on {task.name}",

@@ -122,6 +122,11 @@ def test_columns_that_are_named_win() -> None:
         ({"text": STRING, "label": MOOD}, {"label": "lable"}, "`label` lable: .* no such column"),
         ({"text": STRING, "label": MOOD}, {"text": ("label",)}, "both name the column 'label'"),
         ({"text": STRING, "label": MOOD}, {"text": ("text",) * 2}, "names the column 'text' twice"),
+        (
+            {"a": STRING, "b": STRING, "c": STRING, "label": MOOD},
+            {"text": ("a", "b", "c")},
+            r"`text` names 3 columns \(a, b and c\), but a row is a text or a pair",
+        ),
         ({"text": STRING, "label": MOOD}, {"text": ("txt",)}, "`text` txt: .* no such column"),
         ({"text": STRING, "label": (STRING, ["a"] * ROWS)}, {}, "has 1 different labels"),
     ],

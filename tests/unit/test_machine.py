@@ -7,12 +7,14 @@ import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.cluster.capacity import Capacity, Node
+from elsa_tune.training import machine
 from elsa_tune.training.machine import (
     MIB,
     PeakMemory,
@@ -33,6 +35,31 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatc
     """Slurm and taskset give fewer than the machine has."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert usable_cores() == Capacity.of_this_machine().cpus == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "400000 100000"}, 4),
+        ({"cpu.max": "150000 100000"}, 1),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "9900000 100000"}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({}, 8),
+    ],
+)
+def test_a_containers_limit_on_cpu_time_counts(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    for name, content in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content + "\n")
+    assert usable_cores() == cores
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import Precision, PrefixCache, Recipe
+from elsa_tune.specs.trial import Pooling, Precision, PrefixCache, Recipe
 from elsa_tune.tasks.types.scores import score
 from elsa_tune.training import probe
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
@@ -132,6 +132,25 @@ def test_without_room_the_probe_computes_for_itself(
     found = linear_probe(bert, TASK, RECIPE, data, candidates=depths)
     assert entries() == set()
     assert found.quality == linear_probe(bert, TASK, RECIPE, data).quality
+
+
+def test_what_a_head_reads_decides_nothing_of_the_features(
+    bert: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe's model is not pooled, so neither is what its packed tokens are compared with."""
+    doubts: list[str | None] = []
+    real = probe.packed_doubt
+
+    def noted(*given: Any) -> str | None:
+        doubts.append(real(*given))
+        return doubts[-1]
+
+    monkeypatch.setattr(probe, "packed_doubt", noted)
+    data = make_data(train=40, evaluation=20)
+    as_loaded = ask(bert, data)
+    pooled = ask(bert, data, recipe=dataclasses.replace(RECIPE, pooling=Pooling.MEAN))
+    assert doubts == [None, None]
+    assert (pooled.predictions == as_loaded.predictions).all()
 
 
 def test_a_regression_is_answered_in_values(bert: ModelSpec) -> None:

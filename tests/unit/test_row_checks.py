@@ -170,6 +170,23 @@ def test_words_for_no_label_among_values_are_left_out(task: Task) -> None:
     assert len(read["train"]) == 13
 
 
+@pytest.mark.parametrize(("cell", "missing"), [("-999.0", "-999"), (-999, "-999.0")])
+def test_a_number_for_no_label_is_left_out_however_it_is_written(
+    task: Task, cell: object, missing: str
+) -> None:
+    rows = [(f"text {n}", cell if n == 3 else n / 10) for n in range(14)]
+    values = task(rows, rows[4:], regression=True, missing_labels=[missing])
+    train = read_splits(values, Recipe())["train"]
+    assert len(train) == 13 and train.labels.min() == 0
+    assert train.notes == (f"1 of 14 rows of train.jsonl skipped: label is '{missing}' (line 4)",)
+
+
+def test_contradictions_are_of_classes(task: Task) -> None:
+    rows = [(f"text {n}", n / 10) for n in range(14)]
+    with pytest.raises(DataError, match="drop_contradictions is about classes, but regression"):
+        task(rows, rows[4:], regression=True, drop_contradictions=True)
+
+
 def test_a_class_that_is_declared_and_never_trained(task: Task) -> None:
     seen = found(task(PLAIN, [("x", "c"), ("y", "a")], classes=["a", "b", "c"]))
     assert seen["classes_not_trained"].names == ("'c'",)

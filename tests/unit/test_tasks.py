@@ -10,6 +10,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.draft import Columns, guess_task
 from elsa_tune.tasks.hub import HUB_TASKS
 from elsa_tune.tasks.known import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
+from elsa_tune.tasks.table_file import read_table
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
@@ -353,7 +355,7 @@ def test_a_time_that_python_does_not_have_is_one_sentence(tmp_path: Path) -> Non
     far = pa.array([2**58], pa.timestamp("us"))  # in the year 11103
     pq.write_table(pa.table({"text": ["good"], "at": far}), tmp_path / "far.parquet")
     with pytest.raises(DataError, match=r"far\.parquet cannot be read as Parquet: "):
-        guess_task(tmp_path / "far.parquet")
+        read_table(tmp_path / "far.parquet", "parquet", ["text", "at"])
 
 
 def test_the_embedded_task_knows_its_chance() -> None:
@@ -537,3 +539,33 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     assert [one.spec.task.name for one in two] == ["t", "stdlib"]
     with pytest.raises(DataError, match="'stdlib'"):
         read_requests(dataclasses.replace(options, task=["stdlib"]))
+
+
+def test_columns_that_are_no_plain_values_are_not_in_the_way(tmp_path: Path) -> None:
+    rows = range(40)
+    table = pa.table(
+        {
+            "text": [f"text {n}" for n in rows],
+            "created": pa.array([n * 10**6 for n in rows], pa.timestamp("us")),
+            "raw": pa.array([b"\x00"] * 40),
+            "words": [["a"]] * 40,
+            "label": pa.array(["bad", "good"] * 20).dictionary_encode(),
+            "price": pa.array([Decimal(n) / 4 for n in rows], pa.decimal128(10, 2)),
+        }
+    )
+    file = tmp_path / "tickets.parquet"
+    pq.write_table(table, file)
+    task = resolve_task(str(file), columns=Columns("label", ("text",)))
+    assert (task.text_columns, task.classes) == (("text",), ("bad", "good"))
+    priced = resolve_task(str(file), columns=Columns("price", ("text",)))
+    assert priced.kind is TaskKind.REGRESSION
+    labels = read_texts(priced)["train"].labels.tolist()
+    assert labels == [n / 4 for n in rows]
+
+
+def test_nameless_columns_behind_the_last_are_not_in_the_way(tmp_path: Path) -> None:
+    lines = ["text,label,,", *(f"text {n},{'bad' if n % 2 else 'good'},," for n in range(40))]
+    file = tmp_path / "tickets.csv"
+    file.write_text("\n".join(lines))
+    task = resolve_task(str(file))
+    assert (task.text_columns, task.label_column) == (("text",), "label")

@@ -24,7 +24,6 @@ from elsa_tune.training.data.row_checks import cleaned, row_findings, units_of, 
 from elsa_tune.training.data.subsets import (
     EVALUATION,
     SELECTION,
-    held_out_rows,
     held_out_units,
     order_of_groups,
     permutation,
@@ -159,12 +158,11 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> Splits:
     places_of_bins = None
     if task_type.bins is not None:
         places_of_bins = permutation(task_type.bins, recipe.subset_seed, SELECTION)
+    # Rows of one unit on both sides would choose the rate that remembers best.
     units = units_of(train)
     if units is None:
-        is_held_out = held_out_rows(strata[chosen], share, places_of_bins)
-    else:
-        # Rows of one unit on both sides would choose the rate that remembers best.
-        is_held_out = held_out_units(units[chosen], strata[chosen], share, places_of_bins)
+        units = np.arange(len(train), dtype=np.int32)
+    is_held_out = held_out_units(units[chosen], strata[chosen], share, places_of_bins)
     holdout = train.part(chosen[is_held_out], "the holdout")
     count = len(holdout)
     by = "stratified"

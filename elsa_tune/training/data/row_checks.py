@@ -86,7 +86,7 @@ def cleaned(task: TaskSpec, splits: Splits) -> Splits:
     """
     cleaning = task.cleaning
     train = splits["train"]
-    if cleaning.drop_contradictions and type_of(task.kind).names_classes:
+    if cleaning.drop_contradictions:
         every = train
         if "evaluation" in splits:
             every = _together(train, splits["evaluation"])

@@ -4,8 +4,9 @@ E is the number of rows of a split.
 """
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ _NO_CELL = "\0"
 _Row = tuple[Any, ...]
 # The lines of rows that cannot be used, by the reason.
 _Skipped = dict[str, list[int]]
+# What labels share that mean the same.
+_KeyOf = Callable[[str], object]
 
 
 def read_texts(task: TaskSpec) -> Splits:
@@ -146,10 +149,11 @@ def to_split(
     """
     columns = layout or task
     names = (*columns.text_columns, columns.label_column)
-    missing_labels = task.cleaning.missing_labels
-    # Rows that the task itself leaves out are none that are lost.
-    meant = {_meant(columns.label_column, label) for label in missing_labels}
     task_type = type_of(task.kind)
+    key_of: _KeyOf = str if task_type.names_classes else _value_or_text
+    missing_labels = {key_of(label): label for label in task.cleaning.missing_labels}
+    # Rows that the task itself leaves out are none that are lost.
+    meant = {_meant(columns.label_column, label) for label in missing_labels.values()}
     read_label = task_type.label_reader(task)
     texts: list[list[str]] = [[] for _ in columns.text_columns]
     labels: list[Any] = []
@@ -161,6 +165,7 @@ def to_split(
             table,
             names,
             missing_labels,
+            key_of,
             blank_is_label=task_type.blank_is_label,
         )
         for line, *row_texts, label in rows:
@@ -205,13 +210,15 @@ def _group_keys(table: Table, column: str, lines: Sequence[int]) -> Iterator[int
 def _sorted_out(
     table: Table,
     names: Sequence[str],
-    missing_labels: Sequence[str],
+    missing_labels: Mapping[object, str],
+    key_of: _KeyOf,
     *,
     blank_is_label: bool,
 ) -> tuple[list[_Row], _Skipped]:
     """Return the rows that can be used, and the lines of the others by the reason.
 
-    names: of the columns, the label's last.
+    names: of the columns, the label's last. missing_labels: those that mean that there is none, by
+    their keys. key_of: the key of a label.
     """
     skipped: _Skipped = {}
     for line, reason in table.malformed:
@@ -223,6 +230,7 @@ def _sorted_out(
             names,
             cells,
             missing_labels,
+            key_of,
             blank_is_label=blank_is_label,
         )
         if lacks is None:
@@ -235,7 +243,8 @@ def _sorted_out(
 def _incomplete(
     names: Sequence[str],
     cells: Sequence[str | None],
-    missing_labels: Sequence[str],
+    missing_labels: Mapping[object, str],
+    key_of: _KeyOf,
     *,
     blank_is_label: bool,
 ) -> str | None:
@@ -248,13 +257,23 @@ def _incomplete(
     if lacks_label or lacks_all_texts:
         missing = itertools.compress(names, is_blank)
         return f"missing {', '.join(missing)}"
-    label = cells[-1]
+    label = cells[-1] or ""
     label_name = names[-1]
     if label_name == "gold_label" and label == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
-    if label in missing_labels:
-        return _meant(label_name, str(label))
+    given = missing_labels.get(key_of(label))
+    if given is not None:
+        return _meant(label_name, given)
     return None
+
+
+def _value_or_text(label: str) -> object:
+    """Return a number's value, for -999 and -999.0 are the same, any other label as it is."""
+    try:
+        value = float(label)
+    except ValueError:
+        return label
+    return label if math.isnan(value) else value
 
 
 def _meant(column: str, label: str) -> str:
