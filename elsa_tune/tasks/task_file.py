@@ -132,7 +132,7 @@ class _Described(BaseModel):
         """Raise ValueError where the label is to tell which rows are one unit."""
         if self.group is not None and self.group == label:
             raise ValueError(
-                f"group and label both name the column '{label}'; `group` names what rows share, "
+                f"group and label both name the column '{label}'; a group is what rows share, "
                 "as their document or user"
             )
 

@@ -130,6 +130,7 @@ def test_what_has_no_adapter_and_what_was_not_measured_is_refused(ways: SearchPa
         exported(ways, way="adapters")
     assert str(refused.value).startswith("`way` is 'adapters', which was not measured, ")
     assert with_options("`way` and `adapter`") == "--way and --adapter"
+    assert with_options("`cost` latency or `group`") == "--cost latency or --group"
 
 
 def test_neither_export_nor_resume_begins_without_the_library(
