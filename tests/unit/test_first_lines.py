@@ -237,6 +237,41 @@ def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None
     assert raw_only.recommendation.action is Action.FINE_TUNE
 
 
+def test_leaked_rows_come_before_a_linear_model() -> None:
+    leaked = RowFinding(
+        code=FindingCode.LEAKED_ROWS, count=41, of=484, where="evaluation", same_label=41
+    )
+    rows = [*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.87)]
+    answer = only([dataclasses.replace(one, findings=(leaked,)) for one in rows])
+    assert answer.recommendation.action is Action.LINEAR_MODEL
+    assert answer.first_lines.headline.startswith(
+        "Clean the data first: 41 of 484 evaluation rows are also in training, so that all is "
+        "provisional. Until then fine-tune nothing: a linear model on the frozen features scores "
+    )
+    assert line(answer, "Next").startswith("set `drop_leaked: true` in the task file")
+
+
+def test_a_full_model_that_learnt_next_to_nothing_comes_before_a_linear_model() -> None:
+    answer = only([*curve({0: 0.53, 3: 0.52}), probe(0.529)])
+    assert answer.recommendation.action is Action.LINEAR_MODEL
+    assert answer.recommendation.doubts == (Doubt.CONSTANT_REACHES_TARGET,)
+    assert answer.first_lines.headline.startswith(
+        "Train better before you choose: the full model's accuracy is 53.0, guessing scores 50.0. "
+        "Until then fine-tune nothing: "
+    )
+    assert line(answer, "Next").startswith("search again with more epochs")
+
+
+def test_an_unfinished_search_is_resumed_before_a_linear_model_is_fitted() -> None:
+    rows = [*curve({0: 0.89, 3: 0.88, 6: 0.7}, search="mine", trial="key"), probe(0.87)]
+    [found] = freeze_curves([dataclasses.replace(one, search="mine") for one in rows])
+    warning = AnswerWarning(WarningCode.INCOMPLETE, "search 'mine' is not complete")
+    found = dataclasses.replace(found, warnings=(warning,), search_arguments="mine")
+    [answer] = answer_curves([found])
+    assert answer.first_lines.headline.startswith("So far: fine-tune nothing: a linear model on ")
+    assert line(answer, "Next") == "elsa-tune resume mine"
+
+
 def test_a_full_model_that_equals_the_linear_one_has_not_trained_too_little() -> None:
     rows = [*seeds(0, [0.875] * 3), *seeds(3, [0.87, 0.86, 0.88])]
     equal = only([*rows, probe(0.875)]).recommendation

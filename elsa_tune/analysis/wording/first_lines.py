@@ -60,10 +60,10 @@ def first_lines(answer: Answer) -> FirstLines:
         headline = _headline_without_answer(answer)
         lines = {NEXT: _next_without_answer(answer)}
     elif answer.recommendation.action is Action.LINEAR_MODEL:
-        headline = _linear_headline(answer)
+        headline = _headline(answer, _linear_to_do(answer))
         lines = _linear_lines(answer, point)
     else:
-        headline = _headline(answer, point)
+        headline = _headline(answer, f"{_to_do(answer, point)}{_score(answer, point)}")
         lines = {
             HOW_SURE: _how_sure(answer, point),
             FEWER: _fewer(answer, point),
@@ -74,9 +74,8 @@ def first_lines(answer: Answer) -> FirstLines:
     return FirstLines(headline, tuple(with_text))
 
 
-def _headline(answer: Answer, point: CurvePoint) -> str:
+def _headline(answer: Answer, to_do: str) -> str:
     """Return what to do; where something is grave, that first."""
-    to_do = f"{_to_do(answer, point)}{_score(answer, point)}"
     first = _what_comes_first(answer)
     if first:
         return f"{first} Until then {_lower_first(to_do)}"
@@ -363,8 +362,8 @@ def _saves(point: CurvePoint) -> str:
     return f"{listed(shares)}; using the model costs the same."
 
 
-def _next(answer: Answer, point: CurvePoint) -> str:
-    name = recorded_search(answer)
+def _next_before_choosing(answer: Answer) -> str:
+    """Return what to do before the recommendation is followed; "" where nothing comes first."""
     if _has(answer, Doubt.LEAKED_ROWS):
         return (
             "set `drop_leaked: true` in the task file (`elsa-tune tasks` drafts one) and search "
@@ -372,12 +371,20 @@ def _next(answer: Answer, point: CurvePoint) -> str:
         )
     if _has(answer, Doubt.CONSTANT_REACHES_TARGET):
         return f"{_TRAIN_BETTER}."
-    if name is None:
+    name = recorded_search(answer)
+    if name is not None and _has(answer, Doubt.INCOMPLETE):
+        return f"elsa-tune resume {name}"
+    return ""
+
+
+def _next(answer: Answer, point: CurvePoint) -> str:
+    first = _next_before_choosing(answer)
+    if first:
+        return first
+    if recorded_search(answer) is None:
         snippet = point.candidate.snippet
         adapts_one_model = answer.task != ALL_TASKS and not point.candidate.is_reference
         return f"{snippet} in your own training." if snippet and adapts_one_model else ""
-    if _has(answer, Doubt.INCOMPLETE):
-        return f"elsa-tune resume {name}"
     seeds = seeds_for_another_search(answer)
     if answer.next_step is None and seeds is not None:
         return (
@@ -389,7 +396,8 @@ def _next(answer: Answer, point: CurvePoint) -> str:
     return f"{answer.next_step} (may settle it), or {export_command(answer)}"
 
 
-def _linear_headline(answer: Answer) -> str:
+def _linear_to_do(answer: Answer) -> str:
+    """Return `Fine-tune nothing`, and what the linear model scores."""
     probe = answer.probe
     full = answer.full
     assert probe is not None
@@ -414,11 +422,12 @@ def _linear_lines(answer: Answer, point: CurvePoint) -> dict[str, str]:
     to_do = _FIT_ONE
     if _has(answer, Doubt.FULL_MODEL_BELOW_PROBE):
         to_do += f"; to beat it, {_TRAIN_BETTER}"
+    first = _next_before_choosing(answer)
     return {
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",
         OTHERWISE: otherwise,
         SAVES: "all training of the encoder.",
-        NEXT: f"{to_do}.",
+        NEXT: first or f"{to_do}.",
     }
 
 
