@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def read_benchmark(path: Path) -> Imported:
     rows: list[ResultRow] = []
     for (file, result), label in zip(results, labels, strict=True):
         rows.append(_row(file, result, label))
+    rows = _with_metrics(rows)
     return Imported(rows, tuple(_notes(path, rows, left_out)))
 
 
@@ -230,6 +232,26 @@ def _row(file: Path, result: _Result, label: str) -> ResultRow:
         trainable_parameters=train.num_trainable_params,
         examples=_examples(config, quality),
     )
+
+
+def _with_metrics(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows; one without a metric has that of its model and task, where they have one.
+
+    A run that did not succeed was not tested, so that its file names no metric. Rows of different
+    metrics are never compared.
+    """
+    metrics: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if row.metric is not None:
+            metrics.setdefault((row.model, row.task), set()).add(row.metric)
+    with_metrics: list[ResultRow] = []
+    for row in rows:
+        of_others = metrics.get((row.model, row.task), set())
+        if row.metric is None and len(of_others) == 1:
+            [metric] = of_others
+            row = replace(row, metric=metric)
+        with_metrics.append(row)
+    return with_metrics
 
 
 def _task(config: _TrainConfig) -> str:

@@ -165,6 +165,19 @@ def test_runs_that_did_not_end_well(tmp_path: Path, status: str, expected: Trial
     assert one.status is expected and one.quality is None
 
 
+@pytest.mark.parametrize("status", ["failed", "canceled"])
+def test_a_run_that_did_not_end_well_is_compared_as_such(tmp_path: Path, status: str) -> None:
+    save(tmp_path, "a", result())
+    save(tmp_path, "b", result(config__seed=1, accuracy=None, train__status=status))
+    save(tmp_path, "c", result("full-finetuning/net-3.2-1B", peft_config=None))
+    source = Table(tmp_path)
+    rows = source.ask(Question(train_sizes=()), print)
+    assert {one.metric for one in rows} == {"accuracy"}
+    [ways] = source.ways(Question(train_sizes=()), rows)
+    counted = {way.candidate.label: way.seeds for way in ways.measured}
+    assert counted == {"0": 1, "lora rank32": 1}
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
