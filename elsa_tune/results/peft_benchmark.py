@@ -35,9 +35,16 @@ _STATUSES = {
     "failed": TrialStatus.FAILED,
     "canceled": TrialStatus.INTERRUPTED,
 }
-# What a configuration of peft has beside what is trained.
+# What a configuration of peft has beside what is trained; the model is in `train_config`.
 _NO_SETTINGS = frozenset(
-    {"peft_version", "task_type", "auto_mapping", "inference_mode", "revision"}
+    {
+        "peft_version",
+        "task_type",
+        "auto_mapping",
+        "inference_mode",
+        "revision",
+        "base_model_name_or_path",
+    }
 )
 _TEST = "test "
 _DEFAULT = "default"  # as an experiment's name calls a configuration without settings of its own
@@ -92,7 +99,8 @@ def read_benchmark(path: Path) -> Imported:
     A row is one run, its way the method and what its experiment's name says of the configuration,
     without model and learning rate; full fine-tuning is the full model. In a folder, JSON files of
     other kinds are left out, and counted in `notes`. Raises ResultsError for a file that is no
-    such result, a folder without any, and whatever is missing or out of its range.
+    such result, a folder without any, whatever is missing or out of its range, and two runs of one
+    name whose settings contradict each other.
     """
     results: list[tuple[Path, _Result]] = []
     left_out = 0
@@ -105,6 +113,7 @@ def read_benchmark(path: Path) -> Imported:
     if not results:
         raise _no_result(path)
     labels = _labels([result for _, result in results])
+    _check_settings(results, labels)
     rows: list[ResultRow] = []
     for (file, result), label in zip(results, labels, strict=True):
         rows.append(_row(file, result, label))
@@ -169,6 +178,27 @@ def _labels(results: Sequence[_Result]) -> list[str]:
     return labels
 
 
+def _check_settings(results: Sequence[tuple[Path, _Result]], labels: Sequence[str]) -> None:
+    """Raise ResultsError where two runs of one way were told to train by unlike settings.
+
+    What only one of them names is passed over: versions of peft differ in that.
+    """
+    first_of_way: dict[tuple[str, str, NamedWay], tuple[Path, _Result]] = {}
+    for (file, result), label in zip(results, labels, strict=True):
+        config = result.run_info.train_config
+        way = (config.model_id, _task(config), NamedWay(label))
+        first_file, first = first_of_way.setdefault(way, (file, result))
+        settings = _settings(result)
+        for name, first_value in _settings(first).items():
+            value = settings.get(name, first_value)
+            if value != first_value:
+                raise ResultsError(
+                    f"{first_file} and {file} are both of '{label}', but {name} is "
+                    f"{quoted(first_value)} in one and {quoted(value)} in the other; give each its "
+                    "own run_info.experiment_name, or remove one"
+                )
+
+
 def _label(result: _Result) -> str:
     """Return what a way is called: of lora/llama-3.2-3B-rank32, lora rank32."""
     method, _, configuration = result.run_info.experiment_name.partition("/")
@@ -189,13 +219,18 @@ def _letters(text: str) -> str:
 
 def _configuration(result: _Result) -> str:
     """Return what peft was told to train, as a text."""
-    settings = {}
+    return json.dumps(_settings(result), sort_keys=True)
+
+
+def _settings(result: _Result) -> dict[str, Any]:
+    """Return what peft was told to train, by the names of its settings; {} for all of it."""
+    settings: dict[str, Any] = {}
     for name, value in (result.run_info.peft_config or {}).items():
         if name in _NO_SETTINGS:
             continue
         # Peft keeps names of modules as a set, in no order.
         settings[name] = sorted(value, key=str) if isinstance(value, list) else value
-    return json.dumps(settings, sort_keys=True)
+    return settings
 
 
 def _row(file: Path, result: _Result, label: str) -> ResultRow:

@@ -125,6 +125,25 @@ def test_configurations_that_differ_are_not_one_way(tmp_path: Path) -> None:
     assert labels == ["prefix/net-3.2-1B-lr_0.001", "prefix/net-3.2-1B-lr_0.01"]
 
 
+def test_two_seeds_of_one_name_and_unlike_settings_are_refused(tmp_path: Path) -> None:
+    first = save(tmp_path, "a", result())
+    second = save(tmp_path, "b", result(config__seed=1, peft_config={**LORA, "r": 8}))
+    with pytest.raises(ResultsError) as caught:
+        read_benchmark(tmp_path)
+    assert str(caught.value) == (
+        f"{first} and {second} are both of 'lora/net-3.2-1B-rank32', but r is 32 in one and 8 in "
+        "the other; give each its own run_info.experiment_name, or remove one"
+    )
+
+
+def test_a_setting_that_one_version_of_peft_alone_names_is_no_difference(tmp_path: Path) -> None:
+    save(tmp_path, "a", result())
+    save(tmp_path, "b", result(config__seed=1, peft_config={**LORA, "use_more": False}))
+    first, second = read_benchmark(tmp_path).rows
+    assert first.candidate == second.candidate
+    assert (first.seed, second.seed) == (0, 1)
+
+
 def test_full_fine_tuning_is_the_reference(tmp_path: Path) -> None:
     path = save(tmp_path, "a", result("full-finetuning/net-3.2-1B-lr_0.00001", peft_config=None))
     (one,) = read_benchmark(path).rows
