@@ -140,10 +140,10 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         is_stopped = values["status"] == TrialStatus.STOPPED_EARLY
         values["phase"] = Phase.EXPLORE if is_stopped else Phase.MEASURE
     if "metric" in values:
+        if is_better_when_lower(values["metric"]):
+            raise ValueError(f"metric is '{values['metric']}', {LARGER_IS_BETTER}")
         metric = values["metric"].lower()
         values["metric"] = metric_names().get(metric, metric)
-        if is_better_when_lower(metric):
-            raise ValueError(f"metric is '{metric}', {LARGER_IS_BETTER}")
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values

@@ -89,9 +89,15 @@ _ERRORS = frozenset(
     (
         *("error", "errors", "err", "loss", "losses", "perplexity", "ppl", "nll", "wer", "cer"),
         *("mse", "rmse", "mae", "msle", "rmsle", "mape"),
+        *("entropy", "crossentropy", "logloss", "deviance", "brier", "ece", "eer"),
     )
 )
-_TURNS = frozenset(("neg", "negative", "negated", "minus", "inverse", "inverted"))
+_TURNS = frozenset(
+    (
+        *("neg", "negative", "negated", "minus", "inverse", "inverted"),
+        *("skill", "explained"),  # `brier_skill_score`, `deviance_explained`
+    )
+)
 _TURNED = re.compile(r"^-|(?<![a-z0-9])1\s*-")  # `-rmse`, `1-error`, but not `top1-error`
 
 # Said of a name that is an error's.
@@ -99,6 +105,9 @@ LARGER_IS_BETTER = (
     "which is better when lower, but larger must be better; give a score that rises, such as "
     "accuracy, R2 or 1 - error, under a name that says so"
 )
+
+# Between the words of `evalLoss`.
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 MOST_NAMED = 20  # of the hundreds of columns that an export can have
 
@@ -261,10 +270,11 @@ def metric_of(column: str) -> str | None:
 
 def is_better_when_lower(name: str) -> bool:
     """Return whether a metric's or a column's name is that of an error, such as `eval_loss`."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    if words.isdisjoint(_ERRORS) or not words.isdisjoint(_TURNS) or _TURNED.search(name.lower()):
+    separated = _CAMEL.sub("_", name).lower()
+    words = set(re.split(r"[^a-z]+", separated))
+    if words.isdisjoint(_ERRORS) or not words.isdisjoint(_TURNS) or _TURNED.search(separated):
         return False
-    return metric_of(name) is None  # `error_detection_f1` is an F1
+    return metric_of(separated) is None  # `error_detection_f1` is an F1
 
 
 def metric_names() -> dict[str, str]:

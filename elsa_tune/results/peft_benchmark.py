@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from elsa_tune.errors import ResultsError, quoted
-from elsa_tune.results.columns import metric_names
+from elsa_tune.results.columns import is_better_when_lower, metric_names
 from elsa_tune.results.results_csv import Imported
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
@@ -299,10 +299,13 @@ def _task(config: _TrainConfig) -> str:
 
 
 def _tested(file: Path, train: _TrainInfo) -> tuple[str, float]:
-    """Return the test's metric, by our name of it, and its value as a fraction."""
+    """Return the test's metric, by our name of it, and its value as a fraction.
+
+    Of several that is the first of which larger is better.
+    """
     last = train.metrics[-1] if train.metrics else {}
     for name, value in last.items():
-        if not name.startswith(_TEST):
+        if not name.startswith(_TEST) or is_better_when_lower(name):
             continue
         if not _is_number(value) or not abs(value) <= 1:
             raise ResultsError(
@@ -311,8 +314,8 @@ def _tested(file: Path, train: _TrainInfo) -> tuple[str, float]:
         metric = name.removeprefix(_TEST)
         return metric_names().get(metric, metric), float(value)
     raise ResultsError(
-        f"{file}: train_info.metrics ends without a test metric, such as 'test accuracy', though "
-        "the run succeeded"
+        f"{file}: train_info.metrics ends without a test metric of which larger is better, such as "
+        "'test accuracy', though the run succeeded"
     )
 
 

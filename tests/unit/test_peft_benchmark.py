@@ -166,6 +166,17 @@ def test_images_are_another_task(tmp_path: Path) -> None:
     assert (one.task, one.metric, one.examples) == ("cats", "dino_similarity", 4)
 
 
+def test_a_loss_among_the_test_metrics_is_passed_over(tmp_path: Path) -> None:
+    values = result()
+    values["train_info"]["metrics"][-1] = {"test loss": 0.4, "test accuracy": 0.5}
+    (one,) = read_benchmark(save(tmp_path, "a", values)).rows
+    assert (one.metric, one.quality) == ("accuracy", 0.5)
+    values["train_info"]["metrics"][-1] = {"test loss": 0.4}
+    path = save(tmp_path, "b", values)
+    with pytest.raises(ResultsError, match="ends without a test metric of which larger is better"):
+        read_benchmark(path)
+
+
 def test_a_suite_that_is_not_known_has_no_known_size(tmp_path: Path) -> None:
     (one,) = read_benchmark(save(tmp_path, "a", result(config__query_template=None))).rows
     assert (one.task, one.examples) == ("method_comparison", None)

@@ -270,6 +270,19 @@ def test_the_metric_by_its_name(column: str, metric: str | None) -> None:
         ("rmse", True),
         ("MAE", True),
         ("metrics.eval_loss", True),
+        ("evalLoss", True),
+        ("testRMSE", True),
+        ("cross_entropy", True),
+        ("crossentropy", True),
+        ("logloss", True),
+        ("brier_score", True),
+        ("ece", True),
+        ("eer", True),
+        ("deviance", True),
+        ("negLogLoss", False),
+        ("errorDetection_f1", False),
+        ("brier_skill_score", False),
+        ("deviance_explained", False),
         ("val/perplexity", True),
         ("mean squared error", True),
         ("word-error-rate", True),
@@ -296,6 +309,6 @@ def test_a_column_that_is_better_when_lower_is_refused(tmp_path: Path) -> None:
     complaint = "line 1: quality is column eval_loss, which is better when lower, but larger must"
     with pytest.raises(ResultsError, match=complaint):
         read(path, "quality=eval_loss")
-    complaint = "line 2: metric is 'rmse', which is better when lower, but larger must be better"
+    complaint = "line 2: metric is 'RMSE', which is better when lower, but larger must be better"
     with pytest.raises(ResultsError, match=complaint):
         read(path, "quality=score", "metric==RMSE")
