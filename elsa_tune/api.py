@@ -36,7 +36,7 @@ from elsa_tune.searching.inputs import (
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import read_request
 from elsa_tune.sources.journals import Journals
-from elsa_tune.sources.source import Question, Source
+from elsa_tune.sources.source import Question, Source, target_of
 from elsa_tune.sources.stored import Stored
 from elsa_tune.sources.tables import Published, Table
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -548,7 +548,7 @@ def predict(
 def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:
     def ask(results: Source, question: Question) -> tuple[list[FreezeCurve], float]:
         rows = results.ask(question, say)
-        share = results.target(question, rows, target)
+        share = target_of(rows, target)
         curves = results.curves(question, rows, share)
         return curves, share
 

@@ -12,7 +12,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
@@ -132,7 +132,7 @@ class PlannedLooks:
     are_planned: bool = True
     # Whether it planned them, and a table left them out.
     are_lost: bool = False
-    # The target that the search was planned for; None where that is the one asked about.
+    # The target that the search was planned for; None where that is not known.
     own_target: float | None = None
     # Returns a depth's looks whose seeds are all there, each with what it sees.
     taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
@@ -179,16 +179,17 @@ def planned_looks(
         rows += [run.row for run in runs]
     if all(row.looks is None for row in rows):
         return None
+    targets = {row.planned_target for row in rows}
+    own_target = targets.pop() if len(targets) == 1 else None
+    without_looks = PlannedLooks(by_candidate={}, own_target=own_target, taken=lambda candidate: ())
     if any(row.looks == LOST_LOOKS for row in rows):
-        return PlannedLooks(
-            by_candidate={}, are_planned=False, are_lost=True, taken=lambda candidate: ()
-        )
+        return replace(without_looks, are_planned=False, are_lost=True)
     searches = {row.search for row in rows}
     if len(searches) == 1 and any(row.looks == NO_LOOKS for row in rows):
-        return PlannedLooks(by_candidate={}, are_planned=False, taken=lambda candidate: ())
+        return replace(without_looks, are_planned=False)
     looks_by_candidate = _looks_by_candidate(measured)
     if looks_by_candidate is None or len(searches) > 1:
-        return PlannedLooks(by_candidate={}, taken=lambda candidate: ())
+        return without_looks
 
     @functools.cache
     def taken(candidate: Candidate) -> Taken:
@@ -196,7 +197,7 @@ def planned_looks(
             return ()
         return _taken(group, measured, evidence, looks_by_candidate, candidate)
 
-    return PlannedLooks(by_candidate=looks_by_candidate, taken=taken)
+    return PlannedLooks(by_candidate=looks_by_candidate, own_target=own_target, taken=taken)
 
 
 def _looks_by_candidate(measured: Runs) -> dict[Candidate, Looks] | None:

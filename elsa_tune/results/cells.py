@@ -12,6 +12,8 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.results.columns import (
     CANDIDATE,
+    EARLIER,
+    FINDINGS,
     LARGER_IS_BETTER,
     LOOKS,
     METHOD,
@@ -32,7 +34,8 @@ from elsa_tune.specs.checked import problems
 from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import Looks
+from elsa_tune.specs.row_findings import RowFinding
+from elsa_tune.specs.search import Earlier, Looks
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 
@@ -51,12 +54,15 @@ _NUMBERS = (
     "peak_memory_mb",
     "trainable_parameters",
     "evaluation_units",
+    "planned_target",
 )
 _COSTS = ("train_seconds", "peak_memory_mb")
 # What `method` may say of a row whose depth has a column of its own.
 _FREEZING = ("freeze", "freezing", "frozen", "layer freezing", "partial fine tuning")
 _ROW = TypeAdapter(ResultRow)
 _POLICY = TypeAdapter(Policy)
+_FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+_EARLIER = TypeAdapter(Earlier)
 # How MLflow shows what is not known.
 _NONE = "none"
 
@@ -119,6 +125,10 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         values[UNITS] = None
     if POLICY in values:
         values["policy"] = _policy(values.pop(POLICY))
+    if FINDINGS in values:
+        values["findings"] = _findings(values.pop(FINDINGS))
+    if EARLIER in values:
+        values["earlier"] = _earlier(values.pop(EARLIER))
     for name in _NUMBERS:
         if values.get(name) is not None:
             values[name] = _number(name, values[name], percent)
@@ -165,6 +175,18 @@ def _policy(text: str) -> Policy:
     no predictions, and scores alone do not tell how far other examples would move them.
     """
     return replace(_POLICY.validate_json(text), by_seeds_alone=Policy().by_seeds_alone)
+
+
+@functools.lru_cache(maxsize=100)
+def _findings(text: str) -> tuple[RowFinding, ...]:
+    """Return what is odd about the rows of a row's task. Raises ValueError."""
+    return _FINDINGS.validate_json(text)
+
+
+@functools.lru_cache(maxsize=100)
+def _earlier(text: str) -> Earlier:
+    """Return the searches that asked the same before a row's own. Raises ValueError."""
+    return _EARLIER.validate_json(text)
 
 
 @functools.lru_cache(maxsize=1000)

@@ -36,13 +36,19 @@ LOOKS = "looks"
 POLICY = "search_policy"
 # What every table that is written here has.
 COLUMNS = (*EARLIER_COLUMNS, LOOKS, POLICY)
+# The share of quality that a row's search was planned to keep, in a table of searches.
+PLANNED_TARGET = "planned_target"
+# What is odd about the rows of a task, and which searches asked the same before, each as JSON, in a
+# table of searches that found any.
+FINDINGS = "row_findings"
+EARLIER = "earlier_searches"
 # The label of a candidate that is no depth, in a table that has such: its `frozen_layers` is empty.
 CANDIDATE = "candidate"
 # What was done to the model, in the table's own words: instead of a depth, or beside it.
 METHOD = "method"
 # How many independent units the evaluation examples are, in a table of searches that know it.
 UNITS = "evaluation_units"
-READ_COLUMNS = (*COLUMNS, CANDIDATE, METHOD, UNITS)
+READ_COLUMNS = (*COLUMNS, CANDIDATE, METHOD, UNITS, PLANNED_TARGET, FINDINGS, EARLIER)
 
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.

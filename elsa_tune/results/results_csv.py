@@ -13,9 +13,12 @@ from elsa_tune.results.cells import read_row
 from elsa_tune.results.columns import (
     CANDIDATE,
     COLUMNS,
+    EARLIER,
     EARLIER_COLUMNS,
+    FINDINGS,
     LOOKS,
     METHOD,
+    PLANNED_TARGET,
     POLICY,
     REQUIRED,
     UNITS,
@@ -29,7 +32,7 @@ from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.looks_text import looks_text
 from elsa_tune.specs.policy import changed_fields
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import LOST_LOOKS
+from elsa_tune.specs.search import LOST_LOOKS, NONE_EARLIER
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tasks.table_file import Row, csv_line, csv_rows
 
@@ -335,42 +338,59 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     """Return the rows as a table that `import_results` reads back; qualities are fractions.
 
     It has the column `candidate` only where a row's is no depth, `method` where a table named it,
-    and that of units only where a row has them.
+    and those of units, planned targets, findings and earlier searches only where a row has them.
     """
     rows = list(rows)
-    columns: tuple[str, ...] = COLUMNS
-    if any(_column_of(row.candidate) == CANDIDATE for row in rows):
-        columns = (*columns, CANDIDATE)
+    columns = _columns_of(rows)
+    lines = []
+    for row in rows:
+        values = _values_of(row)
+        lines.append([values.get(name) for name in columns])
+    return csv_text(columns, lines)
+
+
+def _columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
+    """Return the columns that these rows need."""
     names_methods = any(_column_of(row.candidate) == METHOD for row in rows)
     # A full model of unknown layers is no depth among others: its method says what it is.
     lacks_layers = any(row.layers is None for row in rows)
-    if names_methods or lacks_layers:
-        columns = (*columns, METHOD)
-    if any(row.evaluation_units is not None for row in rows):
-        columns = (*columns, UNITS)
-    lines = []
-    for row in rows:
-        values: dict[str, object] = {}
-        for name in (*COLUMNS, UNITS):
-            values[name] = getattr(row, name, None)
-        values["comparison"] = str(row.comparison)
-        if row.looks is not None:
-            values[LOOKS] = looks_text(row.looks)
-        if row.policy is not None:
-            changed = changed_fields(row.policy)
-            values[POLICY] = json.dumps(changed, default=asdict)
-        candidate_cells = candidate_fields(row.candidate)
-        for name in DEPTH_FIELDS:
-            values[name] = candidate_cells[name]
-        column = _column_of(row.candidate)
-        if column is None:
-            values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
-        else:
-            values[column] = row.candidate.label
-        if row.layers is None and row.candidate.is_reference:
-            values[METHOD] = FULL
-        lines.append([values.get(name) for name in columns])
-    return csv_text(columns, lines)
+    is_needed = {
+        CANDIDATE: any(_column_of(row.candidate) == CANDIDATE for row in rows),
+        METHOD: names_methods or lacks_layers,
+        UNITS: any(row.evaluation_units is not None for row in rows),
+        PLANNED_TARGET: any(row.planned_target is not None for row in rows),
+        FINDINGS: any(row.findings for row in rows),
+        EARLIER: any(row.earlier != NONE_EARLIER for row in rows),
+    }
+    return (*COLUMNS, *(name for name, needed in is_needed.items() if needed))
+
+
+def _values_of(row: ResultRow) -> dict[str, object]:
+    """Return a row's values by their columns."""
+    values: dict[str, object] = {}
+    for name in (*COLUMNS, UNITS, PLANNED_TARGET):
+        values[name] = getattr(row, name, None)
+    values["comparison"] = str(row.comparison)
+    if row.looks is not None:
+        values[LOOKS] = looks_text(row.looks)
+    if row.policy is not None:
+        changed = changed_fields(row.policy)
+        values[POLICY] = json.dumps(changed, default=asdict)
+    if row.findings:
+        values[FINDINGS] = json.dumps([asdict(finding) for finding in row.findings])
+    if row.earlier != NONE_EARLIER:
+        values[EARLIER] = json.dumps(asdict(row.earlier))
+    candidate_cells = candidate_fields(row.candidate)
+    for name in DEPTH_FIELDS:
+        values[name] = candidate_cells[name]
+    column = _column_of(row.candidate)
+    if column is None:
+        values["embeddings_frozen"] = str(values["embeddings_frozen"]).lower()
+    else:
+        values[column] = row.candidate.label
+    if row.layers is None and row.candidate.is_reference:
+        values[METHOD] = FULL
+    return values
 
 
 def _column_of(candidate: Candidate) -> str | None:

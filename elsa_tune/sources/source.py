@@ -84,29 +84,6 @@ class Source(ABC):
                 by_search[search.name] = origin_of(state)
         return by_search
 
-    def target(
-        self, question: Question, rows: Iterable[ResultRow], given: float | None = None
-    ) -> float:
-        """Return the share to keep: the one given, else what the rows' searches were to keep."""
-        names = {row.search for row in rows}
-        targets = set()
-        for _, state in self.searches(question):
-            search = state.search
-            if search.name not in names:
-                continue
-            target = search.params.get("target", DEFAULT_TARGET)
-            try:
-                targets.add(float(target))
-            except (TypeError, ValueError) as error:
-                raise ResultsError(
-                    f"the target of {search.name} cannot be read: {error}"
-                ) from error
-        if given is not None:
-            return check_target(given)
-        if len(targets) == 1:
-            return check_target(targets.pop())
-        return DEFAULT_TARGET
-
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows that the question is about, never empty.
 
@@ -202,7 +179,7 @@ class Source(ABC):
             train_sizes_apart=self._answers_sizes_apart(question),
             target=target,
         )
-        return [self._with_searches(curve, question, of_depths) for curve in curves]
+        return [self._with_searches(curve, question) for curve in curves]
 
     def ways(self, question: Question, rows: Sequence[ResultRow]) -> list[FreezeCurve]:
         """Return all ways of rows that were asked for, as `way_curves` does."""
@@ -211,7 +188,7 @@ class Source(ABC):
             self._evidence(rows),
             train_sizes_apart=self._answers_sizes_apart(question),
         )
-        return [self._with_searches(curve, question, rows) for curve in curves]
+        return [self._with_searches(curve, question) for curve in curves]
 
     def folder_of(self, question: Question, curve: FreezeCurve) -> Path | None:
         """Return the folder of the one search that a curve is of; None where none is known."""
@@ -248,26 +225,31 @@ class Source(ABC):
                 "freeze curve; `elsa-tune compare` compares such ways"
             )
 
-    def _with_searches(
-        self, curve: FreezeCurve, question: Question, rows: Sequence[ResultRow]
-    ) -> FreezeCurve:
+    def _with_searches(self, curve: FreezeCurve, question: Question) -> FreezeCurve:
         """Return a curve with what is known of the searches it comes from."""
         names = (curve.search or "").split(", ")
         searches: Searches = []
         for folder, state in self.searches(question):
             if state.search.name in names:
                 searches.append((folder, state))
-        own_rows = [row for row in rows if row.search in names]
-        own_target = self.target(question, own_rows)
-        looks = curve.looks
-        if looks is not None:
-            looks = replace(looks, own_target=own_target)
         return replace(
             curve,
-            looks=looks,
             warnings=(*_incomplete(searches), *curve.warnings),
             search_arguments=_arguments(searches),
         )
+
+
+def target_of(rows: Iterable[ResultRow], given: float | None = None) -> float:
+    """Return the share to keep: the one given, else what the rows' searches were to keep."""
+    if given is not None:
+        return check_target(given)
+    planned: set[float] = set()
+    for row in rows:
+        if row.planned_target is not None:
+            planned.add(row.planned_target)
+    if len(planned) == 1:
+        return check_target(planned.pop())
+    return DEFAULT_TARGET
 
 
 def _without_tables_of_methods(rows: Sequence[ResultRow]) -> list[ResultRow]:

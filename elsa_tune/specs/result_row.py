@@ -53,6 +53,8 @@ class ResultRow:
     given_rates: tuple[float, float] | None = None  # of the search, which may have gone beyond them
     looks: Looks | None = None  # when its candidate is tested
     policy: Policy | None = None  # of its search; None where no search of ours is known
+    # The share of the full model's quality that its search was planned to keep; likewise.
+    planned_target: Annotated[float, Bounds(gt=0, le=1)] | None = None
     probe_examples: int | None = None  # rows that a linear probe learnt from
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
     earlier: Earlier = NONE_EARLIER  # the searches that asked the same before its own began

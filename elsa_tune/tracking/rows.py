@@ -37,6 +37,8 @@ _POLICY = TypeAdapter(Policy)
 _EARLIER = TypeAdapter(Earlier)
 # Of a place in a store: the scheme, then the trial's `run_id`, then the file's path.
 RUN_SCHEME = "runs:/"
+# Of searches that were recorded before they said what they were after.
+_EARLY_TARGET = 0.9
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
@@ -47,12 +49,15 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     findings = findings_of(state)
     policy = policy_of(state)
     earlier = earlier_of(state)
+    target = planned_target_of(state)
     rows = []
     for trial in state.trials.values():
         if trial.start.params.phase == Phase.FINAL:
             continue
         row = _row(state.search.name, trial, folder)
-        complete = replace(row, findings=findings, policy=policy, earlier=earlier)
+        complete = replace(
+            row, findings=findings, policy=policy, earlier=earlier, planned_target=target
+        )
         rows.append(complete)
     return rows
 
@@ -83,6 +88,15 @@ def policy_of(state: SearchState) -> Policy:
         raise ResultsError(
             f"the policy of search '{state.search.name}' cannot be read: {problems(error)}"
         ) from error
+
+
+def planned_target_of(state: SearchState) -> float:
+    """Return the share of quality that a search was planned to keep. Raises ResultsError."""
+    target = state.search.params.get("target", _EARLY_TARGET)
+    try:
+        return float(target)
+    except (TypeError, ValueError) as error:
+        raise ResultsError(f"the target of {state.search.name} cannot be read: {error}") from error
 
 
 def earlier_of(state: SearchState) -> Earlier:

@@ -143,7 +143,7 @@ def test_a_search_is_answered_at_its_own_target_unless_another_is_given(
     assert target() == 0.95
     assert target("--target", "0.9") == 0.9
     rows = elsa_tune.load_search("first").trials()
-    assert elsa_tune.answer(rows)[0].target == 0.9
+    assert elsa_tune.answer(rows)[0].target == 0.95
 
 
 def test_a_search_that_was_killed_before_its_first_trial_can_be_gone_on_with(

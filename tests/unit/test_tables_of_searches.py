@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_curves, answer_rows
 from elsa_tune.errors import ResultsError
-from elsa_tune.results.columns import EARLIER_COLUMNS, LOOKS, POLICY
+from elsa_tune.results.columns import COLUMNS, EARLIER_COLUMNS, LOOKS, POLICY
 from elsa_tune.results.results_csv import csv_text, import_results, write_results
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.record import facts_of
+from elsa_tune.sources.source import Question, target_of
+from elsa_tune.sources.tables import Table
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import NO_LOOKS
+from elsa_tune.specs.row_findings import FindingCode, RowFinding
+from elsa_tune.specs.search import NO_LOOKS, Earlier
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.params import param_texts
-from tests.unit.result_rows import seeds
+from tests.unit.result_rows import as_table_has, seeds
 from tests.unit.search_examples import make_spec
 from tests.unit.test_hunt import CLEAR, Drawn
 from tests.unit.test_hunt import spec as hunt_spec
@@ -107,6 +110,48 @@ def test_a_hunt_that_left_its_ladder_out(tmp_path: Path) -> None:
     answer = check_same_certificate(rows, tmp_path / "trials.csv")
     assert {row.looks.error for row in rows if row.looks} == {0.045}
     assert answer.certified is not None and not answer.certified.candidate.is_reference
+
+
+@pytest.mark.parametrize(("target", "above"), [(0.8, 0.9), (0.95, 0.96)])
+def test_the_target_that_a_search_was_planned_for_goes_with_its_table(
+    target: float, above: float, tmp_path: Path
+) -> None:
+    rows = even(3, 3, 3, policy=Policy(), planned_target=target)
+    again = through_a_table(rows, tmp_path / "trials.csv")
+    assert {row.planned_target for row in again} == {target}
+    assert target_of(again) == target and target_of(again, 0.7) == 0.7
+    [planned] = answer_rows(again, target)
+    assert planned.certified is not None
+    [higher] = answer_rows(again, above)
+    assert higher.reason is Reason.TARGET_NOT_PLANNED and higher.certified is None
+    assert f"the search was planned for {100 * target:g} %" in higher.certainty
+
+
+def test_a_table_without_planned_targets_names_none(tmp_path: Path) -> None:
+    rows = even(3, 3, 3, policy=Policy(), planned_target=0.95)
+    again = through_a_table(rows, tmp_path / "trials.csv", COLUMNS)
+    assert target_of(again) == 0.9
+    [curve] = Table(tmp_path / "trials.csv").curves(Question(), again, 0.95)
+    assert curve.looks is not None and curve.looks.own_target is None
+    [answer] = answer_curves([curve], 0.95)
+    assert answer.reason is not Reason.TARGET_NOT_PLANNED
+    assert answer.certified is not None
+
+
+def test_findings_and_earlier_searches_go_with_a_table(tmp_path: Path) -> None:
+    names = ("N/A", 'a "b"')
+    leaked = RowFinding(code=FindingCode.LEAKED_ROWS, count=41, of=484, same_label=41, names=names)
+    earlier = Earlier(names=("one", "two"), seeds_are_fresh=False)
+    rows = even(3, 3, 3, policy=Policy(), findings=(leaked,), earlier=earlier)
+    file = tmp_path / "trials.csv"
+    assert through_a_table(rows, file) == as_table_has(rows)
+    of_table = only(import_results(file).rows)
+    assert of_table.first_lines == only(as_table_has(rows)).first_lines
+    assert of_table.first_lines.headline.startswith("Clean the data first: 41 of 484")
+    assert "the third search of this question" in str(of_table)
+    file.write_text(file.read_text().replace("leaked_rows", "odd", 1), encoding="utf-8")
+    with pytest.raises(ResultsError, match=r"line 2: .*code"):
+        import_results(file)
 
 
 def test_what_was_not_planned_stays_so(tmp_path: Path) -> None:

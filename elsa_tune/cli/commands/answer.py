@@ -203,11 +203,12 @@ def report(
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.comparing.ways import COMPARED_TARGET
     from elsa_tune.report.page import check_folder, write_report
+    from elsa_tune.sources.source import target_of
 
     check_folder(out)
     source, question = read_question(options)
     rows = source.ask(question, note)
-    share = source.target(question, rows, target)
+    share = target_of(rows, target)
     comparisons = []
     has_other_ways = not all(row.candidate.is_ranked for row in rows)
     if has_other_ways or cost is not None:
@@ -367,10 +368,12 @@ def note(line: str) -> None:
 
 def _curves(options: Options, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
     """Return the curves, and the share to keep."""
+    from elsa_tune.sources.source import target_of
+
     source, question = read_question(options)
     try:
         rows = source.ask(question, note)
-        share = source.target(question, rows, target)
+        share = target_of(rows, target)
         return source.curves(question, rows, share), share
     except NoAnswerError:
         if format == "json":
