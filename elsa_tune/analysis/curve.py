@@ -10,7 +10,7 @@ from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertaint
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, failure_text, run_count
-from elsa_tune.analysis.statistics.intervals import interval_of_mean
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, interval_of_mean
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -22,9 +22,6 @@ from elsa_tune.specs.search import NONE_EARLIER, Earlier
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import candidates_text, points, rate_text
-
-# Below this two printed qualities are the same number.
-SAME_QUALITY = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,7 +402,9 @@ def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
     if total < 2:
         return None
     squares = math.fsum(squares_inside) + math.fsum(squares_between)
-    return math.sqrt(squares / (total - 1))
+    std = math.sqrt(squares / (total - 1))
+    # The mean of equal numbers may differ from them in its last digit.
+    return 0.0 if std <= SAME_QUALITY else std
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -474,3 +474,12 @@ def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     runs = CandidateRuns(candidate=FULL_MODEL, qualities=(0.6,) * 3, failed=(False,) * 3)
     known = Uncertainty(runs={FULL_MODEL: runs}, examples=draws)
     assert verdict_on(replace(curve, uncertainty=known)) is Learnt.YES
+
+
+def test_equal_seeds_have_no_spread_and_no_interval() -> None:
+    """The mean of three times 327 / 408 differs from it in the last digit."""
+    rows = [*seeds(0, [327 / 408] * 3, metric="f1"), *seeds(3, [310 / 408] * 3, metric="f1")]
+    [curve] = freeze_curves(rows)
+    for point in curve.points:
+        assert point.std == 0
+        assert point.ci_low is None and point.ci_high is None

@@ -308,6 +308,8 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
 def test_equal_scores_of_unknown_examples_are_no_certainty() -> None:
     equal = runs(DEEP, [0.805046] * 3)
     assert known(equal).quality(DEEP) is None
+    # Whose mean is not 327 / 408 in its last digit.
+    assert known(runs(DEEP, [327 / 408] * 3)).quality(DEEP) is None
     found = known(equal, examples=ExampleDraws.counted({DEEP: 0.805046}, 872)).quality(DEEP)
     assert found is not None and found.high - found.low > 0.04
 

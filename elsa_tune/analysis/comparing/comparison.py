@@ -30,7 +30,8 @@ from elsa_tune.analysis.comparing.ways import (
     recorded_looks,
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
-from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adapt.candidate import Candidate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
-from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.differences import (
     DifferenceTest,
     corrected_by_holm,
@@ -21,7 +21,7 @@ from elsa_tune.analysis.statistics.differences import (
     rows_needed,
     seeds_needed,
 )
-from elsa_tune.analysis.statistics.intervals import Spread
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, Spread
 from elsa_tune.specs.adapt.candidate import Candidate
 
 

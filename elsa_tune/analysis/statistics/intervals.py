@@ -15,6 +15,9 @@ import numpy as np
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, Floats
 
+# Below this two printed qualities are the same number.
+SAME_QUALITY = 1e-6
+
 # Sets of draws of Student's t that a process keeps, 80 kilobytes each.
 STUDENTS_KEPT = 128
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.statistics.intervals import (
+    SAME_QUALITY,
     Ends,
     Interval,
     Spread,
@@ -124,7 +125,7 @@ class Uncertainty:
         if self.examples is not None:
             moves_of_depth = self.examples.candidates[candidate]
             moved = self._without_flips(moves_of_depth, {candidate: 1.0})
-        elif spread.variance == 0:
+        elif spread.variance * runs.count < SAME_QUALITY**2:
             return None
         return interval_of(
             runs.mean,

@@ -5,7 +5,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason, reaches
-from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
+from elsa_tune.analysis.curve import CurvePoint, LinearProbe
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adapt.candidate import Candidate

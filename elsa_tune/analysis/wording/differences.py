@@ -3,7 +3,8 @@
 import math
 
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
-from elsa_tune.analysis.curve import SAME_QUALITY, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
 
