@@ -380,6 +380,15 @@ def test_a_way_whose_cost_is_not_known_is_not_the_cheapest() -> None:
     assert "not known of the last 2 layers, which may be cheaper" in line(comparison, "Costs")
 
 
+def test_the_recommended_way_may_have_no_known_cost() -> None:
+    rows = [*way_rows(FULL, 0.9), *way_rows(LAST_TWO, 0.6), *way_rows(HEAD, 0.55)]
+    comparison = compared(
+        [replace(one, train_seconds=None) if one.candidate == FULL else one for one in rows]
+    )
+    assert comparison.recommended == way_of(comparison, FULL)
+    assert line(comparison, "Costs") == "not known of the full model."
+
+
 def test_the_only_good_way_needs_no_cost() -> None:
     rows = [
         replace(one, train_seconds=None) for one in [*way_rows(FULL, 0.9), *way_rows(HEAD, 0.6)]

@@ -363,11 +363,17 @@ def _costs(comparison: WayComparison) -> str:
         if is_shown and other.candidate != way.candidate:
             name = name_of(comparison.curve, other.candidate)
             beside.append(f"{name}: {cost_cell(other.cost, comparison.unit)}")
-    text = cost_text(way.cost, comparison.unit)
+    if way.cost is None:
+        text = f"not known of {name_of(comparison.curve, way.candidate)}"
+    else:
+        text = cost_text(way.cost, comparison.unit)
     if beside:
         text += f" ({'; '.join(beside)})"
     # Of the others the cost does not matter, such as of those of which every run diverged.
-    unknown = [other.candidate for other in comparison.good if other.cost is None]
+    unknown: list[Candidate] = []
+    for other in comparison.good:
+        if other.cost is None and other.candidate != way.candidate:
+            unknown.append(other.candidate)
     if unknown:
         names = names_of(comparison.curve, unknown)
         text += f"; not known of {names}, which may be cheaper"
