@@ -158,6 +158,7 @@ class Answer(FreezeCurve):
     within_given: CurvePoint | None = None
     # In a joint answer the tasks that forbid a smaller k (or leave it without an answer).
     decided_by: tuple[str, ...] | None = None
+    excluded: tuple[str, ...] = ()  # in a joint answer the tasks that were left out on request
     certified: Certified | None = None  # None where nothing is certain enough
     corrected_certified: Certified | None = None  # likewise, corrected for chance
     # Which of the two was named before the first trial; None where both are claimed, each with an

@@ -116,6 +116,7 @@ def _without_decision(
         examples=None,
         points=tuple(common),
         warnings=tuple(_on_tasks(tasks, common, excluded)),
+        excluded=tuple(excluded),
         uncertainty=Uncertainty(runs={}, policy=common_policy(task.policy for task in tasks)),
     )
 

@@ -5,8 +5,9 @@ written aside and renamed, the page last: a reader never meets half of one.
 """
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -260,22 +261,24 @@ def page_html(
         searches=_distinct(commands),
         exports=_distinct(exports),
         command=command,
-        again=_again(target, comparisons),
+        again=_again(target, answers, comparisons),
         # What a table cannot hold, and what a certificate may rest on.
         has_more=any(row.predictions for row in rows),
     )
 
 
-def _again(target: float, comparisons: Sequence[WayComparison]) -> str:
+def _again(target: float, answers: Sequence[Answer], comparisons: Sequence[WayComparison]) -> str:
     """Return the command that makes the report of its own table; that knows no latencies."""
+    words = ["elsa-tune", "report", "--from", "trials.csv", "--target", f"{target:g}"]
+    for task in _distinct(task for answer in answers for task in answer.excluded):
+        words += ["--exclude-task", task]
     units = {comparison.unit for comparison in comparisons}
-    cost = ""
     for unit in (Cost.TIME, Cost.MEMORY, Cost.PARAMETERS):
         # By time, ways are compared without being asked, but not where there are depths alone.
         is_asked = unit is not Cost.TIME or _are_depths(comparisons)
         if unit in units and is_asked:
-            cost = f"--cost {unit} "
-    return f"elsa-tune report --from trials.csv --target {target:g} {cost}--out again"
+            words += ["--cost", unit]
+    return shlex.join([*words, "--out", "again"])
 
 
 def _are_depths(comparisons: Sequence[WayComparison]) -> bool:
@@ -323,36 +326,39 @@ def _sections(
     comparisons: Mapping[str, WayComparison],
 ) -> list[Section]:
     """Return a section for each answer, and for each comparison that has none."""
-    sections = []
-    for number, (name, answer) in enumerate(named.items(), 1):
-        warnings, remarks = _warned_of(answer.warnings)
-        section = Section(
-            key=f"answer-{number}",
-            name=name,
-            card=answer.first_lines,
-            figures=figures.get(name, {}),
+    sections: list[Section] = []
+    for name, answer in named.items():
+        section = _section(len(sections) + 1, name, answer, figures)
+        of_curve = replace(
+            section,
             table=curve_table(name, answer),
             costs=cost_table(name, answer),
             in_full=in_full(answer),
-            warnings=warnings,
-            remarks=remarks,
             ways=comparisons[name].first_lines if name in comparisons else None,
         )
-        sections.append(section)
+        sections.append(of_curve)
     for name, comparison in comparisons.items():
-        if name in named:
-            continue
-        warnings, remarks = _warned_of(comparison.warnings)
-        section = Section(
-            key=f"answer-{len(sections) + 1}",
-            name=name,
-            card=comparison.first_lines,
-            figures=figures.get(name, {}),
-            warnings=warnings,
-            remarks=remarks,
-        )
-        sections.append(section)
+        if name not in named:
+            sections.append(_section(len(sections) + 1, name, comparison, figures))
     return sections
+
+
+def _section(
+    number: int,
+    name: str,
+    answered: Answer | WayComparison,
+    figures: Mapping[str, Mapping[str, Drawing]],
+) -> Section:
+    """Return what every section has."""
+    warnings, remarks = _warned_of(answered.warnings)
+    return Section(
+        key=f"answer-{number}",
+        name=name,
+        card=answered.first_lines,
+        figures=figures.get(name, {}),
+        warnings=warnings,
+        remarks=remarks,
+    )
 
 
 def _warned_of(warnings: Iterable[AnswerWarning]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from markupsafe import escape
 
+from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import facts, in_full, summary
+from elsa_tune.report.page import facts, in_full, page_html, summary
 from elsa_tune.report.tables import cost_table, curve_table
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
@@ -166,6 +167,14 @@ def test_a_page_of_rows_without_a_search_names_no_command_that_needs_one() -> No
     again = page_of(falling_curve()).split('id="again"')[1]
     assert "elsa-tune search" not in again and "elsa-tune export" not in again
     assert "elsa-tune report --from trials.csv" in again
+
+
+def test_the_command_for_the_same_answers_excludes_the_same_tasks() -> None:
+    rows = [*falling_curve(), *falling_curve(task="my task"), *falling_curve(task="cola")]
+    answers = answer_curves(freeze_curves(rows), exclude_tasks=["my task"])
+    again = page_html(answers, rows, []).split('id="again"')[1]
+    command = "elsa-tune report --from trials.csv --target 0.9 --exclude-task 'my task' --out again"
+    assert escape(command) in again
 
 
 def test_the_summary_of_several_counts_them() -> None:
