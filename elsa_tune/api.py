@@ -6,6 +6,8 @@ Words go to stderr, as there; errors are those of `elsa_tune.errors`.
 import html
 import io
 import json
+import math
+import numbers
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from elsa_tune.analysis.comparing.comparison import compare_ways
 from elsa_tune.analysis.comparing.comparison_json import comparisons_csv
 from elsa_tune.analysis.comparing.ways import COMPARED_TARGET, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import ElsaTuneError, RunError, UnknownNameError, UsageError
+from elsa_tune.errors import ElsaTuneError, RunError, UnknownNameError, UsageError, quoted
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
@@ -441,12 +443,19 @@ def compare(
     what is cheap: `time` of a training run, peak `memory`, trained `parameters`, or the `latency`
     of the exported model for one text, alone or per task of a `bundle` of eight; these two are
     measured now, on this machine. latencies: such seconds of each way by its label, where they were
-    measured elsewhere.
+    measured elsewhere; only with a cost that counts them.
 
-    Errors as of `answer`; UsageError for a target outside (0, 1].
+    Errors as of `answer`; UsageError for a target outside (0, 1], and for latencies that are no
+    seconds above 0.
     """
     unit = Cost(cost)
     check_target(target)
+    counts_latencies = unit in (Cost.LATENCY, Cost.BUNDLE)
+    if latencies is not None and not counts_latencies:
+        raise UsageError(
+            f"`latencies` is given, but `cost` is {unit}, which counts none; give cost='latency' "
+            "or cost='bundle', or leave `latencies` out"
+        )
 
     def ask(results: Source, question: Question) -> Comparisons:
         rows = results.ask(question, say)
@@ -555,14 +564,24 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
     return _asked(source, ask)
 
 
-def _by_candidate(curve: FreezeCurve, seconds: Mapping[str, float]) -> dict[Candidate, float]:
-    """Return what is given by the ways' labels. Raises UnknownNameError for one of no way."""
+def _by_candidate(curve: FreezeCurve, seconds: Mapping[Any, Any]) -> dict[Candidate, float]:
+    """Return what is given by the ways' labels.
+
+    Raises UnknownNameError for a label of no way, UsageError for what is no time above 0.
+    """
     by_label = {point.candidate.label: point.candidate for point in curve.points}
     given: dict[Candidate, float] = {}
-    for label, value in seconds.items():
+    for key, value in seconds.items():
+        label = str(key)  # a depth may be given as a number
         if label not in by_label:
             raise UnknownNameError.among("way", label, by_label)
-        given[by_label[label]] = value
+        is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_real or not 0 < value < math.inf:
+            raise UsageError(
+                f"`latencies` has {quoted(value)} for '{label}'; give the seconds, above 0, that "
+                "the exported model takes for one input"
+            )
+        given[by_label[label]] = float(value)
     return given
 
 

@@ -354,6 +354,28 @@ def test_compare_takes_latencies_by_label(save: Save) -> None:
     assert comparison.recommended.candidate == ADAPTER
 
 
+def test_a_depth_of_a_latency_may_be_a_number(save: Save) -> None:
+    path = save(accurate(four_ways()))
+    latencies: Any = {"adapter-8": 1.0, 0: 2, 4: 0.5}
+    [comparison] = elsa_tune.compare(path, cost="latency", latencies=latencies)
+    assert comparison.recommended is not None
+    assert comparison.recommended.candidate == LAST_TWO
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 0.0, "a", True, None])
+def test_a_latency_that_is_no_time_is_refused(seconds: Any, save: Save) -> None:
+    path = save(accurate(four_ways()))
+    latencies = {"0": 1.0, "adapter-8": seconds}
+    with pytest.raises(UsageError, match=r"`latencies` has .* for 'adapter-8'; give the seconds"):
+        elsa_tune.compare(path, cost="latency", latencies=latencies)
+
+
+@pytest.mark.parametrize("cost", ["time", "memory", "parameters"])
+def test_latencies_are_refused_where_the_cost_counts_none(cost: Any, save: Save) -> None:
+    with pytest.raises(UsageError, match=f"`cost` is {cost}, which counts none"):
+        elsa_tune.compare(save(four_ways()), cost=cost, latencies={"0": 1.0})
+
+
 def test_compare_refuses_what_it_cannot_answer(save: Save) -> None:
     path = save(four_ways())
     with pytest.raises(UsageError, match="target is 2"):
