@@ -39,6 +39,21 @@ def percent(share: float | None) -> str:
     return f"{points(share)} %"
 
 
+def percent_beside(share: float | None, target: float) -> str:
+    """Return a share as `percent` does, with more decimals where it only rounds to the target.
+
+    .8998 is `89.98 %` beside a target of .9.
+    """
+    if share is None:
+        return percent(share)
+    target_in_percent = round(100 * target, 6)
+    for decimals in range(1, 6):
+        text = f"{100 * share:z.{decimals}f}"
+        if share < target and float(text) < target_in_percent:
+            return f"{text} %"
+    return percent(share)
+
+
 def spread(quality: float | None, std: float | None) -> str:
     """Return `90.8 ± 0.3`, or the mean alone."""
     mean = points(quality)

@@ -56,6 +56,8 @@ _NUMBERS = (
     "evaluation_units",
     "planned_target",
 )
+# The largest fraction: other tools round, so that 1.0000000000000002 is 1.
+_ONE = 1 + 1e-6
 _COSTS = ("train_seconds", "peak_memory_mb")
 # What `method` may say of a row whose depth has a column of its own.
 _FREEZING = ("freeze", "freezing", "frozen", "layer freezing", "partial fine tuning")
@@ -274,11 +276,11 @@ def _number(name: str, text: str, percent: bool) -> float | str:
     if name not in _SHARES:
         return int(value) if value.is_integer() else value
     if percent:
-        if abs(value) > 100:
-            raise ValueError(f"field '{name}' must be a percentage, at most 100, not {value:g}")
+        if abs(value) > 100 * _ONE:
+            raise ValueError(f"field '{name}' must be a percentage, at most 100, not {text}")
         # Division, not * .01: 58.3 / 100 is the float .583 itself.
-        return value / 100
-    if abs(value) > 1:
+        value /= 100
+    if abs(value) > _ONE:
         hint = "; for percentages add `scale` percent" if abs(value) <= 100 else ""
-        raise ValueError(f"field '{name}' must be a fraction, at most 1, not {value:g}{hint}")
-    return value
+        raise ValueError(f"field '{name}' must be a fraction, at most 1, not {text}{hint}")
+    return max(-1.0, min(value, 1.0))

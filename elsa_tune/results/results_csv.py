@@ -158,7 +158,9 @@ def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
     """Raise ResultsError for a table without rows, or with fractions that are called percent."""
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
-    are_fractions = all(abs(row.quality or 0.0) <= 0.01 for row in rows)
+    # Of runs that failed, and of scores of 0, nothing is told.
+    qualities = [row.quality for row in rows if row.quality]
+    are_fractions = len(qualities) > 0 and all(abs(quality) <= 0.01 for quality in qualities)
     if percent and are_fractions:
         raise ResultsError(
             f"{path}: no quality is above 1, so these are fractions already; leave out "

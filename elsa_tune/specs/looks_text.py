@@ -8,6 +8,9 @@ from elsa_tune.specs.search import LOST_LOOKS, MOST_LOOKS, NO_LOOKS, Looks
 _NEVER = "never"  # in place of looks that were not planned
 _LOST = "not recorded"  # in place of looks that a table left out
 _LOOKS = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
+# What two looks can share out between them.
+_LEAST_ERROR = 1e-6
+_MOST_ERROR = 0.5
 _DEPTH = re.compile(r"^N(\d+)$")
 
 
@@ -44,10 +47,10 @@ def read_looks(text: str) -> Looks:
         seeds, full_seeds = pair.split("/")
         counts.append((int(seeds), int(full_seeds)))
     error = float(error_text)
-    if not (_are_planned(counts) and 0 < error < 1):
+    if not (_are_planned(counts) and _LEAST_ERROR <= error <= _MOST_ERROR):
         raise SpaceError(
             f"'{text}' is no plan of one or two looks, with growing numbers of seeds from 1 on and "
-            "an error between 0 and 1"
+            f"an error between {_LEAST_ERROR:g} and {_MOST_ERROR:g}"
         )
     return Looks(
         after=after.replace("=", ""),

@@ -19,7 +19,13 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import Earlier
 from elsa_tune.specs.trial import Phase
-from elsa_tune.words import candidates_text, either_text, last_of_layers, rate_text
+from elsa_tune.words import (
+    candidates_text,
+    either_text,
+    last_of_layers,
+    percent_beside,
+    rate_text,
+)
 from tests.unit.result_rows import BY_SEEDS_ALONE, EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 CLOSE = [-0.002, 0.0, 0.002]
@@ -125,6 +131,19 @@ def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:
         "the last 2 layers score 30.0: 50.0 % of the full model's score; the target is 90 %."
     )
     assert "guessing" not in answer.first_lines.headline
+
+
+def test_a_share_that_rounds_to_the_target_and_misses_it_has_more_decimals() -> None:
+    answer = only(curve({0: 0.9, 3: 0.86, 6: 0.8098}, metric="matthews", chance=0.0))
+    assert line(answer, "Fewer?") == (
+        "the head alone scores 81.0: 89.98 % of the full model's score; the target is 90 %."
+    )
+    assert percent_beside(0.9, 0.9) == "90.0 %"
+    assert percent_beside(0.8999, 0.9) == "89.99 %"
+    assert percent_beside(0.899, 0.9) == "89.9 %"
+    assert percent_beside(0.9 - 1e-12, 0.9) == "90.0 %"
+    assert percent_beside(0.07, 0.07) == "7.0 %"
+    assert percent_beside(None, 0.9) == "-"
 
 
 def test_without_a_certificate_the_reason_is_said() -> None:

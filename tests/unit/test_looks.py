@@ -67,11 +67,21 @@ def test_looks_are_read_back_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "planned", ["0.05: 2/2 3/3 4/4", "0.05: 2/2 3/0", "0.05: 3/3 2/2", "1: 2/2"]
+    "planned",
+    ["0.05: 2/2 3/3 4/4", "0.05: 2/2 3/0", "0.05: 3/3 2/2", "1: 2/2", "0.9: 2/2 3/3", "1e-9: 2/2"],
 )
 def test_looks_that_no_search_plans_are_refused(planned: str) -> None:
     with pytest.raises(SpaceError, match="is no plan of one or two looks"):
         read_looks(f"after N=0, from seed 0, at {planned}")
+
+
+@pytest.mark.parametrize("error", [1e-6, 0.5])
+def test_any_error_that_is_read_can_be_shared_out(error: float) -> None:
+    counts = ((2, 2), (5, 3))
+    looks = read_looks(f"after N=0, from seed 0, at {error}: 2/2 5/3")
+    assert (looks.error, looks.counts) == (error, counts)
+    first, second = levels(counts, error / 2, SHARE)  # of either end of an interval
+    assert 0 < first < error and 0 < second < error
 
 
 # ---- what they make of results ----

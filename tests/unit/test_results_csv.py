@@ -82,6 +82,24 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
         import_results(fractions, percent=True)
 
 
+def test_runs_without_a_score_do_not_say_that_percentages_are_fractions(tmp_path: Path) -> None:
+    header = f"{HEADER},status"
+    failed = table(tmp_path, "m,t,12,0,,1,failed", "m,t,12,3,,1,diverged", header=header)
+    assert len(import_results(failed, percent=True).rows) == 2
+    nothing = table(tmp_path, "m,t,12,0,0,1,completed", header=header)
+    assert [one.quality for one in import_results(nothing, percent=True).rows] == [0]
+
+
+def test_a_quality_above_1_by_rounding_is_1(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,12,0,1.0000000000000002,1")
+    assert [one.quality for one in import_results(path).rows] == [1]
+    path = table(tmp_path, "m,t,12,0,100.00000000000001,1")
+    assert [one.quality for one in import_results(path, percent=True).rows] == [1]
+    path = table(tmp_path, "m,t,12,0,1.00001,1")
+    with pytest.raises(ResultsError, match=r"at most 1, not 1\.00001; for percentages"):
+        import_results(path)
+
+
 def test_a_chance_by_hand_is_on_the_scale_of_the_qualities(tmp_path: Path) -> None:
     path = table(tmp_path, "m,t,12,0,90.3,1", "m,t,12,3,81.5,1")
     complaint = r"chance==0\.8122 is 0\.8122 % .* write chance==81\.22 for"

@@ -38,6 +38,7 @@ from elsa_tune.words import (
     last_of_text,
     metric_text,
     percent,
+    percent_beside,
     points,
     rate_text,
     target_text,
@@ -416,7 +417,8 @@ def _cheaper(comparison: WayComparison) -> str:
         of_what = "gain over guessing"
     text = (
         f"{name} {costs} {cost_cell(nearest.cost, comparison.unit)} and {scores} "
-        f"{points(nearest.point.quality)}: {percent(kept)} of the best {of_what}"
+        f"{points(nearest.point.quality)}: {percent_beside(kept, comparison.target)} of the best "
+        f"{of_what}"
     )
     if nearest.reaches_target and nearest.score_certified:
         return f"{text}; only {target_text(comparison.target)} of the score itself is certified."

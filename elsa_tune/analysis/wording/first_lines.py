@@ -36,6 +36,7 @@ from elsa_tune.words import (
     metric_text,
     ordinal,
     percent,
+    percent_beside,
     points,
     rate_text,
     seeds_text,
@@ -314,8 +315,9 @@ def _fewer(answer: Answer, point: CurvePoint) -> str:
 def _kept(answer: Answer, point: CurvePoint | LinearProbe) -> str:
     """Return `84.0 % of the full model's gain over guessing`; of its score without chance."""
     if answer.chance:
-        return f"{percent(point.corrected_retention)} of the full model's gain over guessing"
-    return f"{percent(point.retention)} of the full model's score"
+        kept = percent_beside(point.corrected_retention, answer.target)
+        return f"{kept} of the full model's gain over guessing"
+    return f"{percent_beside(point.retention, answer.target)} of the full model's score"
 
 
 def _raw_only(answer: Answer, raw: CurvePoint) -> str:
@@ -323,7 +325,7 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
     full = answer.full
     scores = _scores(answer, raw)
     kept = percent(raw.retention)
-    gain_kept = percent(raw.corrected_retention)
+    gain_kept = percent_beside(raw.corrected_retention, answer.target)
     goal = target_text(answer.target)
     if full is None or full.quality is None or raw.quality is None:
         on_each = f"{scores}: {kept} or more of each full model's score"
