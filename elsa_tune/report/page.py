@@ -269,16 +269,16 @@ def page_html(
 
 def _again(target: float, answers: Sequence[Answer], comparisons: Sequence[WayComparison]) -> str:
     """Return the command that makes the report of its own table; that knows no latencies."""
-    words = ["elsa-tune", "report", "--from", "trials.csv", "--target", f"{target:g}"]
+    more = ""
     for task in _distinct(task for answer in answers for task in answer.excluded):
-        words += ["--exclude-task", task]
+        more += f"--exclude-task {shlex.quote(task)} "
     units = {comparison.unit for comparison in comparisons}
     for unit in (Cost.TIME, Cost.MEMORY, Cost.PARAMETERS):
         # By time, ways are compared without being asked, but not where there are depths alone.
         is_asked = unit is not Cost.TIME or _are_depths(comparisons)
         if unit in units and is_asked:
-            words += ["--cost", unit]
-    return shlex.join([*words, "--out", "again"])
+            more += f"--cost {unit} "
+    return f"elsa-tune report --from trials.csv --target {target:g} {more}--out again"
 
 
 def _are_depths(comparisons: Sequence[WayComparison]) -> bool:
