@@ -69,7 +69,7 @@ def recorded(dice: random.Random) -> TrialFacts:
         after=dice.choice(["N0", "N3", "Nembeddings", "biases"]),
         first_seed=dice.randint(1, 9),
         counts=((2, 1), (dice.randint(2, 9), dice.randint(1, 9)))[: dice.randint(1, 2)],
-        error=dice.choice([0.05, 0.045, dice.random()]),
+        error=dice.choice([0.05, 0.045, dice.uniform(1e-3, 0.5)]),
     )
     recipe = {"epochs": dice.randint(1, 9), "warmup_ratio": dice.random(), "bf16": True, "x": "y"}
     return TrialFacts(
