@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -145,6 +146,49 @@ def test_without_an_extension_a_depth_tries_given_rates_as_often_as_planned() ->
         assert len(had) == 3 and set(had) <= set(GIVEN.values or ())
     known = explore(spec_of(rates=RateList(values=(2e-5,)), extend=None, tries=1), peak(DRIFTING))
     assert {one.trial.learning_rate for one in known} == {2e-5}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("rates", "extend", "tries"),
+    [
+        (GIVEN, None, 3),
+        (GIVEN, None, 4),
+        (GIVEN, None, 5),
+        (RateList(values=(1e-5, 1.1e-5)), None, 2),
+        (RateRange(low=1e-5, high=1.1e-5), None, 4),
+        (RateRange(low=1e-5, high=5e-5), None, 10),
+        (RateRange(low=1e-5, high=5e-5), Extension(low=1e-5, high=6e-5, tries=2), 10),
+    ],
+)
+def test_each_depth_has_its_planned_tries_whatever_comes_of_them(
+    rates: RateSpace, extend: Extension | None, tries: int, workers: int
+) -> None:
+    """Rates that learn or not, diverge or not, run one by one or beside each other."""
+    strategy = strategy_of(spec_of(rates=rates, extend=extend, tries=tries))
+    for learns in ((True, True, False), (True, False, True), (False, False, False)):
+        outcomes = random.Random(tries)
+        known: list[KnownTrial] = []
+        running: list[TrialSpec] = []
+        while True:
+            under_way = [
+                KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=())
+                for trial in running
+            ]
+            slots = strategy.slots([*known, *under_way])
+            if slots and len(running) < workers:
+                running.append(strategy.trial_of(slots[0], [*known, *under_way]))
+            elif running:
+                trial = running.pop(0)
+                score: float | TrialStatus = 0.5
+                if learns[DEPTHS.index(trial.candidate)]:
+                    score = outcomes.choice((0.5, 0.7, 0.8, TrialStatus.DIVERGED))
+                known.append(ended(trial, score))
+            else:
+                break
+        for depth in DEPTHS:
+            had = [trial.learning_rate for trial in tried(known, depth)]
+            assert len(had) == len(set(had)) >= tries
 
 
 def test_a_best_rate_lies_between_others_that_were_tried() -> None:

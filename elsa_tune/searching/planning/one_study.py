@@ -23,7 +23,7 @@ from elsa_tune.searching.planning.rates import (
     best_rate,
     have_all_ended,
 )
-from elsa_tune.searching.planning.sampler import first_points
+from elsa_tune.searching.planning.sampler import first_points, propose
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.search import SearchSpec
@@ -87,7 +87,10 @@ class OneStudy(Rates):
         if not tries:
             return self._first_rate(candidate, family)
         if not has_had_planned:
-            return self._planned_rate(candidate, family, tries)
+            rate = self._planned_rate(candidate, family, tries)
+            if rate is None:
+                rate = self._untried_rate(candidate, family, tries)
+            return rate
         return self._further_rate(candidate, family, tries)
 
     def _first_rate(self, candidate: Candidate, family: Trials) -> float:
@@ -104,7 +107,11 @@ class OneStudy(Rates):
         family: Trials,
         tries: Trials,
     ) -> float | None:
-        """Return the rate of a further try that a candidate has in any case."""
+        """Return the rate of a further try that a candidate has in any case.
+
+        None where no rate is left on the side where a better one may lie, or far enough from those
+        that were tried.
+        """
         if not self.has_learnt_at(tries):
             return self._blind(candidate, family)
         ended = [trial for trial in family if trial.is_final]
@@ -112,6 +119,20 @@ class OneStudy(Rates):
             return self._unaided(candidate, tries)
         allowed = self._allowed(candidate, tries)
         rate, _ = self._ask(candidate, family, allowed)
+        return rate
+
+    def _untried_rate(
+        self,
+        candidate: Candidate,
+        family: Trials,
+        tries: Trials,
+    ) -> float:
+        """Return the most promising of all rates that a candidate has not tried."""
+        untried = self._untried(candidate, tries)
+        rate, _ = self._ask(candidate, family, untried)
+        if rate is None:
+            # A narrow range has fewer rates of two digits than tries.
+            rate = propose(self.spec, candidate, tries)
         return rate
 
     def _further_rate(
@@ -250,7 +271,9 @@ class OneStudy(Rates):
             return wanted
         allowed = self._allowed(candidate, tries)
         if not allowed:
-            allowed = self._allowed(candidate, ())
+            allowed = self._untried(candidate, tries)
+        if not allowed:
+            return propose(self.spec, candidate, tries)
 
         def distance(rate: float) -> float:
             factor = rate / wanted
@@ -300,6 +323,12 @@ class OneStudy(Rates):
             return listed
         low, high = self._bounds(candidate)
         return even_rates(low, high, self.spec.policy.first_rates)
+
+    def _untried(self, candidate: Candidate, tries: Trials) -> list[float]:
+        """Return the rates that a candidate may try and has not, ascending."""
+        tried_rates = {trial.learning_rate for trial in tries}
+        rates = self._rates_within(candidate)
+        return [rate for rate in rates if rate not in tried_rates]
 
     def _allowed(
         self,
