@@ -6,9 +6,11 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, UnknownNameError
 from elsa_tune.files import PLAIN_NAME
-from elsa_tune.tracking.uris import DATABASE_SCHEMES, SQLITE, scheme_of
+from elsa_tune.tracking.uris import DATABASE_SCHEMES, HIDDEN, SQLITE, scheme_of
 
 SEARCH_NAME = PLAIN_NAME
+# The file of the default store, in the folder around the default storage.
+DATABASE = "mlflow.db"
 
 
 class SearchPaths:
@@ -65,6 +67,9 @@ class SearchPaths:
         database = sqlite_file(tracking_uri)
         if database is None:
             return tracking_uri
+        if database.name.endswith(HIDDEN):
+            # An earlier version cut a path at an & or #; most were the default store's.
+            database = Path(DATABASE)
         absolute = self.storage.parent / database
         return f"{SQLITE}{absolute}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.tracking.paths import default_root, default_storage
+from elsa_tune.tracking.paths import DATABASE, default_root, default_storage
 from elsa_tune.tracking.stores import is_registered
 from elsa_tune.tracking.uris import (
     DATABASE_SCHEMES,
@@ -29,7 +29,7 @@ class StorePaths:
     def __init__(self, working_directory: Path) -> None:
         self.working_directory = working_directory.absolute()
         self.root = default_root(working_directory)
-        self.database = self.root / "mlflow.db"
+        self.database = self.root / DATABASE
         self.artifact_root = self.root / "artifacts"  # for the files of that store
         # For journals, unless another place is named.
         self.storage = default_storage(working_directory)

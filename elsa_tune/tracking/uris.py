@@ -63,6 +63,8 @@ _PARAMETER = re.compile(r"([?&;#])([^=?&;#]*)(?:=([^&]*))?")
 _BEGUN_PARAMETER = re.compile(r"[?&;#][^=?&;#]*=")
 _HIDDEN_PARAMETER = re.compile(rf"(?<=[?&;#])([^?&;#]+=)?{re.escape(HIDDEN)}(&|(?=#|$))")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}$", re.IGNORECASE)
+# Behind a file's path: a query, or another URI.
+_BEHIND_A_FILE = re.compile(r"\?|://")
 # In a text a blank ends a URI, except in a password behind a user's name: a number is a port.
 _IN_TEXT = re.compile(
     r"[a-z][a-z0-9+.-]{0,30}://(?:[^\s/?#@:\[]*:(?!\d+(?:[\s/?#]|$))[^\n/?#]*@)?\S*", re.IGNORECASE
@@ -188,11 +190,14 @@ def is_misread(uri: str) -> bool:
 
 
 def _parts(uri: str) -> _Parts | None:
+    """Return the parts of a URI; None for what is none, and for a file, which hides nothing."""
     before, mark, rest = uri.partition("://")
     named = _SCHEME.search(before)
     if not mark or named is None:
         return None
     scheme = _without_driver(named[0])
+    if scheme == "sqlite" and rest.startswith("/") and not _BEHIND_A_FILE.search(rest):
+        return None  # a file has no secrets, and its folders may be called R&D or lr=3
     has_no_host = rest.startswith("/") and scheme not in _WEB
     information, at, place = rest.rpartition("@")
     if not at or has_no_host:

@@ -144,6 +144,12 @@ def test_a_store_beside_the_searches_moves_with_them(store: str, kept: str, move
     assert SearchPaths(Path("/new/searches"), "first").uri_kept(kept) == moved
 
 
+@pytest.mark.parametrize("cut", ["sqlite:////home/me/R&***", "sqlite:////home/me/run#lr=***"])
+def test_a_store_that_an_earlier_version_cut_short_is_the_default_one(cut: str) -> None:
+    here = SearchPaths(Path("/home/me/R&D/mlruns/searches"), "first")
+    assert here.uri_kept(cut) == "sqlite:////home/me/R&D/mlruns/mlflow.db"
+
+
 def test_around_a_storage_at_the_root_lies_everything_and_nothing() -> None:
     store = "sqlite:////home/me/mlruns/mlflow.db"
     assert SearchPaths(Path("/searches"), "first").uri_to_keep(store) == store

@@ -70,6 +70,20 @@ def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
         assert without_credentials(uri) == without_credentials(shown) == bare
 
 
+@pytest.mark.parametrize("folder", ["R&D", "run#lr=3", "a=b", "x;y=1", "a@b", "R&D=***"])
+def test_a_path_of_an_sqlite_file_stays_whatever_its_folders_are_called(folder: str) -> None:
+    """Cut short, it would be another file, which `resume` would make."""
+    uri = f"sqlite:////home/me/{folder}/mlruns/mlflow.db"
+    assert StorePaths(Path(f"/home/me/{folder}")).tracking_uri() == uri
+    assert shown_uri(uri) == without_credentials(uri) == uri and not is_misread(uri)
+    assert hidden(f"cannot open {uri}", uri) == f"cannot open {uri}"
+
+
+@pytest.mark.parametrize("behind", ["?password=s3cret", "?s3cret", "&x=http://s3cret@h"])
+def test_a_secret_behind_an_sqlite_file_is_not_shown(behind: str) -> None:
+    assert "s3cret" not in shown_uri(f"sqlite:////home/me/m.db{behind}")
+
+
 def test_a_text_without_a_secret_stays() -> None:
     text = "http://server:5000 and http://server:80/x do not answer; write to me@example.org"
     assert hidden(text) == text
