@@ -9,7 +9,7 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath, pointing_at_clusters
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
-from elsa_tune.errors import ElsaTuneError, SpaceError, UnknownNameError, UsageError
+from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elsa_tune.searching.jobs.server import Job
     from elsa_tune.sources.source import Searches
     from elsa_tune.tracking.state import SearchState
+    from elsa_tune.tracking.store import RecordStore
 
 LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
 
@@ -46,7 +47,7 @@ def searches(
     if delete is not None:
         if name not in (None, delete):
             raise UsageError(f"search '{name}' and --delete {delete} are two; name one")
-        _delete(delete, storage, uri or places.tracking_uri())
+        _delete(delete, storage, tracking_uri)
         return
     warnings: list[str] = []
     recorded = _recorded(places, storage_path, uri, warnings)
@@ -88,13 +89,29 @@ def _status_text(row: _Listed) -> str:
     return "running (no trial)"
 
 
-def _delete(name: str, storage: Path, uri: str) -> None:
+def _delete(name: str, storage: Path, tracking_uri: str | None) -> None:
+    """Delete a search. tracking_uri: the store whose runs go, None for the search's own."""
     from elsa_tune.tracking.deletion import delete_search
     from elsa_tune.tracking.stores import store_at
 
-    runs = delete_search(storage, name, uri)
-    store = store_at(uri)
+    if tracking_uri is None:
+        store = _own_store(find_search(storage, name))
+    else:
+        store = store_at(StorePaths(Path.cwd()).tracking_uri(tracking_uri))
+    runs = delete_search(storage, name, store.uri, say)
     say(f"deleted search '{name}' and {runs} {store.name} runs")
+
+
+def _own_store(paths: SearchPaths) -> "RecordStore":
+    """Return the store that a search is recorded in; the default one where that cannot be read."""
+    from elsa_tune.searching.launch import store_of
+    from elsa_tune.searching.specification import load_specification
+    from elsa_tune.tracking.stores import store_at
+
+    try:
+        return store_of(load_specification(paths))
+    except StorageError:  # deleting is the way out of it
+        return store_at(StorePaths(Path.cwd()).tracking_uri())
 
 
 def _recorded(

@@ -84,17 +84,24 @@ def check_not_behind(paths: SearchPaths, store: ArtifactStore) -> None:
             f"`artifacts` {store.url} has another search named '{paths.name}'; choose another "
             "`name`, or another place there"
         )
+    if _is_behind(paths, store):
+        raise StorageError(
+            f"`artifacts` {store.url} has records of search '{paths.name}' that "
+            f"{paths.journal} lacks: another driver went on with it; move {paths.folder} away "
+            "to go on from there, or give `artifacts` none to go on here alone"
+        )
+
+
+def _is_behind(paths: SearchPaths, store: ArtifactStore) -> bool:
+    """Whether a store has records of a search that this machine lacks."""
     own = whole_lines(paths.journal)
     sizes = stored_sizes(store, paths.name)
     for begin in stored_parts(sizes):
         content = read(store, f"{paths.name}/{part_name(begin)}")
         end = begin + len(content or b"")
         if content is not None and own[begin:end] != content:
-            raise StorageError(
-                f"`artifacts` {store.url} has records of search '{paths.name}' that "
-                f"{paths.journal} lacks: another driver went on with it; move {paths.folder} away "
-                "to go on from there, or give `artifacts` none to go on here alone"
-            )
+            return True
+    return False
 
 
 def _copy_search(paths: SearchPaths, store: ArtifactStore, say: Say) -> bool:
@@ -150,6 +157,32 @@ def _id_of(specification: bytes | None) -> str:
         raise StorageError(
             f"a specification cannot be read: {quoted(specification[:40])}"
         ) from error
+
+
+@contextlib.contextmanager
+def held_copy(url: str, paths: SearchPaths, say: Say) -> Iterator[bool]:
+    """Hold the copy of a search that is to be deleted, so that no driver goes on with it meanwhile.
+
+    Yields False where the store has another search of this name, which stays. Raises StorageError
+    where another driver runs the search, or went on with it beyond what this machine has.
+    """
+    store = artifacts_at(url)
+    stored_id = asked(store, lambda: _id_of(read(store, f"{paths.name}/{SPECIFICATION}")))
+    if stored_id and stored_id != recorded_id(paths):
+        say(f"`artifacts` {url} has another search named '{paths.name}', which stays")
+        yield False
+        return
+    lease = Lease(artifacts_at(url), paths.name)
+    try:
+        asked(store, lambda: lease.claim(say), WATCHED_S + 60)
+        if asked(store, lambda: _is_behind(paths, store), _FETCH_S):
+            raise StorageError(
+                f"`artifacts` {url} has records of search '{paths.name}' that this machine lacks: "
+                "another driver went on with it"
+            )
+        yield True
+    finally:
+        _give_back(store, lease)
 
 
 def delete_copy(url: str, search: str) -> None:
