@@ -65,6 +65,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "metric": spec.task.metric,
         **dataclasses.asdict(spec.task.cleaning),
         "depths": spec.candidates,
+        "explored": spec.explored,
         "rates": spec.rates,
         "tries": spec.tries,
         "exploring_limit": spec.exploring_limit,
@@ -75,6 +76,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "target": spec.target,
         "thorough": spec.thorough,
         "seed": spec.seed,
+        "linear_probe": spec.linear_probe,
         **spec.recipe.comparable(),
     }
 
