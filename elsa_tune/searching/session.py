@@ -39,7 +39,7 @@ from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.asha import PerCandidateAsha
 from elsa_tune.searching.tune.checkpoints import DriversFolder
 from elsa_tune.searching.tune.mailbox import Mailbox
-from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
+from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopper import SearchStopper
@@ -406,10 +406,7 @@ class SearchRun:
         if over is not None and not self._interruption.requested:
             return SearchEnded(status=SearchStatus.FAILED, message=over)
         self._say_better_rates()
-        patience = PATIENCE
-        if self._spec.max_time is not None or self._spec.gpu_hours is not None:
-            patience = LITTLE_PATIENCE
-        self._probing.collect(patience)
+        self._probing.finish(self._limit.seconds_left)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
         why = _cut_by(self._limit, self._plan.known)

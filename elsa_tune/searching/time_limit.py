@@ -31,6 +31,17 @@ class TimeLimit:
         # Why exploring ended before its plan, where it had its share of them.
         self.cut_exploring: str | None = None
 
+    @property
+    def seconds_left(self) -> float:
+        """How much is left of the session's time: infinite without a limit, 0 once either is over.
+
+        GPU-hours that are left do not count: they do not pass while nothing trains.
+        """
+        if self.ran_out is not None:
+            return 0.0
+        passed = self._clock() - self._began
+        return max(0.0, self._seconds - passed)
+
     def has_passed(self) -> bool:
         """Return whether either is over."""
         over = self._over(1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from elsa_tune.errors import ModelError
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.specs.search import Resources
@@ -235,3 +237,46 @@ def test_one_that_is_late_is_left(session: Session) -> None:
     session.interruption.requested = False
     one.collect()
     assert len(session.record.rows()) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "waits"), [(0.0, 5.0), (120.0, 120.0), (3600.0, 600.0), (math.inf, 600.0)]
+)
+def test_the_end_waits_as_long_as_the_session_has_time(
+    session: Session, monkeypatch: pytest.MonkeyPatch, seconds_left: float, waits: float
+) -> None:
+    """A limit that leaves hours is no reason to lose the probe."""
+    one = session.probing()
+    waited: list[float] = []
+    monkeypatch.setattr(one, "collect", waited.append)
+    one.finish(seconds_left)
+    assert waited == [waits] and session.said == []
+
+
+def test_one_that_is_not_waited_for_is_said(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "_LITTLE_PATIENCE", 0.2)
+    session.cluster.answer = lambda: None
+    one = session.probing()
+    one.worked()
+    one.finish(0)
+    assert session.said == [
+        "no linear probe was made: it was not ready 0 s after the trials had ended; this session "
+        "ends without it"
+    ]
+    session.cluster.answer = lambda: (RESULT, "node-1")
+    again = session.probing()
+    again.worked()
+    again.finish(0)
+    assert len(session.record.rows()) == 1 and len(session.said) == 1
+
+
+def test_what_a_session_has_left_of_its_time() -> None:
+    now = [100.0]
+    limits = [TimeLimit(60.0, lambda: now[0]), TimeLimit(None, lambda: now[0])]
+    used = TimeLimit(60.0, lambda: now[0], gpu_hours=2.0, used=lambda: 2.0)
+    assert [limit.seconds_left for limit in limits] == [60.0, math.inf]
+    assert used.has_passed() and used.seconds_left == 0.0
+    now[0] = 170.0
+    assert [limit.seconds_left for limit in limits] == [0.0, math.inf]

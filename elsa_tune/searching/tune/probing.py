@@ -26,11 +26,12 @@ from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
+from elsa_tune.words import duration
 
 # How long the end of a search waits for the probe, on a GPU for the regression alone: it began
-# early, so that mostly it is long done.
-PATIENCE = 600.0
-LITTLE_PATIENCE = 5.0  # with --max-time
+# early, so that mostly it is long done. At most, and at least where the session's time is over.
+_PATIENCE = 600.0
+_LITTLE_PATIENCE = 5.0
 _FETCH_SECONDS = 30.0
 
 
@@ -127,6 +128,20 @@ class Probing:
                 self._give_up(getattr(error, "cause", None) or error)
             if left == 0:
                 return
+
+    def finish(self, seconds_left: float) -> None:
+        """Wait for the result at the session's end, and say so where it is not there in time.
+
+        seconds_left: of the time that the session has, maybe infinite.
+        """
+        seconds = max(_LITTLE_PATIENCE, min(_PATIENCE, seconds_left))
+        self.collect(seconds)
+        if self._task is not None and not self._interruption.requested:
+            late = (
+                f"no linear probe was made: it was not ready {duration(seconds)} after the trials "
+                "had ended; this session ends without it"
+            )
+            self._record.warn_once("probe", late)
 
     def _fetch(self) -> None:
         """Record the result of the task, which has ended. Raises what it raised."""
