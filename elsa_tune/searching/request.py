@@ -184,6 +184,7 @@ def _checked(options: SearchOptions, task: str) -> SearchOptions:
     """Return the options, if what is cheap to check about them is right. Raises UsageErrors."""
     if task == "all":
         raise UsageError("`task` all: name each of the tasks")
+    _check_utf8(options, task)
     if options.max_time is not None:
         read_duration(options.max_time)
     read_checkpoint(options.checkpoint)
@@ -197,6 +198,28 @@ def _checked(options: SearchOptions, task: str) -> SearchOptions:
     if options.name is not None:
         SearchPaths(storage, options.name)  # raises for a name that is no name
     return options
+
+
+def _check_utf8(options: SearchOptions, task: str) -> None:
+    """Raise UsageError for a path that is not UTF-8: no search's record could name it."""
+    paths = {
+        "the working directory": str(Path.cwd()),
+        "`task`": task,
+        "`model`": options.model,
+        "`space`": options.space,
+        "`data_dir`": options.data_dir,
+        "`storage_path`": options.storage_path,
+        "`tracking_uri`": options.tracking_uri,
+        "`artifacts`": options.artifacts,
+    }
+    for what, path in paths.items():
+        try:
+            (path or "").encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{what} {path} has a name that is not UTF-8, which no record of a search can "
+                "hold; rename it, or take another"
+            ) from error
 
 
 def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:

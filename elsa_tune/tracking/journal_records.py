@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.trial import TrialStatus
@@ -145,13 +145,20 @@ _ADAPTERS: dict[str, TypeAdapter[Any]] = {cls.kind: TypeAdapter(cls) for cls in 
 
 
 def encode(record: Record) -> str:
-    """One line of JSON, without its newline. Numbers that are not finite become null."""
+    """Return one line of JSON, without its newline.
+
+    Numbers that are not finite become null, and half characters, as paths that are not UTF-8 have
+    them, are written out: a trial may name such a file as it fails.
+    """
     fields: dict[str, Any] = {"kind": record.kind}
     for spec in dataclasses.fields(record):
         fields[spec.name] = getattr(record, spec.name)
     if isinstance(record, TrialStarted):
         fields["params"] = params_record(record.params)
-    line = to_json(fields, inf_nan_mode="null", fallback=_plain)
+    try:
+        line = to_json(fields, inf_nan_mode="null", fallback=_plain)
+    except PydanticSerializationError:
+        line = to_json(_written_out(fields), inf_nan_mode="null", fallback=_plain)
     return line.decode()
 
 
@@ -169,6 +176,17 @@ def decode(line: str) -> Record:
         return record
     except ValidationError as error:
         raise ValueError(f"{kind}: {problems(error)}") from error
+
+
+def _written_out(value: Any) -> Any:
+    """Return a value with `\\udce9` in place of each half character in its texts."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_written_out(key): _written_out(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written_out(part) for part in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from elsa_tune.errors import StorageError, TrackingError
+from elsa_tune.files import expanded
 from elsa_tune.tracking.paths import DATABASE, default_root, default_storage
 from elsa_tune.tracking.stores import is_registered
 from elsa_tune.tracking.uris import (
@@ -41,7 +42,7 @@ class StorePaths:
         """
         if named is None:
             return self.storage
-        return self.working_directory / storage_path(named)
+        return self.working_directory / expanded(storage_path(named))
 
     def tracking_uri(self, explicit: str | None = None) -> str:
         """Return the store to use: the one that is named, else the default.
@@ -78,7 +79,7 @@ class StorePaths:
                     f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
                     "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
                 )
-            file = self.working_directory / place
+            file = self.working_directory / expanded(place)
             if "?" in str(file) or "%" in str(file):
                 raise TrackingError(
                     f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "

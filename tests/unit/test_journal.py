@@ -79,6 +79,15 @@ def test_a_number_that_is_not_finite_is_null_in_the_file() -> None:
     assert isinstance(read, Report) and math.isnan(read.metrics["train_loss"])
 
 
+def test_half_a_character_is_written_out_in_the_file() -> None:
+    """As a path has it that is not UTF-8, which a trial names as it fails."""
+    failed = TrialEnded(trial="t", status=TrialStatus.FAILED, message="no d\udce9t/t.csv")
+    assert decode(encode(failed)) == dataclasses.replace(failed, message="no d\\udce9t/t.csv")
+    decided = Decision(what="x", value={"\udce9": ["a", ("\ud800", 1, math.nan)]})
+    value = {"\\udce9": ["a", ["\\ud800", 1, None]]}
+    assert decode(encode(decided)) == Decision(what="x", value=value)
+
+
 def test_a_field_of_a_later_version_is_passed_over_and_an_unknown_kind_is_not(path: Path) -> None:
     line = encode(EVERY_KIND[5])
     assert decode(line[:-1] + ',"colour":"red"}') == EVERY_KIND[5]

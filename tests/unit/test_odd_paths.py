@@ -1,0 +1,54 @@
+"""Paths that are unusual: refused in a sentence or used as they are meant, before any work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elsa_tune.errors import UsageError
+from elsa_tune.searching.inputs import SearchOptions
+from elsa_tune.searching.request import read_request, read_requests
+from elsa_tune.tracking.places import StorePaths
+
+# As Python has a name in Latin-1.
+LATIN = os.fsdecode(b"d\xe9t")
+
+
+def asked(**changes: Any) -> SearchOptions:
+    options: dict[str, Any] = {"model": "minilm", "task": ["stdlib"], "name": "s", **changes}
+    return SearchOptions(**options)
+
+
+@pytest.mark.parametrize(
+    "option", ["model", "space", "data_dir", "storage_path", "tracking_uri", "artifacts"]
+)
+def test_a_path_that_is_not_utf8_is_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=rf"^`{option}` .* has a name that is not UTF-8"):
+        read_request(asked(**{option: f"/data/{LATIN}"}), "stdlib")
+
+
+def test_a_task_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^`task` .* has a name that is not UTF-8"):
+        read_requests(asked(task=["stdlib", f"{LATIN}/task.yaml"]))
+
+
+def test_a_working_directory_that_is_not_utf8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / LATIN
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=r"^the working directory .* is not UTF-8"):
+        read_request(asked(), "stdlib")
+
+
+def test_a_home_is_put_in_for_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a shell does where the sign begins a word, and not in --storage-path=~/runs."""
+    monkeypatch.setenv("HOME", "/home/me")
+    places = StorePaths(Path("/home/me/work"))
+    assert places.storage_at("~/runs") == Path("/home/me/runs")
+    assert places.storage_at("a~/runs") == Path("/home/me/work/a~/runs")
+    assert places.tracking_uri("sqlite:///~/x.db") == "sqlite:////home/me/x.db"
