@@ -27,7 +27,7 @@ from elsa_tune.searching.inputs import (
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tasks.known import GLUE_TASKS
 from elsa_tune.tasks.task_file import has_columns
-from elsa_tune.tracking.artifacts.places import asked_artifacts
+from elsa_tune.tracking.artifacts.places import asked_artifacts, check_apart
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.words import metric_text
@@ -138,7 +138,8 @@ def request_of(
 
     is_one_of_several: each has the depths of the others, so that their answers can be joined.
     command: what is typed to ask the same again, "" where that is not known. Raises SpaceError
-    where the options contradict each other, UsageError for resources that no machine has.
+    where the options contradict each other, UsageError for resources that no machine has, and for
+    a copy that would lie among the records.
     """
     # Plans need libraries that are slow to import: only once everything else is checked.
     from elsa_tune.searching.specification import specify
@@ -148,7 +149,10 @@ def request_of(
     uri = places.tracking_uri(options.tracking_uri)
     artifacts = asked_artifacts(options.artifacts, Path.cwd())
     name = options.name or _name_of(f"{Path(inputs.model.name).name}-{inputs.task.name}")
-    recorded = _recorded(SearchPaths(storage, name))
+    paths = SearchPaths(storage, name)
+    if artifacts is not None:
+        check_apart(artifacts, paths)
+    recorded = _recorded(paths)
     spec = specify(
         replace(options, name=name, tracking_uri=uri, artifacts=artifacts),
         inputs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import read_request, read_requests
+from elsa_tune.tracking.artifacts.fetching import prepared
+from elsa_tune.tracking.artifacts.places import artifacts_url, check_apart
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 
 # As Python has a name in Latin-1.
@@ -52,3 +56,41 @@ def test_a_home_is_put_in_for_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.storage_at("~/runs") == Path("/home/me/runs")
     assert places.storage_at("a~/runs") == Path("/home/me/work/a~/runs")
     assert places.tracking_uri("sqlite:///~/x.db") == "sqlite:////home/me/x.db"
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "is_refused"),
+    [
+        ("runs", True),
+        ("runs/copies", True),
+        ("linked", True),
+        (".", False),
+        ("copies", False),
+        ("s3://runs", False),
+    ],
+)
+def test_a_copy_among_the_records_is_refused(
+    tmp_path: Path, artifacts: str, is_refused: bool
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "runs")
+    url = artifacts_url(artifacts, tmp_path)
+    paths = SearchPaths(tmp_path / "runs", "s")
+    expected: Any = contextlib.nullcontext()
+    if is_refused:
+        expected = pytest.raises(UsageError, match=r"^`artifacts` .* would mix the copy")
+    with expected:
+        check_apart(url, paths)
+    # A search that is called as the folder of the searches would have its copy there.
+    with pytest.raises(UsageError):
+        check_apart(str(tmp_path), SearchPaths(tmp_path / "runs", "runs"))
+
+
+def test_it_is_refused_as_it_is_asked_for_and_as_it_goes_on(tmp_path: Path) -> None:
+    place = str(tmp_path)
+    with pytest.raises(UsageError, match="mix the copy"):
+        read_request(asked(storage_path=place, artifacts=place), "stdlib")
+    paths = SearchPaths(tmp_path, "s")
+    with pytest.raises(UsageError, match="mix the copy"), prepared(place, paths, print):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ from elsa_tune.tracking.artifacts.contents import (
     whole_lines,
 )
 from elsa_tune.tracking.artifacts.lease import WATCHED_S, Lease
-from elsa_tune.tracking.artifacts.places import artifacts_at, asked, check
+from elsa_tune.tracking.artifacts.places import artifacts_at, asked, check, check_apart
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
 from elsa_tune.tracking.paths import SearchPaths
 
@@ -38,13 +38,14 @@ def prepared(url: str | None, paths: SearchPaths, say: Say) -> Iterator[bool]:
 
     Where this machine has no such search and the store has one, it is fetched. From then on the
     store says that this process runs it, until the block ends: whoever goes on then need not wait
-    until this driver seems dead. url: None for no copy. Raises UsageErrors where the store cannot
-    be written in time, where another driver runs the search, and where what it has is not what this
-    machine has, or an earlier part of that.
+    until this driver seems dead. url: None for no copy. Raises UsageErrors where the store lies
+    among the records or cannot be written in time, where another driver runs the search, and where
+    what it has is not what this machine has, or an earlier part of that.
     """
     if url is None:
         yield False
         return
+    check_apart(url, paths)
     store = artifacts_at(url)
     check(store)
     # By a way of its own to the store: it is renewed while files are on theirs.

@@ -67,6 +67,20 @@ def asked_artifacts(text: str | None, working_directory: Path) -> str | None:
     return None if url == NONE else url
 
 
+def check_apart(url: str, paths: SearchPaths) -> None:
+    """Raise UsageError where a search's copy would lie among the records, or around its own."""
+    if "://" in url:
+        return
+    artifacts = Path(url).resolve()
+    storage = paths.storage.resolve()
+    copy = artifacts / paths.name
+    if artifacts.is_relative_to(storage) or storage.is_relative_to(copy):
+        raise UsageError(
+            f"`artifacts` {url} would mix the copy of search '{paths.name}' with the records in "
+            f"{paths.storage}; give another folder, best on another disk"
+        )
+
+
 def recorded_artifacts(paths: SearchPaths) -> str | None:
     """Return the store that a recorded search has; None for none, or where that cannot be read."""
     try:
