@@ -1,10 +1,13 @@
 """What a store has recorded, MLflow's or another."""
 
+import contextlib
 import functools
+from pathlib import Path
 
-from elsa_tune.sources.source import Question, Say, Searches, Source
+from elsa_tune.sources.source import Question, Say, Searches, Source, has_specification
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore, local_folder
 from elsa_tune.tracking.stores import store_at
 
@@ -35,10 +38,21 @@ class Stored(Source):
         return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """Return the searches; the store is asked once."""
+        """Return the searches, with their folders on this machine; the store is asked once."""
         states = self._read(question.tasks, question.search)
-        return [(None, state) for state in states]
+        return [(_folder_here(state), state) for state in states]
 
     def overview(self) -> Searches:
         """Return every search, its trials only counted: reading ten thousand runs takes minutes."""
         return [(None, state) for state in self.store.overview()]
+
+
+def _folder_here(state: SearchState) -> Path | None:
+    """Return a search's folder; None where it is another machine's, is gone or is not ours."""
+    folder = local_folder(state.search.tags)
+    if folder is None:
+        return None
+    with contextlib.suppress(OSError):  # another user's
+        if has_specification(folder):
+            return folder
+    return None

@@ -14,9 +14,11 @@ import elsa_tune
 from elsa_tune.errors import NoAnswerError
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.sources.record import recorded
+from elsa_tune.sources.source import Question
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -29,6 +31,7 @@ from tests.recorded_search import (
     trial_ended,
     trial_started,
 )
+from tests.table_store import TableStore
 from tests.unit.result_rows import falling_curve, fill_store
 from tests.unit.search_examples import make_spec
 
@@ -205,3 +208,26 @@ def test_a_journal_that_is_left_out_is_said_once(run: Run, storage: Path) -> Non
     for way in ((), ("--storage-path", str(storage))):
         found = run(*ASK, "rte", *way)
         assert found.status == 0 and found.err.count("left out: ") == 1
+
+
+def test_a_stored_search_has_its_folder_where_that_is_on_this_machine(
+    storage: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs its model and data, or goes on with it, finds them also through its store."""
+    stored = TableStore(f"records://{storage}/records.db")
+    paths = SearchPaths(storage, "first")
+    *begun, _ = read_journal(paths.journal)  # it has trials left
+    stored.sink(paths.journal).send(begun)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", stored.uri)
+
+    def folder() -> Path | None:
+        question = Question(search="first")
+        source = recorded(question, StorePaths(Path.cwd()), None, print)
+        [curve] = source.curves(question, source.ask(question, print))
+        return source.folder_of(question, curve)
+
+    assert folder() is None  # nothing can go on there
+    assert "goes on" not in run("operating-point", "--search", "first").out
+    save_specification(make_spec(name="first"), paths)
+    assert folder() == paths.folder
+    assert "`elsa-tune resume first` goes on" in run("operating-point", "--search", "first").out
