@@ -4,6 +4,7 @@ It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 """
 
 import errno
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -104,6 +105,7 @@ def main() -> None:
             handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
             printing(),
         ):
+            _check_folder()
             app()
     except ElsaTuneError as error:
         _say_error(error)
@@ -124,6 +126,16 @@ def main() -> None:
     except KeyboardInterrupt:
         say("elsa-tune: interrupted")
         sys.exit(interrupted)
+
+
+def _check_folder() -> None:
+    """Raise StorageError where the working directory was deleted: every command looks there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise StorageError(
+            "the folder that you are in was deleted; go to one that is there by `cd`"
+        ) from error
 
 
 def _say_error(error: ElsaTuneError) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elsa_tune.errors import UsageError
+from elsa_tune.cli.app import main
+from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import read_request, read_requests
 from elsa_tune.tracking.artifacts.fetching import prepared
@@ -94,3 +96,23 @@ def test_it_is_refused_as_it_is_asked_for_and_as_it_goes_on(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="mix the copy"), prepared(place, paths, print):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["searches"], ["answer", "s"], ["doctor"], ["stop", "s"]])
+def test_in_a_folder_that_was_deleted_every_command_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", *command])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == StorageError.exit_status
+    assert capsys.readouterr().err == (
+        "elsa-tune: the folder that you are in was deleted; go to one that is there by `cd`\n"
+    )
