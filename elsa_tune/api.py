@@ -49,7 +49,7 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tracking.artifacts.places import artifacts_url
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.places import StorePaths
 
 
@@ -168,6 +168,8 @@ Time: TypeAlias = str | float | timedelta
 # Where results are: a search, its name, a table, a journal, an MLflow store.
 Found = TypeVar("Found")
 Results: TypeAlias = Search | str | Path | pd.DataFrame
+# How the name of a table ends, beside any path that is there.
+_TABLES = (".csv", ".tsv", ".json")
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -614,10 +616,18 @@ def _source(source: Any) -> Source:
         return Stored(uri)
     if text.endswith(".jsonl"):
         return Journals(Path(text))
-    if isinstance(source, Path) or text.endswith((".csv", ".json")):
+    if isinstance(source, Path) or _is_table(text):
         return Table(Path(text))
     recorded = load_search(text)
     return Journals(recorded.paths.journal)
+
+
+def _is_table(text: str) -> bool:
+    """Whether a text is a table's path, and not a search's name, which has no `/`."""
+    if "/" in text or text.lower().endswith(_TABLES):
+        return True
+    is_search = text in search_names(_storage_at(None))
+    return not is_search and Path(text).exists()
 
 
 def _ended(finished: Finished) -> Search:

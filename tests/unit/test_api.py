@@ -25,7 +25,9 @@ from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.task import Cleaning
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file
+from elsa_tune.tracking.places import StorePaths
 from elsa_tune.training.data.texts import read_texts
+from tests.recorded_search import searched
 
 NAMES = ["Answers", "Comparisons", "Curves", "Search", "answer", "bundle", "compare", "curve"]
 NAMES += ["export", "freeze", "load_bundle", "load_search", "predict", "resume", "search"]
@@ -221,6 +223,30 @@ def test_a_dataframe_and_its_file_have_one_answer(
     assert list(table["frozen_layers"]) == [0, 3, 4, 6]
     assert list(table["seeds"]) == [3, 3, 3, 3]
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["r.tsv", "./r.tsv", "R.CSV", "results", "in/results"])
+def test_a_text_may_name_any_table(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    results().to_csv(name, index=False, sep="\t" if name.endswith(".tsv") else ",")
+    assert list(elsa_tune.answer(name)) == list(elsa_tune.answer(Path(name)))
+    assert len(elsa_tune.answer(name)) == 1
+
+
+def test_a_recorded_search_is_meant_before_a_file_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    searched(StorePaths(tmp_path).storage)
+    Path("first").write_text("no table")
+    [found] = elsa_tune.answer("first")
+    assert found.search == "first"
+    for missing in ("frist", "there/r.tsv", "r.tsv"):
+        with pytest.raises(UsageError, match=missing):
+            elsa_tune.answer(missing)
 
 
 def test_a_notebook_shows_first_lines_table_and_curve() -> None:
