@@ -7,7 +7,6 @@ A file of any size passes through in little memory. Formats are those of `table_
 import codecs
 import csv
 import io
-import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from elsa_tune.tasks.table_file import (
     cell_text,
     check_characters,
     check_readable,
-    delimiter_of,
+    csv_reader,
     format_of,
 )
 
@@ -168,17 +167,10 @@ class RowFile:
                 first = reader.line_num + 1
 
         with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
-            first_lines: list[str] = []  # up to the header
             try:
-                for line in text:
-                    first_lines.append(line)
-                    if line.strip():
-                        break
+                reader = csv_reader(text)
             except UnicodeDecodeError as error:
                 raise self._not_utf8(error, 1, "behind") from None
-            delimiter = delimiter_of("".join(first_lines))
-            all_lines = itertools.chain(first_lines, text)
-            reader = csv.reader(all_lines, strict=True, delimiter=delimiter)
             try:
                 yield from self._separated(rows())
             except csv.Error as error:

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import difflib
 import io
+import itertools
 import json
 import math
 import shlex
@@ -196,12 +197,21 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
     Errors are as in `read_table`.
     """
-    text = _text(path)
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        strict=True,
-        delimiter=delimiter_of(text),
-    )
+    check_readable(path)
+    try:
+        # Line by line: in one text a single rare character makes that four bytes for each of all.
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            yield from _csv_rows(lines, path)
+    except UnicodeDecodeError:
+        _text(path)  # which says where, and how to convert it
+        raise
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(f"data file {path} cannot be read: {why}") from error
+
+
+def _csv_rows(lines: Iterator[str], path: Path) -> Iterator[Row]:
+    reader = csv_reader(lines)
     first = 1
     try:
         for cells in reader:
@@ -212,6 +222,18 @@ def csv_rows(path: Path) -> Iterator[Row]:
         raise DataError(
             f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
         ) from error
+
+
+def csv_reader(lines: Iterator[str]) -> Any:
+    """Return a reader of lines of CSV, whose cells are parted as those of the first one."""
+    first_lines: list[str] = []  # up to the header
+    for line in lines:
+        first_lines.append(line)
+        if line.strip():
+            break
+    delimiter = delimiter_of("".join(first_lines))
+    all_lines = itertools.chain(first_lines, lines)
+    return csv.reader(all_lines, strict=True, delimiter=delimiter)
 
 
 def csv_line(cells: Iterable[object]) -> str:

@@ -22,6 +22,8 @@ from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tasks.types.registry import type_of, with_metric
 from elsa_tune.training.data import preparation as data_module
+from elsa_tune.training.data import subsets
+from elsa_tune.training.data.keys import numbered
 from elsa_tune.training.data.preparation import prepare, read_splits, tokenised, tokenizer_identity
 from elsa_tune.training.data.subsets import (
     SELECTION,
@@ -471,3 +473,12 @@ def test_a_recorded_data_folder_that_is_relative_says_where_it_leads(
         f"the data folder is recorded as 'glue', which leads nowhere from {tmp_path}; run the "
         "command in the folder that 'glue' lies in"
     )
+
+
+def test_the_commonest_stratum_of_a_group_is_the_first_of_equal_ones() -> None:
+    rng = np.random.default_rng(0)
+    groups = numbered(rng.integers(0, 60, 500).astype(np.uint64))
+    strata = rng.integers(0, 7, 500)
+    rows = np.zeros((60, 7), int)
+    np.add.at(rows, (groups, strata), 1)
+    assert (subsets._commonest_stratum(groups, strata) == rows.argmax(axis=1)).all()

@@ -18,6 +18,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.types import classification
 from elsa_tune.tasks.types.scores import chance as trainers_chance
 from elsa_tune.tasks.types.scores import score as trainers_score
 
@@ -151,6 +152,7 @@ MEMORY = """
 import tracemalloc
 
 import numpy as np
+import scipy.sparse  # its code is no memory of ours
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.specs.result_row import Predictions
 
@@ -320,3 +322,35 @@ def test_a_flawless_run_may_fail_on_fresh_units() -> None:
     draws = ExampleDraws.of(resample([run], "accuracy"), {FreezeDepth.of(0): [0]})
     lowest = np.quantile(draws.candidates[FreezeDepth.of(0)], 0.05)
     assert lowest == pytest.approx(-3 / 100, rel=0.05)  # the rule of three
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
+def test_many_classes_are_counted_as_few_are(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 40, 300)  # of 50 classes some have no label, others no answer
+    runs = []
+    for _ in range(3):
+        other = rng.integers(5, 50, 300)
+        answers = np.where(rng.random(300) < 0.6, labels, other)
+        runs.append(Predictions(predictions=answers, labels=labels, classes=50))
+    sparse = resample(runs, metric, 20)
+    monkeypatch.setattr(classification, "_MOST_NUMBERS", 7 * 3 * 20)  # seven classes at a time
+    in_blocks = resample(runs, metric, 20)
+    monkeypatch.setattr(classification, "_MOST_DENSE", 50)
+    dense = resample(runs, metric, 20)
+    for one in (sparse, in_blocks):
+        assert np.array_equal(one.runs, dense.runs)
+        assert np.array_equal(one.chance, dense.chance)
+
+
+def test_examples_are_drawn_alike_however_many_resamples_fit_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = answered("accuracy", 71)
+    at_once = resample([run], "accuracy", 21)
+    monkeypatch.setattr(resampling, "_MOST_WEIGHTS", 71 * 5)
+    assert [len(part) for part in resampling._poisson_weights(11, 71)] == [4, 4, 3]
+    in_parts = resample([run], "accuracy", 21)
+    assert np.array_equal(in_parts.runs, at_once.runs)
+    monkeypatch.setattr(resampling, "_MOST_WEIGHTS", 1)
+    assert [len(part) for part in resampling._poisson_weights(3, 71)] == [2, 1]

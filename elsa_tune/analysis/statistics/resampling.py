@@ -25,8 +25,10 @@ from elsa_tune.tasks.types.registry import kernel_of
 
 RESAMPLES = 10_000
 
-# Resamples at a time: [500, 5463] weights are 11 MB, and products of them run at full speed.
+# Resamples at a time: [500, 5463] weights are 11 MB, and products of them run at full speed. Of
+# more than 100,000 examples fewer, so that their weights stay below 200 MB.
 _CHUNK = 500
+_MOST_WEIGHTS = 50_000_000
 
 # Before the number of a stream of random numbers: apart from those for seeds.
 _EXAMPLES = 1
@@ -259,12 +261,15 @@ def score(run: Predictions, metric: str) -> float:
 
 
 def _poisson_weights(resamples: int, units: int) -> Iterator[Weights]:
-    """Yield chunks of weights [<= _CHUNK, U], never all zero."""
+    """Yield chunks of weights [<= _CHUNK, U], never all zero; the same rows whatever the chunks."""
     generator = np.random.default_rng(0)
     count_of_bits = _poisson_table()
-    for start in range(0, resamples, _CHUNK):
+    # An even number of rows takes whole words of the generator's bits.
+    most_pairs = _MOST_WEIGHTS // (2 * units)
+    chunk = min(_CHUNK, 2 * max(1, most_pairs))
+    for start in range(0, resamples, chunk):
         rows_left = resamples - start
-        rows = min(_CHUNK, rows_left)
+        rows = min(chunk, rows_left)
         numbers = rows * units
         two_bytes_each = generator.bytes(2 * numbers)
         bits = np.frombuffer(two_bytes_each, dtype=np.uint16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,11 @@ from elsa_tune.tasks.types.base import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# More classes than these are counted by sparse products.
+_MOST_DENSE = 16
+# Of counts that are held at a time, for some of the classes.
+_MOST_NUMBERS = 10_000_000
 
 
 class Classification(TaskType):
@@ -158,10 +163,10 @@ class Accuracy(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        own = _indicators(labels, classes, precision)
+        labelled = _OfLabels(labels, classes, precision)
 
         def best(weights: Weights) -> Floats:
-            actual = sums(weights, own)  # [R, C]
+            actual = labelled.sums(weights)  # [R, C]
             shares = actual / actual.sum(axis=1, keepdims=True)
             largest = shares.max(axis=1)
             return np.asarray(largest)
@@ -187,10 +192,10 @@ class F1(Kernel):
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         """Return the quality of answering 1 always: no other constant has any."""
-        own = _indicators(labels, classes, precision)
+        labelled = _OfLabels(labels, classes, precision)
 
         def of_answer_1(weights: Weights) -> Floats:
-            actual = sums(weights, own)
+            actual = labelled.sums(weights)
             of_each_class = _f1_of_constants(actual)
             return of_each_class[:, 1]
 
@@ -208,14 +213,14 @@ class MacroF1(Kernel):
         precision: Precision,
     ) -> Scorer:
         runs = predictions.shape[1]
+        counts_by_class = _counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
             # Class by class: memory does not grow with C.
             shape = (len(weights), runs)
             total = np.zeros(shape)
             occurring = np.zeros(shape)
-            for c in range(classes):
-                hits, actual, predicted = _counts(weights, predictions, labels, c, precision)
+            for hits, actual, predicted in counts_by_class(weights):
                 total += _f1(hits, actual, predicted)
                 occurring += actual + predicted > 0
             return total / occurring
@@ -223,10 +228,10 @@ class MacroF1(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        own = _indicators(labels, classes, precision)
+        labelled = _OfLabels(labels, classes, precision)
 
         def best(weights: Weights) -> Floats:
-            actual = sums(weights, own)
+            actual = labelled.sums(weights)
             present = (actual > 0).sum(axis=1, keepdims=True)
             # Of these alone: the constant answer of a class that is no label scores 0 anyway.
             means = _f1_of_constants(actual) / present
@@ -246,6 +251,7 @@ class Matthews(Kernel):
         precision: Precision,
     ) -> Scorer:
         runs = predictions.shape[1]
+        counts_by_class = _counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
             total = totals(weights)
@@ -254,8 +260,7 @@ class Matthews(Kernel):
             products = np.zeros(shape)
             squares = np.zeros(shape)
             own_squares = np.zeros_like(total)
-            for c in range(classes):
-                hits, actual, predicted = _counts(weights, predictions, labels, c, precision)
+            for hits, actual, predicted in counts_by_class(weights):
                 all_hits += hits
                 products += actual * predicted
                 squares += predicted**2
@@ -268,14 +273,39 @@ class Matthews(Kernel):
         return scores
 
 
+# A class's weighted hits [R, M], labels [R, 1] and answers [R, M].
+_OfClass = tuple[Floats, Floats, Floats]
+
+
+def _counter(
+    predictions: Array,
+    labels: Array,
+    classes: int,
+    precision: Precision,
+) -> Callable[[Weights], Iterator[_OfClass]]:
+    """Return what counts hits, labels and answers by weights, class by class.
+
+    Of few classes each has dense products of its own, which are the fastest. Of many these would
+    take time in proportion to C, where each example is of one class and answered by one.
+    """
+    if classes > _MOST_DENSE:
+        return _SparseCounts(predictions, labels, classes, precision).by_class
+
+    def by_class(weights: Weights) -> Iterator[_OfClass]:
+        for c in range(classes):
+            yield _counts(weights, predictions, labels, c, precision)
+
+    return by_class
+
+
 def _counts(
     weights: Weights,
     predictions: Array,
     labels: Array,
     c: int,
     precision: Precision,
-) -> tuple[Floats, Floats, Floats]:
-    """Return a class's weighted hits [R, M], labels [R, 1] and answers [R, M]."""
+) -> _OfClass:
+    """Return what counts of one class."""
     own = (labels == c).astype(precision)[:, None]
     given = (predictions == c).astype(precision)  # [E, M]
     hits = sums(weights, given * own)
@@ -284,17 +314,81 @@ def _counts(
     return hits, actual, predicted
 
 
+class _SparseCounts:
+    """Counts the hits, labels and answers of many classes, of each of which few examples are.
+
+    The products sum whole numbers, so that they are those of dense ones.
+    """
+
+    def __init__(
+        self,
+        predictions: Array,
+        labels: Array,
+        classes: int,
+        precision: Precision,
+    ) -> None:
+        """predictions: [E, M]. labels: [E]."""
+        self._classes = classes
+        self._runs = predictions.shape[1]
+        self._labelled = _OfLabels(labels, classes, precision)
+        # The rows of both are runs within classes.
+        rows = predictions.astype(np.int64) * self._runs + np.arange(self._runs)  # [E, M]
+        is_hit = predictions == labels[:, None]
+        examples = np.broadcast_to(np.arange(len(labels))[:, None], rows.shape)
+        shape = (classes * self._runs, len(labels))
+        self._answers = _ones(rows.ravel(), examples.ravel(), shape, precision)
+        self._hits = _ones(rows[is_hit], examples[is_hit], shape, precision)
+
+    def by_class(self, weights: Weights) -> Iterator[_OfClass]:
+        """Yield hits [R, M], labels [R, 1] and answers [R, M], class by class."""
+        by_example = np.ascontiguousarray(weights.T)  # [E, R]
+        actual = self._labelled.sums(weights)
+        numbers = self._runs * len(weights)  # of a class
+        at_once = max(1, _MOST_NUMBERS // numbers)
+        for start in range(0, self._classes, at_once):
+            end = min(start + at_once, self._classes)
+            block = slice(start * self._runs, end * self._runs)
+            hits = self._hits[block] @ by_example
+            answers = self._answers[block] @ by_example
+            shape = (end - start, self._runs, len(weights))
+            hits_of_classes = hits.reshape(shape).astype(np.float64)
+            answers_of_classes = answers.reshape(shape).astype(np.float64)
+            for c in range(start, end):
+                place = c - start
+                yield (
+                    hits_of_classes[place].T,
+                    actual[:, c : c + 1],
+                    answers_of_classes[place].T,
+                )
+
+
+class _OfLabels:
+    """Sums weights by the label of their example."""
+
+    def __init__(self, labels: Array, classes: int, precision: Precision) -> None:
+        """labels: [E]."""
+        examples = np.arange(len(labels))
+        shape = (classes, len(labels))
+        self._own = _ones(labels.astype(np.int64), examples, shape, precision)
+
+    def sums(self, weights: Weights) -> Floats:
+        """Return the sums [R, C] of weights [R, E]."""
+        of_classes = self._own @ np.ascontiguousarray(weights.T)
+        return np.ascontiguousarray(of_classes.T, dtype=np.float64)
+
+
+def _ones(rows: Array, columns: Array, shape: tuple[int, int], precision: Precision) -> Any:
+    """Return a sparse matrix with 1 at these places."""
+    from scipy.sparse import csr_array
+
+    ones = np.ones(len(rows), dtype=precision)
+    return csr_array((ones, (rows, columns)), shape=shape)
+
+
 def _f1(hits: Floats, actual: Floats, predicted: Floats) -> Floats:
     """Return F1 [R, M] from what `_counts` gives; 0 for a class that does not occur."""
     occurrences = np.maximum(actual + predicted, 1)
     return 2 * hits / occurrences
-
-
-def _indicators(labels: Array, classes: int, precision: Precision) -> Array:
-    """Return 1 for each label's own class, else 0: [E, C]."""
-    is_own = labels[:, None] == np.arange(classes)
-    own: Array = is_own.astype(precision)
-    return own
 
 
 def _f1_of_constants(actual: Floats) -> Floats:

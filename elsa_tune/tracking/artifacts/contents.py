@@ -105,13 +105,15 @@ def stored_journal(store: ArtifactStore, search: str, sizes: Mapping[str, int]) 
 
     sizes: of the search's files there.
     """
-    journal = b""
+    parts: list[bytes] = []
+    length = 0
     for begin in stored_parts(sizes):
         content = read(store, f"{search}/{part_name(begin)}")
-        if begin != len(journal) or content is None:
+        if begin != length or content is None:
             raise StorageError(
                 f"`artifacts` {store.url} lacks a part of the journal of search '{search}', which "
-                f"should begin at byte {len(journal):,}; the search cannot be taken from there"
+                f"should begin at byte {length:,}; the search cannot be taken from there"
             )
-        journal += content
-    return journal
+        parts.append(content)
+        length += len(content)
+    return b"".join(parts)

@@ -282,8 +282,9 @@ def _fingerprint(
             # The lengths keep ("ab", "c") and ("a", "bc") apart.
             lengths = np.fromiter(map(len, column), dtype="<i8")
             digest.update(lengths.tobytes())
-            every_text = "".join(column)
-            digest.update(utf8(every_text))
+            # Not joined: one rare character would make that four bytes for each of all.
+            for text in column:
+                digest.update(utf8(text))
         labels = np.ascontiguousarray(split.labels)
         digest.update(labels.tobytes())
     if task.group_column is not None:

@@ -130,10 +130,7 @@ def order_of_groups(
             f"'{task.group_column}'), and none can be evaluated without tearing it; name another "
             "column by `group`, or give evaluation rows"
         )
-    shape = (len(sizes), int(strata.max()) + 1)
-    rows = np.zeros(shape, dtype=np.int64)  # of each group and stratum
-    np.add.at(rows, (group_of_row, strata), 1)
-    stratum_of_group = rows.argmax(axis=1)
+    stratum_of_group = _commonest_stratum(group_of_row, strata)
     order = stratified_order(stratum_of_group, seed, EVALUATION)
     wanted = share * len(groups)
     evaluated = _groups_nearest_to(wanted, sizes, order)
@@ -141,6 +138,17 @@ def order_of_groups(
     evaluated_first = np.argsort(~is_evaluated, kind="stable")
     held_out = int(is_evaluated.sum())
     return evaluated_first.astype(np.int64), held_out
+
+
+def _commonest_stratum(group_of_row: IndexArray, strata: IndexArray) -> IndexArray:
+    """Return of each group the stratum that most of its rows are of, of equal ones the first."""
+    count = int(strata.max()) + 1
+    pairs, rows = np.unique(group_of_row * count + strata, return_counts=True)
+    groups, strata_of_pairs = np.divmod(pairs, count)
+    by_group_and_rows = np.lexsort((strata_of_pairs, -rows, groups))
+    _, firsts = np.unique(groups[by_group_and_rows], return_index=True)
+    commonest: IndexArray = strata_of_pairs[by_group_and_rows][firsts]
+    return commonest
 
 
 def _groups_nearest_to(

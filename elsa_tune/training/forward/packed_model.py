@@ -333,8 +333,10 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
     number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
-    all_ids = [rows.input_ids for rows in data.splits().values()]
-    used = np.unique(np.concatenate(all_ids)).astype(np.int64)
+    is_used = np.zeros(table.num_embeddings, dtype=bool)
+    for rows in data.splits().values():
+        is_used[rows.input_ids] = True
+    used = np.flatnonzero(is_used)
     numbers = np.zeros(table.num_embeddings, dtype=np.int64)
     numbers[used] = np.arange(len(used))
     used_rows = torch.from_numpy(used).to(table.weight.device)
