@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import ResultsError, TrackingError
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
@@ -187,11 +187,13 @@ class KeptPredictions:
     def __init__(self, store: "RecordStore | None" = None) -> None:
         self._store = store
         self._fetched = functools.cache(self._fetch)  # each look at a depth asks again
+        self._trouble = ""  # why the store gives none now
 
     def __call__(self, row: ResultRow) -> Predictions | None:
         """Return what the row's trial answered.
 
-        None where it is not kept, or cannot be had any more.
+        None where it is not kept, or cannot be had any more. Raises ResultsError where the store
+        does not give it now: then it is not asked again, for that may take a minute each.
         """
         if row.predictions is None:
             return None
@@ -202,6 +204,8 @@ class KeptPredictions:
     def _fetch(self, place: str) -> Predictions | None:
         if self._store is None:
             return None
+        if self._trouble:
+            raise ResultsError(self._trouble)
         run_id, _, artifact = place.removeprefix(RUN_SCHEME).partition("/")
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -209,6 +213,9 @@ class KeptPredictions:
                 if file is None:
                     return None
                 return _read(file)
+            except TrackingError as error:
+                self._trouble = f"{self._store.name} does not give them now ({error}); ask again"
+                raise ResultsError(self._trouble) from error
             except Exception:  # the store's, the server's and the network's, without a common base
                 return None
 

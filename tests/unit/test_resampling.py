@@ -152,7 +152,6 @@ MEMORY = """
 import tracemalloc
 
 import numpy as np
-import scipy.sparse  # its code is no memory of ours
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.specs.result_row import Predictions
 
@@ -333,14 +332,14 @@ def test_many_classes_are_counted_as_few_are(metric: str, monkeypatch: pytest.Mo
         other = rng.integers(5, 50, 300)
         answers = np.where(rng.random(300) < 0.6, labels, other)
         runs.append(Predictions(predictions=answers, labels=labels, classes=50))
-    sparse = resample(runs, metric, 20)
-    monkeypatch.setattr(classification, "_MOST_NUMBERS", 7 * 3 * 20)  # seven classes at a time
+    many = resample(runs, metric, 20)
+    monkeypatch.setattr(classification, "_MOST_NUMBERS", 2 * 50 * 20)  # two runs at a time
     in_blocks = resample(runs, metric, 20)
     monkeypatch.setattr(classification, "_MOST_DENSE", 50)
-    dense = resample(runs, metric, 20)
-    for one in (sparse, in_blocks):
-        assert np.array_equal(one.runs, dense.runs)
-        assert np.array_equal(one.chance, dense.chance)
+    few = resample(runs, metric, 20)
+    for one in (many, in_blocks):
+        assert np.array_equal(one.runs, few.runs)
+        assert np.array_equal(one.chance, few.chance)
 
 
 def test_examples_are_drawn_alike_however_many_resamples_fit_at_a_time(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +30,13 @@ from elsa_tune.tasks.types.base import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# More classes than these are counted by sparse products.
+# More classes than these are counted example by example, and not by products.
 _MOST_DENSE = 16
-# Of counts that are held at a time, for some of the classes.
+# Of counts that are held at a time, of some of the runs.
 _MOST_NUMBERS = 10_000_000
+
+# A class's weighted hits [R, M], labels [R, 1] and answers [R, M].
+_OfClass = tuple[Floats, Floats, Floats]
 
 
 class Classification(TaskType):
@@ -163,10 +166,10 @@ class Accuracy(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        labelled = _OfLabels(labels, classes, precision)
+        labelled = _ByClass(labels, np.arange(len(labels)), classes)
 
         def best(weights: Weights) -> Floats:
-            actual = labelled.sums(weights)  # [R, C]
+            actual = labelled.sums(np.ascontiguousarray(weights.T)).T  # [R, C]
             shares = actual / actual.sum(axis=1, keepdims=True)
             largest = shares.max(axis=1)
             return np.asarray(largest)
@@ -192,10 +195,10 @@ class F1(Kernel):
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         """Return the quality of answering 1 always: no other constant has any."""
-        labelled = _OfLabels(labels, classes, precision)
+        labelled = _ByClass(labels, np.arange(len(labels)), classes)
 
         def of_answer_1(weights: Weights) -> Floats:
-            actual = labelled.sums(weights)
+            actual = labelled.sums(np.ascontiguousarray(weights.T)).T
             of_each_class = _f1_of_constants(actual)
             return of_each_class[:, 1]
 
@@ -212,26 +215,18 @@ class MacroF1(Kernel):
         classes: int,
         precision: Precision,
     ) -> Scorer:
-        runs = predictions.shape[1]
-        counts_by_class = _counter(predictions, labels, classes, precision)
+        blocks = _counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
-            # Class by class: memory does not grow with C.
-            shape = (len(weights), runs)
-            total = np.zeros(shape)
-            occurring = np.zeros(shape)
-            for hits, actual, predicted in counts_by_class(weights):
-                total += _f1(hits, actual, predicted)
-                occurring += actual + predicted > 0
-            return total / occurring
+            return np.hstack([_mean_f1(block) for block in blocks(weights)])
 
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        labelled = _OfLabels(labels, classes, precision)
+        labelled = _ByClass(labels, np.arange(len(labels)), classes)
 
         def best(weights: Weights) -> Floats:
-            actual = labelled.sums(weights)
+            actual = labelled.sums(np.ascontiguousarray(weights.T)).T
             present = (actual > 0).sum(axis=1, keepdims=True)
             # Of these alone: the constant answer of a class that is no label scores 0 anyway.
             means = _f1_of_constants(actual) / present
@@ -250,31 +245,40 @@ class Matthews(Kernel):
         classes: int,
         precision: Precision,
     ) -> Scorer:
-        runs = predictions.shape[1]
-        counts_by_class = _counter(predictions, labels, classes, precision)
+        blocks = _counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
             total = totals(weights)
-            shape = (len(weights), runs)
-            all_hits = np.zeros(shape)
-            products = np.zeros(shape)
-            squares = np.zeros(shape)
-            own_squares = np.zeros_like(total)
-            for hits, actual, predicted in counts_by_class(weights):
-                all_hits += hits
-                products += actual * predicted
-                squares += predicted**2
-                own_squares += actual**2
-            covariance = all_hits * total - products
-            own_spread = total**2 - own_squares
-            spread = total**2 - squares
-            return ratio(covariance, own_spread * spread)
+            return np.hstack([_correlation(total, block) for block in blocks(weights)])
 
         return scores
 
 
-# A class's weighted hits [R, M], labels [R, 1] and answers [R, M].
-_OfClass = tuple[Floats, Floats, Floats]
+def _mean_f1(counts: Iterable[_OfClass]) -> Floats:
+    """Return the mean F1 of the classes that occur, [R, M]. counts: class by class."""
+    total: Any = 0.0
+    occurring: Any = 0.0
+    for hits, actual, predicted in counts:
+        total = total + _f1(hits, actual, predicted)
+        occurring = occurring + (actual + predicted > 0)
+    return np.asarray(total / occurring)
+
+
+def _correlation(total: Floats, counts: Iterable[_OfClass]) -> Floats:
+    """Return Gorodkin's R_K, [R, M]. total: all weights, [R, 1]. counts: class by class."""
+    all_hits: Any = 0.0
+    products: Any = 0.0
+    squares: Any = 0.0
+    own_squares: Any = 0.0
+    for hits, actual, predicted in counts:
+        all_hits = all_hits + hits
+        products = products + actual * predicted
+        squares = squares + predicted**2
+        own_squares = own_squares + actual**2
+    covariance = all_hits * total - products
+    own_spread = total**2 - own_squares
+    spread = total**2 - squares
+    return ratio(covariance, own_spread * spread)
 
 
 def _counter(
@@ -282,20 +286,23 @@ def _counter(
     labels: Array,
     classes: int,
     precision: Precision,
-) -> Callable[[Weights], Iterator[_OfClass]]:
-    """Return what counts hits, labels and answers by weights, class by class.
+) -> Callable[[Weights], Iterator[Iterator[_OfClass]]]:
+    """Return what counts hits, labels and answers by weights: runs in blocks, class by class.
 
-    Of few classes each has dense products of its own, which are the fastest. Of many these would
-    take time in proportion to C, where each example is of one class and answered by one.
+    Of few classes each has products of its own, which are the fastest, and all runs are one block.
+    Of many these would take time in proportion to C, though each example has one class.
     """
     if classes > _MOST_DENSE:
-        return _SparseCounts(predictions, labels, classes, precision).by_class
+        return _CountsOfMany(predictions, labels, classes).blocks
 
     def by_class(weights: Weights) -> Iterator[_OfClass]:
         for c in range(classes):
             yield _counts(weights, predictions, labels, c, precision)
 
-    return by_class
+    def one_block(weights: Weights) -> Iterator[Iterator[_OfClass]]:
+        yield by_class(weights)
+
+    return one_block
 
 
 def _counts(
@@ -314,75 +321,60 @@ def _counts(
     return hits, actual, predicted
 
 
-class _SparseCounts:
-    """Counts the hits, labels and answers of many classes, of each of which few examples are.
+class _CountsOfMany:
+    """Counts the hits, labels and answers of many classes.
 
-    The products sum whole numbers, so that they are those of dense ones.
+    What is summed are whole numbers, so that the sums are those of products.
     """
 
-    def __init__(
-        self,
-        predictions: Array,
-        labels: Array,
-        classes: int,
-        precision: Precision,
-    ) -> None:
+    def __init__(self, predictions: Array, labels: Array, classes: int) -> None:
         """predictions: [E, M]. labels: [E]."""
         self._classes = classes
-        self._runs = predictions.shape[1]
-        self._labelled = _OfLabels(labels, classes, precision)
-        # The rows of both are runs within classes.
-        rows = predictions.astype(np.int64) * self._runs + np.arange(self._runs)  # [E, M]
-        is_hit = predictions == labels[:, None]
-        examples = np.broadcast_to(np.arange(len(labels))[:, None], rows.shape)
-        shape = (classes * self._runs, len(labels))
-        self._answers = _ones(rows.ravel(), examples.ravel(), shape, precision)
-        self._hits = _ones(rows[is_hit], examples[is_hit], shape, precision)
+        self._labels = _ByClass(labels, np.arange(len(labels)), classes)
+        self._answers: list[_ByClass] = []  # of each run
+        self._hits: list[_ByClass] = []
+        for of_run in predictions.T:
+            right = np.flatnonzero(of_run == labels)
+            self._answers.append(_ByClass(of_run, np.arange(len(labels)), classes))
+            self._hits.append(_ByClass(labels[right], right, classes))
 
-    def by_class(self, weights: Weights) -> Iterator[_OfClass]:
-        """Yield hits [R, M], labels [R, 1] and answers [R, M], class by class."""
+    def blocks(self, weights: Weights) -> Iterator[Iterator[_OfClass]]:
+        """Yield the classes' counts, of some runs at a time."""
         by_example = np.ascontiguousarray(weights.T)  # [E, R]
-        actual = self._labelled.sums(weights)
-        numbers = self._runs * len(weights)  # of a class
-        at_once = max(1, _MOST_NUMBERS // numbers)
-        for start in range(0, self._classes, at_once):
-            end = min(start + at_once, self._classes)
-            block = slice(start * self._runs, end * self._runs)
-            hits = self._hits[block] @ by_example
-            answers = self._answers[block] @ by_example
-            shape = (end - start, self._runs, len(weights))
-            hits_of_classes = hits.reshape(shape).astype(np.float64)
-            answers_of_classes = answers.reshape(shape).astype(np.float64)
-            for c in range(start, end):
-                place = c - start
-                yield (
-                    hits_of_classes[place].T,
-                    actual[:, c : c + 1],
-                    answers_of_classes[place].T,
-                )
+        actual = self._labels.sums(by_example)[:, :, None]  # [C, R, 1]
+        numbers_of_run = self._classes * len(weights)
+        at_once = max(1, _MOST_NUMBERS // numbers_of_run)
+        for start in range(0, len(self._hits), at_once):
+            end = start + at_once
+            hits = [of_run.sums(by_example) for of_run in self._hits[start:end]]
+            answers = [of_run.sums(by_example) for of_run in self._answers[start:end]]
+            yield zip(
+                np.stack(hits, axis=2),  # [C, R, m]
+                actual,
+                np.stack(answers, axis=2),
+                strict=True,
+            )
 
 
-class _OfLabels:
-    """Sums weights by the label of their example."""
+class _ByClass:
+    """Sums the weights of examples by their class."""
 
-    def __init__(self, labels: Array, classes: int, precision: Precision) -> None:
-        """labels: [E]."""
-        examples = np.arange(len(labels))
-        shape = (classes, len(labels))
-        self._own = _ones(labels.astype(np.int64), examples, shape, precision)
+    def __init__(self, class_of_each: Array, examples: Array, classes: int) -> None:
+        """class_of_each: of the examples that count, both [n]."""
+        order = np.argsort(class_of_each, kind="stable")
+        self._examples = examples[order].astype(np.int32)
+        sizes = np.bincount(class_of_each, minlength=classes)
+        self._ends = np.cumsum(sizes)
 
-    def sums(self, weights: Weights) -> Floats:
-        """Return the sums [R, C] of weights [R, E]."""
-        of_classes = self._own @ np.ascontiguousarray(weights.T)
-        return np.ascontiguousarray(of_classes.T, dtype=np.float64)
-
-
-def _ones(rows: Array, columns: Array, shape: tuple[int, int], precision: Precision) -> Any:
-    """Return a sparse matrix with 1 at these places."""
-    from scipy.sparse import csr_array
-
-    ones = np.ones(len(rows), dtype=precision)
-    return csr_array((ones, (rows, columns)), shape=shape)
+    def sums(self, by_example: Weights) -> Floats:
+        """Return the sums [C, R] of weights [E, R]."""
+        in_order = by_example[self._examples]
+        of_classes = np.zeros((len(self._ends), by_example.shape[1]))
+        start = 0
+        for c, end in enumerate(self._ends):
+            of_classes[c] = in_order[start:end].sum(axis=0)
+            start = end
+        return of_classes
 
 
 def _f1(hits: Floats, actual: Floats, predicted: Floats) -> Floats:

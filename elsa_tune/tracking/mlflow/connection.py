@@ -29,6 +29,17 @@ _NO_DATABASE_ACCESS = re.compile(
 )
 
 
+# Of HTTP and of MLflow, which calls whatever it could not send or read an internal error.
+_PASSING_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset(
+    {"TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED", "INTERNAL_ERROR"}
+)
+# Words of an answer that will be the same next time, wherever they stand in MLflow's own error.
+_WILL_STAY = re.compile(
+    r"\b(401|403|404)\b|no such (file|key)|not found|does not exist", re.IGNORECASE
+)
+
+
 class MlflowConnection:
     """One store by its absolute URI; nothing is opened before the first call."""
 
@@ -217,6 +228,21 @@ def refused_access(uri: str, error: BaseException) -> str | None:
             f"right to write, or give another user's name and password {variables}"
         )
     return None
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether an error is likely gone in a while: no answer, a busy server, too many questions."""
+    from requests import RequestException
+
+    said = str(error)
+    if _WILL_STAY.search(said):
+        return False
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return status in _PASSING_STATUSES
+    if isinstance(error, RequestException | ConnectionError | TimeoutError):
+        return True
+    return getattr(error, "error_code", "") in _PASSING_CODES
 
 
 def set_environment() -> None:

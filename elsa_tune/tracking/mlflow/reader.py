@@ -214,7 +214,11 @@ def _latest(client: Any, run: Any) -> dict[str, float]:
         return latest
     # Points of an earlier attempt, which may have come further, stand beside the last one's.
     since = int(run.data.tags.get(names.ATTEMPT_STARTED_TAG, "0"))
-    for name in run.data.metrics:
+    for point_at_highest_step in run.data.to_proto().metrics:
+        if point_at_highest_step.timestamp >= since:
+            continue
+        # A request for each metric of each trial that was begun again would take minutes.
+        name = point_at_highest_step.key
         history = client.get_metric_history(run.info.run_id, name)
         points = [point for point in history if point.timestamp >= since]
         if not points:

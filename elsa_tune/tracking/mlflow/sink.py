@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.mlflow import names
-from elsa_tune.tracking.mlflow.connection import refused_access
+from elsa_tune.tracking.mlflow.connection import may_pass, refused_access
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -29,8 +30,10 @@ from elsa_tune.tracking.uris import reason
 
 log = logging.getLogger(__name__)
 
-# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
+# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest:
+# after three times, or where it is only busy or its files' own server is down, after so long.
 _ARTIFACT_TRIES = 3
+_ARTIFACT_PATIENCE_S = 300.0
 # Answers of MLflow that will be the same next time.
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS"})
 # Its answer to a bad record, and to most errors of its database, as while that fails over.
@@ -54,7 +57,8 @@ class MlflowSink:
         self.uri = writer.uri
         self._journal = journal
         self._writer = writer
-        self._artifact_tries: dict[str, int] = {}
+        # By trial, "" for the report's: when its file was first sent in vain, and how often.
+        self._artifact_tries: dict[str, tuple[float, int]] = {}
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -232,8 +236,8 @@ class MlflowSink:
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file = self._journal.parent / artifact
         home = self._journal.parent.resolve()
-        tries = self._artifact_tries.get(trial, 0) + 1
-        self._artifact_tries[trial] = tries
+        now = time.monotonic()
+        first_try, tries = self._artifact_tries.get(trial, (now, 0))
         try:
             if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
@@ -241,10 +245,15 @@ class MlflowSink:
                 if not part.resolve().is_relative_to(home):
                     raise RefusedError(f"{file} leads out of the search's folder")
             self._writer.add_artifact(self.state.search, trial, file)
-            del self._artifact_tries[trial]
+            self._artifact_tries.pop(trial, None)
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
-            if tries < _ARTIFACT_TRIES and not _is_refusal(error):
+            is_patient = tries + 1 < _ARTIFACT_TRIES
+            if may_pass(error):
+                is_patient = now < first_try + _ARTIFACT_PATIENCE_S
+            if is_patient and not _is_refusal(error):
+                self._artifact_tries[trial] = (first_try, tries + 1)
                 raise
+            self._artifact_tries.pop(trial, None)
             what = f"the predictions of {trial}" if trial else "the report"
             log.warning("%s did not reach MLflow: %s", what, reason(error, self.uri))
 

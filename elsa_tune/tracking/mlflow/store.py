@@ -1,14 +1,16 @@
 """An MLflow store as the rest of the package sees it."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elsa_tune.errors import TrackingError
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.mlflow import reader
 from elsa_tune.tracking.mlflow.check import look_at_store
-from elsa_tune.tracking.mlflow.connection import MlflowConnection
+from elsa_tune.tracking.mlflow.connection import MlflowConnection, may_pass
 from elsa_tune.tracking.mlflow.models import log_model
 from elsa_tune.tracking.mlflow.names import TRIAL_TAG
 from elsa_tune.tracking.mlflow.pages import describe
@@ -17,6 +19,10 @@ from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.uris import reason
+
+# Between asking for a file again: MLflow's own retries would hold up what is sent, too.
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, None)
 
 
 class MlflowStore(MlflowConnection):
@@ -52,9 +58,19 @@ class MlflowStore(MlflowConnection):
     def overview(self) -> list[SearchState]:
         return reader.read_overview(self.uri)
 
-    def fetch(self, run_id: str, artifact: str, folder: Path) -> Path:
+    def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-        return Path(self.client().download_artifacts(run_id, artifact, str(folder)))
+        for pause in _PAUSES_S:
+            try:
+                return Path(self.client().download_artifacts(run_id, artifact, str(folder)))
+            except Exception as error:  # the server's, the network's and the files' own
+                if not may_pass(error):
+                    return None
+                why = reason(error, self.uri)
+                if pause is None:
+                    raise TrackingError(why) from error
+                time.sleep(pause)
+        raise AssertionError("the last pause is None")
 
     def delete(self, search_id: str) -> int:
         if self.is_empty():

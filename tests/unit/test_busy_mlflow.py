@@ -1,0 +1,173 @@
+"""An MLflow server that is busy, or away for a moment: nothing is lost by it, nor called lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from mlflow.entities import Metric, RunData, RunTag
+from mlflow.exceptions import MlflowException, RestException
+
+from elsa_tune.errors import ResultsError
+from elsa_tune.tracking.mlflow import names, sink, store
+from elsa_tune.tracking.mlflow.connection import may_pass
+from elsa_tune.tracking.mlflow.reader import _latest
+from elsa_tune.tracking.mlflow.sink import MlflowSink
+from elsa_tune.tracking.mlflow.store import MlflowStore
+from elsa_tune.tracking.rows import KeptPredictions
+from tests.unit.result_rows import row
+
+
+def answered(status: int) -> requests.HTTPError:
+    """Return requests' error for an answer of this status."""
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError(f"{status} Error", response=response)
+
+
+BUSY = [
+    answered(429),
+    answered(503),
+    requests.ConnectionError("refused"),
+    requests.ReadTimeout("timed out"),
+    MlflowException("API request to http://h failed with exception Max retries exceeded"),
+    RestException({"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "slowly"}),
+]
+FIRM = [
+    answered(404),
+    answered(403),
+    FileNotFoundError("No such file"),
+    MlflowException("The following failures occurred: 404 Client Error: Not Found"),
+    RestException({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no run"}),
+    KeyError("run"),
+]
+
+
+@pytest.mark.parametrize("error", BUSY, ids=str)
+def test_what_may_pass(error: Exception) -> None:
+    assert may_pass(error)
+
+
+@pytest.mark.parametrize("error", FIRM, ids=str)
+def test_what_stays(error: Exception) -> None:
+    assert not may_pass(error)
+
+
+def giving(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> MlflowStore:
+    """Return a store whose files come after these errors, in turn."""
+    monkeypatch.setattr(store, "_PAUSES_S", (0.0, 0.0, None))
+    found = MlflowStore("http://127.0.0.1:1")
+
+    def download(run_id: str, artifact: str, folder: str) -> str:
+        if errors:
+            raise errors.pop(0)
+        file = Path(folder) / "kept.npz"
+        np.savez(file, predictions=[0, 1], labels=[0, 1], classes=2)
+        return str(file)
+
+    monkeypatch.setattr(found, "client", lambda: SimpleNamespace(download_artifacts=download))
+    return found
+
+
+def test_predictions_come_once_the_server_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptPredictions(giving([answered(429), answered(503)], monkeypatch))
+    found = kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz"))
+    assert found is not None and found.classes == 2
+
+
+def test_predictions_that_do_not_come_now_are_not_called_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors: list[Exception] = [answered(503) for _ in range(3)]
+    kept = KeptPredictions(giving(errors, monkeypatch))
+    for place in ("runs:/r/predictions/t.npz", "runs:/s/predictions/u.npz"):
+        with pytest.raises(ResultsError, match=r"MLflow does not give them now \(503.*; ask again"):
+            kept(row(3, 0.5, predictions=place))
+    assert not errors  # the second was not asked for
+
+
+def test_predictions_that_are_not_there_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Exception] = [answered(404), answered(500)]
+    kept = KeptPredictions(giving(errors, monkeypatch))
+    assert kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
+    assert len(errors) == 1
+
+
+def sending(folder: Path, add_artifact: Callable[..., None]) -> MlflowSink:
+    """Return a sink of a search with one file of predictions."""
+    (folder / "predictions").mkdir()
+    (folder / "predictions" / "t.npz").write_bytes(b"x")
+    writer: Any = SimpleNamespace(uri="http://h", forget=lambda: None, add_artifact=add_artifact)
+    return MlflowSink(folder / "journal.jsonl", writer)
+
+
+@pytest.mark.parametrize(("minutes", "is_lost"), [(4, False), (6, True)])
+def test_a_file_waits_for_a_server_that_is_away(
+    minutes: int,
+    is_lost: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
+    sent: list[Path] = []
+
+    def add_artifact(search: Any, trial: str, file: Path) -> None:
+        if now[0] < 100.0 + 60 * minutes:
+            raise answered(503)
+        sent.append(file)
+
+    own = sending(tmp_path, add_artifact)
+    while True:
+        try:
+            own._add_artifact("t", "predictions/t.npz")
+            break
+        except requests.HTTPError:
+            now[0] += 15
+    assert bool(sent) is not is_lost
+    assert ("did not reach MLflow" in caplog.text) is is_lost
+
+
+def test_a_file_that_is_refused_is_sent_three_times(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[Path] = []
+
+    def add_artifact(search: Any, trial: str, file: Path) -> None:
+        tries.append(file)
+        raise answered(403)
+
+    own = sending(tmp_path, add_artifact)
+    for _ in range(2):
+        with pytest.raises(requests.HTTPError):
+            own._add_artifact("t", "predictions/t.npz")
+    with caplog.at_level(logging.WARNING):
+        own._add_artifact("t", "predictions/t.npz")
+    assert len(tries) == 3 and "the predictions of t did not reach MLflow" in caplog.text
+
+
+def test_of_a_trial_that_was_begun_again_only_what_is_older_is_asked_for() -> None:
+    metrics = [
+        Metric("quality", 0.8, timestamp=20, step=3),
+        Metric("loss", 0.3, timestamp=5, step=4),  # the earlier attempt had come further
+        Metric("left", 1.0, timestamp=5, step=1),
+    ]
+    tags = [RunTag(names.ATTEMPT_TAG, "2"), RunTag(names.ATTEMPT_STARTED_TAG, "10")]
+    run = SimpleNamespace(data=RunData(metrics, [], tags), info=SimpleNamespace(run_id="r"))
+    histories = {"loss": [metrics[1], Metric("loss", 0.5, timestamp=20, step=3)], "left": []}
+    asked: list[str] = []
+
+    def history(run_id: str, name: str) -> list[Metric]:
+        asked.append(name)
+        return histories[name]
+
+    found = _latest(SimpleNamespace(get_metric_history=history), run)
+    assert found == {"quality": 0.8, "loss": 0.5}
+    assert asked == ["loss", "left"]
