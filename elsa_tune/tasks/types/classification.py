@@ -328,7 +328,7 @@ class _CountsOfMany:
     """
 
     def __init__(self, predictions: Array, labels: Array, classes: int) -> None:
-        """predictions: [E, M]. labels: [E]."""
+        """Take the predictions [E, M] of M runs, and the labels [E]."""
         self._classes = classes
         self._labels = _ByClass(labels, np.arange(len(labels)), classes)
         self._answers: list[_ByClass] = []  # of each run
@@ -360,7 +360,7 @@ class _ByClass:
     """Sums the weights of examples by their class."""
 
     def __init__(self, class_of_each: Array, examples: Array, classes: int) -> None:
-        """class_of_each: of the examples that count, both [n]."""
+        """Take the numbers of the examples that count, and the class of each, both [n]."""
         order = np.argsort(class_of_each, kind="stable")
         self._examples = examples[order].astype(np.int32)
         sizes = np.bincount(class_of_each, minlength=classes)

@@ -232,15 +232,16 @@ def refused_access(uri: str, error: BaseException) -> str | None:
 
 def may_pass(error: BaseException) -> bool:
     """Whether an error is likely gone in a while: no answer, a busy server, too many questions."""
-    from requests import RequestException
-
     said = str(error)
     if _WILL_STAY.search(said):
         return False
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
         return status in _PASSING_STATUSES
-    if isinstance(error, RequestException | ConnectionError | TimeoutError):
+    # Errors of requests, by which MLflow asks, are an OSError that no system call has numbered.
+    if isinstance(error, OSError) and error.errno is None:
+        return True
+    if isinstance(error, ConnectionError | TimeoutError):
         return True
     return getattr(error, "error_code", "") in _PASSING_CODES
 
