@@ -140,7 +140,8 @@ def _weights_and_data(fingerprints: Mapping[str, str]) -> tuple[str, str]:
 def _kind(spec: SearchSpec) -> tuple[object, ...]:
     """Return what searches of one question share; a recorded precision is what `auto` became."""
     recipe = {**spec.recipe.comparable(), "precision": None}
-    return spec.model.location, spec.task.name, spec.task.metric, recipe
+    task = spec.task
+    return spec.model.location, task.name, task.kind, task.metric, recipe
 
 
 def _of_specification(spec: SearchSpec) -> RecordedSearch:

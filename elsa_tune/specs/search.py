@@ -16,7 +16,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
 
 # How often a running trial's state is saved: in seconds, or as each trial can afford it.
@@ -68,6 +68,9 @@ class Looks:
         if isinstance(self.after, int):
             object.__setattr__(self, "after", read_candidate(self.after).key)
 
+
+# Kinds of task that share no metric, so that a comparison, also a recorded one, does without them.
+_TOLD_BY_METRIC: Final = (TaskKind.CLASSIFICATION, TaskKind.REGRESSION)
 
 # A candidate is tested once, or a second time with more seeds.
 MOST_LOOKS: Final = 2
@@ -223,10 +226,14 @@ class SearchSpec:
         recipe = self.recipe.comparable()
         if self.task.classes:
             recipe.pop("standardize_targets", None)  # class labels have no unit
+        kind = None
+        if self.task.kind not in _TOLD_BY_METRIC:
+            kind = self.task.kind.value
         return Comparison.of(
             {
                 "weights": _short(self.fingerprints.get("weights", "?")),
                 "data": _short(self.fingerprints.get("data", "?")),
+                "kind": kind,
                 "metric": self.task.metric.value,
                 **recipe,
             }

@@ -18,6 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.searching.earlier import likely_in_folder
+from elsa_tune.searching.specification import differing_settings, save_specification
 from elsa_tune.specs.names import OpenName
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
@@ -25,10 +27,12 @@ from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
 from elsa_tune.tasks.task_file import read_task_file
 from elsa_tune.tasks.types.registry import type_of, with_metric
 from elsa_tune.tasks.types.scores import chance, score
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import train
 from elsa_tune.training.probe import linear_probe
 from tests.registering import registered
+from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import TASK, make_trial, tiny_bert
 
 STARS = ("bad", "fair", "good", "great")
@@ -143,6 +147,20 @@ def test_a_task_is_recorded_and_read_again(task: TaskSpec) -> None:
     assert adapter.validate_json(text) == task
     with pytest.raises(ValidationError, match=r"'accuracy', 'f1'.* or 'kappa'"):
         adapter.validate_json(text.replace(b'"kappa"', b'"kapa"'))
+
+
+def test_a_search_of_another_kind_asks_something_else(task: TaskSpec, tmp_path: Path) -> None:
+    by_accuracy = dataclasses.replace(task, metric=Metric.ACCURACY)
+    classes = dataclasses.replace(by_accuracy, kind=TaskKind.CLASSIFICATION)
+    recorded = make_spec(task=classes)
+    asked = make_spec(task=by_accuracy)
+    assert asked.comparison != recorded.comparison
+    assert "kind=ordinal" in str(asked.comparison) and "kind" not in str(recorded.comparison)
+    assert differing_settings(asked, recorded) == ["kind ordinal (recorded: classification)"]
+    paths = SearchPaths(tmp_path, recorded.name)
+    paths.check_writable()
+    save_specification(recorded, paths)
+    assert likely_in_folder(recorded, tmp_path) and not likely_in_folder(asked, tmp_path)
 
 
 @pytest.mark.parametrize(

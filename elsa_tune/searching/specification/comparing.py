@@ -59,6 +59,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
     return {
         "model": spec.model.location,
         "task": spec.task.name,
+        "kind": spec.task.kind,
         "text": spec.task.text_columns,
         "label": spec.task.label_column,
         "group": spec.task.group_column,
