@@ -171,6 +171,10 @@ class SpaceError(UsageError, ValueError):
     """A search space or a setting with an impossible value; a ValueError too, for pydantic."""
 
 
+class UnknownMethodError(SpaceError):
+    """A record of a method of adaptation that nothing here brings; the record itself is sound."""
+
+
 class ResultsError(UsageError):
     """A results table that cannot be read, or results that must not be pooled."""
 

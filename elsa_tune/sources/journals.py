@@ -4,10 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError, StorageError, first_few
-from elsa_tune.sources.source import Question, Say, Searches, Source, has_specification
+from elsa_tune.sources.source import (
+    Question,
+    Say,
+    Searches,
+    Source,
+    has_specification,
+    rows_of_searches,
+)
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 
 
@@ -24,10 +30,16 @@ class Journals(Source):
         else:
             self.name = str(place)
         self._read: dict[str | None, Searches] = {}
+        self._rows: dict[str | None, list[ResultRow]] = {}  # by the search asked for, as above
         self.unread: list[StorageError] = []  # why the journals that were read last could not be
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Return the rows of the search asked for, or of all that can be read, by their start."""
+        """Return the rows of the search asked for, or of all that can be read, by their start.
+
+        What is left out is said once, however often the rows are asked for.
+        """
+        if question.search in self._rows:
+            return self._rows[question.search]
         searches = self.searches(question, say)
         if not self.is_record:
             has_begun = any(state.search.attempt for _, state in searches)
@@ -36,9 +48,8 @@ class Journals(Source):
                     f"{self.name} holds no record of a search; name the journal.jsonl of one that "
                     "has begun"
                 )
-        rows = []
-        for folder, state in searches:
-            rows += rows_of(state, folder)
+        rows = rows_of_searches(searches, question, say)
+        self._rows[question.search] = rows
         return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:

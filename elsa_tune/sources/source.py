@@ -14,8 +14,10 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
+    UnknownMethodError,
     UnknownNameError,
     UsageError,
+    first_few,
     shortlist,
 )
 from elsa_tune.specs.model import KNOWN_MODELS
@@ -24,7 +26,7 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.rows import KeptPredictions, origin_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore
 
@@ -237,6 +239,26 @@ class Source(ABC):
             warnings=(*_incomplete(searches), *curve.warnings),
             search_arguments=_arguments(searches),
         )
+
+
+def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[ResultRow]:
+    """Return the rows of these searches, and say which are by a method that is not known here.
+
+    Raises UnknownMethodError where the question names such a search, or there are no others.
+    """
+    rows: list[ResultRow] = []
+    errors: list[UnknownMethodError] = []
+    for folder, state in searches:
+        try:
+            rows += rows_of(state, folder)
+        except UnknownMethodError as error:
+            errors.append(error)
+    if errors and (question.search is not None or not rows):
+        raise errors[0]
+    reasons = [str(error) for error in errors]
+    for unread in first_few(reasons):
+        say(f"left out: {unread}")
+    return rows
 
 
 def target_of(rows: Iterable[ResultRow], given: float | None = None) -> float:

@@ -4,9 +4,15 @@ import contextlib
 import functools
 from pathlib import Path
 
-from elsa_tune.sources.source import Question, Say, Searches, Source, has_specification
+from elsa_tune.sources.source import (
+    Question,
+    Say,
+    Searches,
+    Source,
+    has_specification,
+    rows_of_searches,
+)
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore, local_folder
 from elsa_tune.tracking.stores import store_at
@@ -24,18 +30,22 @@ class Stored(Source):
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Return the rows of the search and tasks asked for, in the order of their start."""
-        rows = self._rows(question)
-        if question.is_met_by(rows):
-            return rows
-        # Only on the way to a complaint is the complete store worth reading.
-        return self._rows(Question())
+        lines: list[str] = []
+        rows = self._rows(question, lines.append)
+        if not question.is_met_by(rows):
+            # Only on the way to a complaint is the complete store worth reading.
+            lines.clear()
+            rows = self._rows(Question(), lines.append)
+        for line in lines:
+            say(line)
+        return rows
 
-    def _rows(self, question: Question) -> list[ResultRow]:
-        rows = []
+    def _rows(self, question: Question, say: Say) -> list[ResultRow]:
+        searches: Searches = []
         for _, state in self.searches(question):
             folder = local_folder(state.search.tags)
-            rows += rows_of(state, folder)
-        return rows
+            searches.append((folder, state))
+        return rows_of_searches(searches, question, say)
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Return the searches, with their folders on this machine; the store is asked once."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, TypeAdapter
 
-from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.errors import SpaceError, UnknownMethodError, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth, recorded_candidate
 from elsa_tune.specs.checked import problems
@@ -35,6 +35,7 @@ class UnreadParams:
 
     values: Mapping[str, Any]  # by their names, as they were recorded
     why: str  # in a sentence
+    is_of_unknown_method: bool = False  # and of nothing else: the record may be sound
 
     @property
     def phase(self) -> object:
@@ -56,8 +57,11 @@ def read_params(values: object) -> TrialFacts | UnreadParams:
         fields = _as_recorded_today(values)
         return _FACTS.validate_python(fields)
     except (TypeError, ValueError, OverflowError) as error:
-        why = problems(error)
-        return UnreadParams(values=dict(values), why=why)
+        return UnreadParams(
+            values=dict(values),
+            why=problems(error),
+            is_of_unknown_method=isinstance(error, UnknownMethodError),
+        )
 
 
 # As a record's field, read by pydantic.
@@ -95,12 +99,21 @@ def _as_recorded_today(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described_candidate(values: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of a record, which has it as a table or beside the other fields."""
+    """Return the candidate of a record, which has it as a table or beside the other fields.
+
+    Raises SpaceError for a record of no candidate: UnknownMethodError where it names a method.
+    """
     described = values.get("candidate", values)
     if not isinstance(described, Mapping | Candidate):
         came = quoted(described)
         raise SpaceError(f"field 'candidate' must be a table, not {came}")
-    return recorded_candidate(described)
+    try:
+        return recorded_candidate(described)
+    except UnknownMethodError:
+        # Whatever wrote another method's candidate beside the other fields also wrote its label.
+        if "candidate" in values or _METHOD in values:
+            raise
+        raise SpaceError("the record names no candidate") from None
 
 
 def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ResultsError, TrackingError
+from elsa_tune.errors import ResultsError, TrackingError, UnknownMethodError
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.policy import UNRECORDED, Policy
 from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
@@ -44,7 +44,8 @@ _EARLY_TARGET = 0.9
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """Return a row for each trial that is not final, by their start.
 
-    folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
+    folder: the search's. Raises ResultsError for a trial that lacks what a row needs, and
+    UnknownMethodError for one of a method that is not known here.
     """
     findings = findings_of(state)
     policy = policy_of(state)
@@ -122,12 +123,16 @@ def origin_of(state: SearchState) -> Origin:
 
 
 def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
-    """Return one recorded trial as a row. Raises ResultsError for a record that is not complete."""
+    """Return one recorded trial as a row. Raises as `rows_of`."""
     params = trial.start.params
     metrics = trial.latest
     artifact = None
     if trial.end is not None:
         artifact = trial.end.artifact
+    if isinstance(params, UnreadParams) and params.is_of_unknown_method:
+        raise UnknownMethodError(
+            f"trial {trial.key} of search '{search}' cannot be read: {params.why}"
+        )
     try:
         if isinstance(params, UnreadParams):
             raise ValueError(params.why)

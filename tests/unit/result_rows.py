@@ -12,7 +12,7 @@ import pytest
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.sources import journals, stored
+from elsa_tune.sources import source
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
@@ -123,9 +123,8 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
     def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
         return kept.get((state.search.name, state.search.task)) or read(state, folder)
 
-    read = stored.rows_of
-    for module in (journals, stored):
-        monkeypatch.setattr(module, "rows_of", rows_of)
+    read = source.rows_of
+    monkeypatch.setattr(source, "rows_of", rows_of)
     monkeypatch.setattr(MlflowStore, "searches", searches)
     return asked
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import elsa_tune
-from elsa_tune.errors import NoAnswerError
+from elsa_tune.errors import NoAnswerError, UnknownMethodError
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources.record import recorded
@@ -22,6 +23,7 @@ from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.state import read_state
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_of,
@@ -201,6 +203,24 @@ def test_a_target_that_cannot_be_read_is_said(run: Run, storage: Path) -> None:
         journal.append(dataclasses.replace(begun, params={**begun.params, "target": "much"}))
     found = run("operating-point", "--search", "first")
     assert found.status == 2 and "the target of first cannot be read" in found.err
+
+
+def test_a_search_by_a_method_of_another_package_stands_in_nobodys_way(
+    run: Run, storage: Path
+) -> None:
+    key = "measure-N3-s9"
+    of_unknown_method = trial_started(key, search="other", candidate={"low_rank_width": 8})
+    ended = trial_ended(key, TrialStatus.COMPLETED, 0.9)
+    paths = journal_of(storage, "other", [search_started("other"), of_unknown_method, ended])
+    found = run(*ASK, "rte")
+    assert found.status == 0 and "search 'first'" in found.out
+    assert found.err.count("left out: ") == 1
+    assert f"trial {key} of search 'other' cannot be read" in found.err
+    alone = run("operating-point", "--search", "other")
+    assert alone.status == 2 and "import the package that brings its method" in alone.err
+    assert "delete" not in alone.err
+    with pytest.raises(UnknownMethodError, match="import the package"):
+        Plan.of(make_spec(), paths, read_state(paths.journal))
 
 
 def test_a_journal_that_is_left_out_is_said_once(run: Run, storage: Path) -> None:

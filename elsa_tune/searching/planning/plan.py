@@ -15,7 +15,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.wording.ways_power import not_estimated_text, ways_power_text
-from elsa_tune.errors import ElsaTuneError, StorageError
+from elsa_tune.errors import ElsaTuneError, StorageError, UnknownMethodError
 from elsa_tune.searching.planning.known import (
     KnownTrial,
     Trials,
@@ -54,11 +54,17 @@ class Plan:
 
     @classmethod
     def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Self:
-        """Return a recorded search's. Raises StorageError where a record does not name a trial."""
+        """Return a recorded search's.
+
+        Raises StorageError where a record does not name a trial, and UnknownMethodError where it
+        names one of a method that is not known here.
+        """
         for trial in state.planned_trials:
             try:
-                known_trial(spec, trial)
                 rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+                known_trial(spec, trial)
+            except UnknownMethodError:
+                raise
             except ElsaTuneError as error:
                 raise StorageError(
                     f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.errors import SpaceError, UnknownMethodError, quoted
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
@@ -122,7 +122,10 @@ def method_name(text: str) -> str:
 
 
 def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
-    """Return the candidate that search.json, a journal or MLflow describes. Raises SpaceError."""
+    """Return the candidate that search.json, a journal or MLflow describes.
+
+    Raises SpaceError for a record of no candidate: UnknownMethodError where no method knows it.
+    """
     if isinstance(values, Candidate):
         return values
     if isinstance(values, Mapping):
@@ -133,7 +136,10 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
         named = NamedWay.of_record(values)
         if named is not None:
             return named
-    raise SpaceError("the record names no candidate that this elsa-tune knows")
+    raise UnknownMethodError(
+        "the record names no candidate that this elsa-tune knows; import the package that brings "
+        "its method, or use the version that recorded it"
+    )
 
 
 class _AsRecord:
