@@ -10,9 +10,11 @@ from functools import partial
 
 import pytest
 
-from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning import samplers
+from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tried
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.rates import Rates, have_all_ended
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import left_to_measure
@@ -20,6 +22,7 @@ from elsa_tune.searching.session import _cut_by
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.border import Border, alike_ends, border
 from elsa_tune.specs.policy import Extension, Policy
@@ -390,6 +393,43 @@ def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
     known.append(ended(spec.trial(Phase.EXPLORE, FULL_MODEL, 1e-4, 0), 0.7))
     searcher.on_trial_complete("4")
     assert searcher.suggest("5") == "FINISHED"
+
+
+class OneAtATime(Rates):
+    """Rates that wait: a candidate's next one follows from its last one's result."""
+
+    def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
+        tries = tried(exploring, candidate)
+        if not have_all_ended(tries) or len(tries) == self.planned(candidate):
+            return None
+        return (5e-5, 1e-5)[len(tries)]
+
+
+def test_a_candidate_whose_rate_waits_holds_up_no_other_and_is_not_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(samplers._RATES, SamplerName.RANDOM, OneAtATime)
+    two = (FULL_MODEL, FreezeDepth.of(3))
+    rates = RateList(values=(1e-5, 5e-5))
+    spec = spec_of(candidates=two, explored=two, rates=rates, sampler=SamplerName.RANDOM)
+    known: list[KnownTrial] = []
+    searcher = exploring(spec, lambda: known)
+    given = [searcher.suggest("0")[TRIAL], searcher.suggest("1")[TRIAL]]
+    assert [(trial.candidate, trial.learning_rate) for trial in given] == [
+        (FULL_MODEL, 5e-5),
+        (FreezeDepth.of(3), 5e-5),
+    ]
+    assert searcher.suggest("2") is None
+    strategy = strategy_of(spec)
+    assert not strategy.settled(known)
+    known.append(ended(given[0], 0.8))
+    searcher.on_trial_complete("0")
+    following = searcher.suggest("3")[TRIAL]
+    assert (following.candidate, following.learning_rate) == (FULL_MODEL, 1e-5)
+    assert searcher.suggest("4") is None
+    known += [ended(following, 0.7), ended(given[1], 0.7)]
+    assert [slot.candidate for slot in strategy.slots(known)] == [FreezeDepth.of(3)]
+    assert strategy.settled(known) == {FULL_MODEL}
 
 
 def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> None:

@@ -1,7 +1,7 @@
 """The learning rates that the candidates of a search try, and the one that each is measured at.
 
 A strategy asks one `Rates`, chosen by the space's `sampler`; another way of choosing is another
-subclass, and a line in `samplers.py`.
+subclass, a line in `samplers.py`, and its name in `SamplerName` (`specs/search.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -65,7 +65,7 @@ class Rates(ABC):
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
         """Return the rate of a candidate's next exploring trial.
 
-        None where it has had all of them, or must wait for trials that run.
+        None where it must wait for trials that run, or has had all of them, at least `planned`.
         """
 
     def may_go_on(self, candidate: Candidate, exploring: Trials) -> bool:

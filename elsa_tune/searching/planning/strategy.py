@@ -198,15 +198,19 @@ class Strategy(ABC):
                 left.append(slot)
         return tuple(left)
 
-    def trial_of(self, slot: Slot, known: Trials) -> TrialSpec:
-        """Return a slot's trial as it begins. known: the trials so far, those that run included."""
+    def trial_of(self, slot: Slot, known: Trials) -> TrialSpec | None:
+        """Return a slot's trial as it begins; None where its rate waits for trials that run.
+
+        known: the trials so far, those that run included.
+        """
         spec = self.spec
         candidate = slot.candidate
         rate = slot.learning_rate
         if rate is None:
             exploring = exploring_of(known)
             rate = self.rates.next_rate(candidate, exploring)
-        assert rate is not None  # a slot without a rate is one of the tries in any case
+        if rate is None:
+            return None
         return spec.trial(Phase.EXPLORE, candidate, rate, spec.seed)
 
     def waits_for_reference(self, known: Iterable[KnownTrial]) -> bool:

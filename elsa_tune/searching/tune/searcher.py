@@ -1,14 +1,14 @@
 """What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
 
 from elsa_tune.searching.cluster.fair_part import FairPart
 from elsa_tune.searching.cluster.repeats import ATTEMPTS, Repeats
-from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial, Slot
 from elsa_tune.searching.planning.plan import exploring_share
 from elsa_tune.searching.planning.strategy import Strategy
 from elsa_tune.searching.time_limit import TimeLimit
@@ -127,7 +127,7 @@ class PlanSearcher(NeverRestored, Searcher):
         """Return a trial that could start now: one to explore, else one to measure."""
         strategy = self._strategy
         slots = strategy.slots_left(trials, self._rates.keys())
-        to_explore = (strategy.trial_of(slot, trials) for slot in slots)
+        to_explore = self._ready(slots, trials)
         trial = self._first(to_explore, trials)
         if trial is not None and self._may_explore(trials):
             return trial
@@ -139,6 +139,13 @@ class PlanSearcher(NeverRestored, Searcher):
         measuring = self._measuring(self._rates, trials)
         to_measure = [trial for trial in measuring if trial.key not in running]
         return self._first(to_measure, trials)
+
+    def _ready(self, slots: Sequence[Slot], trials: Sequence[KnownTrial]) -> Iterator[TrialSpec]:
+        """Yield the trials of slots, without those whose rate waits for trials that run."""
+        for slot in slots:
+            trial = self._strategy.trial_of(slot, trials)
+            if trial is not None:
+                yield trial
 
     def _may_explore(self, trials: Sequence[KnownTrial]) -> bool:
         """Return whether exploring, which must leave time to measure, has some of its own left."""
