@@ -208,7 +208,7 @@ def number_of(candidate: Candidate, layers: int) -> int | None:
 
     None where another method adapts the model, and where a depth is only drawn beside the curve.
     """
-    if not candidate.is_tested:
+    if not candidate.is_tested or not is_depth(candidate):
         return None
     return candidate.fine_tuned_layers(layers)
 

@@ -157,10 +157,10 @@ def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncert
 
 
 def _with_layers(answer: Answer, layers: int) -> CurvePoint:
-    """Return the measured point with so many fine-tuned layers. Raises UsageError."""
+    """Return the measured point of a depth with so many fine-tuned layers. Raises UsageError."""
     numbers: dict[int, CurvePoint] = {}
     for point in _exportable(answer.measured):
-        if point.fine_tuned_layers is not None:
+        if point.fine_tuned_layers is not None and is_depth(point.candidate):
             numbers[point.fine_tuned_layers] = point
     if layers not in numbers:
         raise UsageError(

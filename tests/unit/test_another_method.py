@@ -33,7 +33,7 @@ from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tracking.mlflow.names import answer_tags, curve_reports, search_run_name
-from elsa_tune.words import depth_cells
+from elsa_tune.words import depth_cells, number_of, part_text
 from tests.registering import registered
 from tests.unit.result_rows import as_table_has, falling_curve, row
 
@@ -188,6 +188,30 @@ def test_what_is_recommended_is_exported_and_a_number_asks_for_a_depth(biases: C
     assert choose(answers, 3).point.fine_tuned_layers == 3
     with pytest.raises(UsageError, match=r"measured: 6, 3$"):
         choose(answers, 5)
+
+
+def test_a_method_that_counts_layers_is_no_depth(biases: Candidate) -> None:
+    class Slowly(type(biases)):  # type: ignore[misc]
+        """The last layers, by another method than fine-tuning them."""
+
+        key = "S3"
+        label = "slow3"
+        rank = 150.0
+
+        def fine_tuned_layers(self, layers: int) -> int:
+            return 3
+
+        def describe(self, layers: int) -> str:
+            return "the last 3 layers by slow steps"
+
+        def record(self) -> dict[str, int]:
+            return {"slow_layers": 3}
+
+    slowly = Slowly()
+    answer = answered(curve_with(slowly, 0.88))
+    assert choose([answer], 3).point.candidate == FreezeDepth.of(3)
+    assert number_of(slowly, 6) is None
+    assert part_text(slowly, 6) == "the last 3 layers by slow steps"
 
 
 def test_what_is_exported_is_asked_for_by_its_label(biases: Candidate) -> None:

@@ -93,7 +93,10 @@ class Candidate(ABC):
 
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:
-        """Return k, how many of the model's last layers it trains; None where that says nothing."""
+        """Return k, how many of the model's last layers it trains.
+
+        None where a number of last layers does not tell it.
+        """
 
     @abstractmethod
     def relative_cost(self, layers: int, *, keeps_prefix: bool) -> float:
