@@ -30,6 +30,7 @@ from elsa_tune.specs.adapt.candidates import (
     read_way,
     recorded_candidate,
 )
+from elsa_tune.specs.adapt.ways import method_of
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
@@ -241,15 +242,23 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
                 "how the model was adapted"
             )
         return told
-    is_freezing = method_name(method) in _FREEZING
+    name = method_name(method)
+    is_freezing = name in _FREEZING
+    known_layers = layers if isinstance(layers, int) else None
     if told is None:
         if is_freezing:
             raise ValueError(f"method is '{method}', and frozen_layers does not say how many")
-        return read_way(method, layers if isinstance(layers, int) else None)
+        return read_way(method, known_layers)
     if is_freezing and is_depth(told):
         return told
-    way = read_way(method, layers if isinstance(layers, int) else None)
-    is_told = way == told or method == told.label or method_name(method) == told.method
+    method_names = [method_name(told.method)]
+    in_spaces = None
+    if not is_depth(told):
+        in_spaces = method_of(told, known_layers or 0)  # which only depths depend on
+    if in_spaces is not None:
+        method_names.append(method_name(in_spaces))
+    way = read_way(method, known_layers)
+    is_told = way == told or method == told.label or name in method_names
     if not is_told:
         raise ValueError(
             f"method is '{method}', but frozen_layers or candidate says '{told.label}'; leave "

@@ -10,6 +10,7 @@ from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.adapt.lora import Lora
+from tests.registering import registered
 
 FULL = FreezeDepth(0, False)
 LAST_TWO = FreezeDepth(4, True)
@@ -50,6 +51,9 @@ def test_a_method_that_has_one_way_names_it() -> None:
     wide = Lora(r=16)
     assert asked_way("lora", [FULL, LAST_TWO, wide], 6) == wide
     assert asked_way("freeze", [FULL, LAST_TWO, wide], 6) == LAST_TWO
+    with registered("tests.low_rank") as low_rank:
+        of_package = low_rank.LowRank(8)
+        assert asked_way("low_rank", [FULL, LAST_TWO, wide, of_package], 6) == of_package
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.registering import registered
 from tests.unit.result_rows import EMBEDDINGS_ONLY, row
 
 HEADER = "model,task,method,quality,seed"
@@ -111,6 +112,19 @@ def test_a_label_beside_its_candidate_is_no_contradiction(tmp_path: Path) -> Non
     path = table(tmp_path, "m,t,6,lora-last3,lora-last2,0.8,1", header=header)
     with pytest.raises(ResultsError, match="method is 'lora-last2', but"):
         import_results(path)
+
+
+def test_a_methods_name_beside_its_candidate_is_no_contradiction(tmp_path: Path) -> None:
+    header = "model,task,layers,candidate,method,quality,seed"
+    lines = ("m,t,6,lora-last3,lora_last,0.8,1", "m,t,,lora-last3,LoRA,0.8,2")
+    path = table(tmp_path, *lines, header=header)
+    assert [one.candidate for one in import_results(path).rows] == [Lora(last=3)] * 2
+    path = table(tmp_path, "m,t,6,lora,lora_last,0.8,1", header=header)
+    with pytest.raises(ResultsError, match="method is 'lora_last', but"):
+        import_results(path)
+    with registered("tests.low_rank") as low_rank:
+        path = table(tmp_path, "m,t,6,low8,low_rank,0.8,1", header=header)
+        assert import_results(path).rows[0].candidate == low_rank.LowRank(8)
 
 
 def test_a_candidate_in_agreement_with_a_depth(tmp_path: Path) -> None:
