@@ -35,6 +35,8 @@ from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.task import FilesSource
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.tracking.artifacts.folder import FolderArtifacts
+from elsa_tune.tracking.artifacts.places import _OWN, OwnStore
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -675,6 +677,17 @@ def test_pip_installs_what_the_places_need_there(
     assert done.status == 0, done.err
     more = set(cluster.submitted()["runtime_env"]["pip"]["packages"]) - set(pinned_packages())
     assert sorted(re.split("[=[]", package)[0] for package in more) == ["fsspec", "psycopg", "s3fs"]
+
+
+def test_a_store_of_copies_that_fsspec_does_not_know_is_taken_there_too(
+    work: Path, run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--environment", "pip")
+    own = OwnStore(FolderArtifacts, packages=frozenset({"vault-client"}))
+    monkeypatch.setitem(_OWN, "vault", own)
+    done = run("submit", *what, "--artifacts", "vault://team", "--address", cluster.url)
+    assert done.status == 0, done.err
+    assert "vault-client" in cluster.submitted()["runtime_env"]["pip"]["packages"]
 
 
 @pytest.mark.parametrize("folder", ["/shared/kept/", "file:///shared/kept", "kept", "./kept"])

@@ -23,8 +23,7 @@ from elsa_tune.searching.jobs.server import Job, JobServer
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.lora import Lora
-from elsa_tune.tracking.artifacts.places import asked_artifacts
-from elsa_tune.tracking.artifacts.remote import check_scheme, packages_of
+from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
@@ -165,7 +164,7 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             "cluster's nodes, and leave `tracking_uri` out"
         )
     kept = asked_artifacts(options.artifacts, here)
-    if kept is not None and "://" in kept:
+    if kept is not None:
         check_scheme(kept)
     is_relative = kept != asked_artifacts(options.artifacts, here / "elsewhere")
     if uploads and is_relative:
