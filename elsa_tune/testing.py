@@ -30,7 +30,7 @@ from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Asha, Resources, SamplerName, SearchSpec
-from elsa_tune.specs.trial import EvaluationResult, Recipe, TrialSpec
+from elsa_tune.specs.trial import EvaluationResult, Recipe, Selection, TrialSpec
 from elsa_tune.tasks.task_file import resolve_task
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Quality(Protocol):
     ) -> float:
         """Return the headline metric in [-1, 1] after `epoch` passes over the training set.
 
+        With `selection: holdout` it is that of the rows held out, too.
         Called in a worker, once for each evaluation in its order. If it returns nan the trial has
         diverged; if it raises, the trial has failed; if it sleeps, the trial takes as long.
         """
@@ -78,6 +79,9 @@ class Pretended:
             quality = self.quality(trial.candidate, trial.learning_rate, trial.seed, epoch)
             if not math.isfinite(quality):
                 raise DivergedError(f"{trial.key}: the pretended quality is {quality}")
+            holdout_quality = None
+            if recipe.selection is Selection.HOLDOUT:
+                holdout_quality = quality
             yield EvaluationResult(
                 evaluation=evaluation,
                 evaluations=recipe.evaluations,
@@ -85,6 +89,7 @@ class Pretended:
                 step=evaluation,
                 steps=recipe.evaluations,
                 quality=quality,
+                holdout_quality=holdout_quality,
                 metrics={trial.task.metric.value: quality},
                 train_loss=0.5,
                 eval_loss=0.5,

@@ -18,7 +18,7 @@ from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialStatus
 from elsa_tune.testing import Pretended
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -100,6 +100,22 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
     with Journal(paths.journal) as journal:
         record = SearchRecord(make_spec(), paths, journal, nowhere, print)
         yield Recorded(record, monkeypatch)
+
+
+def test_a_pretended_trial_with_a_holdout_ends_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe(epochs=2, train_size=100, selection=Selection.HOLDOUT)
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    paths = SearchPaths(tmp_path, "example")
+    with Journal(paths.journal) as journal:
+        record = SearchRecord(make_spec(recipe=recipe), paths, journal, nowhere, print)
+        recorded = Recorded(record, monkeypatch)
+        recorded.report(2)
+        recorded.error()
+        end = recorded.ended.end
+    assert end is not None and end.status is TrialStatus.COMPLETED
+    assert end.metrics["quality"] == 0.75
 
 
 def test_one_that_reported_everything_lost_nothing_with_its_worker(recorded: Recorded) -> None:
