@@ -39,6 +39,7 @@ from elsa_tune.searching.request import Request
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.policy import Extension
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import SearchSpec
@@ -85,6 +86,15 @@ def test_a_depth_that_is_measured_lacks_no_exploring_trial(
     for so_far, left in ((explored, "5 exploring trials to go"), (explored + measured, "")):
         monkeypatch.setattr(Plan, "known", tuple(so_far))
         assert plan.missing(rates, explores=True).partition(" and ")[0] == left
+
+
+def test_what_has_no_learning_rate_is_named_as_what_it_is(tmp_path: Path) -> None:
+    candidates = (*DEPTHS, Lora(last=3), BitFit())
+    plan = Plan(make_spec(candidates=candidates), SearchState, tmp_path)
+    rates = dict.fromkeys(DEPTHS[:2], 2e-5)
+    assert plan.missing(rates, explores=False).endswith(
+        "no learning rate for LoRA of rank 8 on the last 3 layers, the biases and the head alone"
+    )
 
 
 def test_whoever_asks_a_plan_writes_nothing(tmp_path: Path) -> None:

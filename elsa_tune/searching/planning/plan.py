@@ -33,7 +33,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.words import metric_text, points
+from elsa_tune.words import candidates_text, metric_text, points
 
 
 class Plan:
@@ -155,10 +155,10 @@ class Plan:
         if step.waits:  # a search that has ended needs no rate of what it did not come to
             for candidate in self._spec.candidates:
                 if candidate not in rates:
-                    rateless.append(candidate.label)
+                    rateless.append(candidate)
         if rateless:
-            labels = ", ".join(rateless)
-            parts.append(f"no learning rate for frozen layers {labels}")
+            which = candidates_text(rateless, self._spec.layers)
+            parts.append(f"no learning rate for {which}")
         return " and ".join(parts)
 
     def _curve_of(self, known: Trials) -> FreezeCurve | None:
