@@ -13,6 +13,7 @@ import yaml
 
 from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
+from elsa_tune.specs.task import Metric, TaskKind
 from elsa_tune.tasks.data_set_task import number_then_text
 from elsa_tune.tasks.hub import is_built_in
 from elsa_tune.tasks.labels import are_values, means_no_label
@@ -168,13 +169,26 @@ class Guess:
         if others:
             hint = f"; --label takes another: {listed(others)}"
         yield f"label: {self.label}{hint}"
-        metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
-        if "regression" in self.fields:
-            metrics = "spearman, pearson"
         why = ""
         if self.uneven:
             why = f"; {self.uneven}"
-        yield f"classes: in id order. metric: {metrics}{why}"
+        yield f"classes: in id order. metric: {self._metrics()}{why}"
+
+    def _metrics(self) -> str:
+        """Return the metrics that can score such a task, the usual ones first."""
+        from elsa_tune.tasks.types.registry import type_of  # numpy, which names do without
+
+        kind = TaskKind.CLASSIFICATION
+        if "regression" in self.fields:
+            kind = TaskKind.REGRESSION
+        task_type = type_of(kind)
+        names: list[str] = []
+        for metric in dict.fromkeys((*task_type.usual, *task_type.metrics)):
+            name = metric.value
+            if metric is Metric.F1:
+                name += " (of two classes)"
+            names.append(name)
+        return ", ".join(names)
 
 
 def listed(columns: Sequence[Column]) -> str:

@@ -401,7 +401,7 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
         if not classes:
             for cell in _labels_found(described.label, source):
                 rows.update(task_type.classes_in(cell))
-        classes = _classes(described.label, classes, rows, cleaning)
+        classes = _classes(described.label, classes, rows, cleaning, described.task_kind)
     task = TaskSpec(
         name=described.name,
         kind=described.task_kind,
@@ -442,11 +442,15 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
 
 
 def _classes(
-    label: str, declared: tuple[str, ...], rows: Mapping[str, int], cleaning: Cleaning
+    label: str,
+    declared: tuple[str, ...],
+    rows: Mapping[str, int],
+    cleaning: Cleaning,
+    kind: TaskKind,
 ) -> tuple[str, ...]:
     """Return the classes declared, else those of the training files, sorted; alike ones merged.
 
-    rows: how many rows of the training files have each, where none are declared.
+    rows: how many rows of the training files have each, where none are declared. kind: of the task.
     """
     if rows and all(LIST.fullmatch(label_text) for label_text in rows):
         raise DataError(
@@ -459,10 +463,14 @@ def _classes(
     most = len(names) if declared else MOST_CLASSES
     if not 2 <= len(names) <= most:
         few = f" ({shortlist(sorted(names)) or 'none'})" if len(names) < 2 else ""
+        what = "a classification"
+        for_numbers = "write regression: true for numbers, or "
+        if kind is not TaskKind.CLASSIFICATION:
+            what = f"a task of kind {kind}"
+            for_numbers = ""
         raise DataError(
-            f"the training rows have {len(names)} different labels in column '{label}'{few}; a "
-            "classification needs two classes; write regression: true for numbers, or list the "
-            "classes where they are many"
+            f"the training rows have {len(names)} different labels in column '{label}'{few}; "
+            f"{what} needs two classes; {for_numbers}list the classes where they are many"
         )
     return tuple(names if declared else sorted(names, key=number_then_text))
 

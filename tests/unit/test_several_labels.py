@@ -136,6 +136,15 @@ def test_a_label_that_is_none_of_the_listed_ones_is_refused_with_its_place(
         read_splits(read_task_file(folder / "few.yaml"), RECIPE)
 
 
+def test_one_label_alone_is_refused_without_a_word_of_numbers(several: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,topics\none,war\ntwo,\nthree,war\n")
+    shutil.copy(tmp_path / "train.csv", tmp_path / "dev.csv")
+    (tmp_path / "task.yaml").write_text(DESCRIBED)
+    with pytest.raises(DataError, match=r"\(war\); a task of kind several needs two") as refused:
+        read_task_file(tmp_path / "task.yaml")
+    assert "regression" not in str(refused.value)
+
+
 def test_rows_are_checked_as_those_of_any_task(
     task: TaskSpec, folder: Path, tmp_path: Path
 ) -> None:

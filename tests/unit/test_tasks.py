@@ -32,6 +32,7 @@ from elsa_tune.tasks.hub import HUB_TASKS
 from elsa_tune.tasks.known import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.tasks.table_file import read_table
 from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.tasks.types.classification import Classification
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 from tests.unit.tiny_models import make_tiny
@@ -309,6 +310,18 @@ def test_a_table_without_a_text_or_a_label(
     _write(tmp_path, "rows.csv", rows)
     with pytest.raises(DataError, match=message):
         guess_task(tmp_path / "rows.csv")
+
+
+def test_a_draft_names_the_metrics_of_its_type_of_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, "rows.csv", [{"text": f"row {n}", "label": "ab"[n % 2]} for n in range(20)])
+    guess = guess_task(tmp_path / "rows.csv")
+    assert "metric: accuracy, f1 (of two classes), f1_macro, matthews\n" in guess.yaml()
+    monkeypatch.setattr(Classification, "metrics", (Metric.MATTHEWS, Metric.ACCURACY))
+    assert "metric: accuracy, matthews\n" in guess.yaml()
+    _write(tmp_path, "values.csv", [{"text": f"row {n}", "score": n / 7} for n in range(20)])
+    assert "metric: spearman, pearson\n" in guess_task(tmp_path / "values.csv").yaml()
 
 
 def test_a_label_that_is_empty_in_every_row_is_refused(tmp_path: Path) -> None:
