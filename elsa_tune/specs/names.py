@@ -5,6 +5,8 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self, TypeVar
 
+from elsa_tune.extensions import load_extensions
+
 Name = TypeVar("Name", bound="OpenName")
 
 
@@ -34,6 +36,9 @@ class OpenName(str, metaclass=_Listed):
         member = cls.known.get(name)
         if member is None:
             cls.load_shipped()
+            member = cls.known.get(name)
+        if member is None:
+            load_extensions()
             member = cls.known.get(name)
         if member is None:
             raise ValueError(f"'{name}' is not a valid {cls.__name__}")

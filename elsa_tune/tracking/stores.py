@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+from elsa_tune.extensions import load_extensions
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.store import RecordStore
-from elsa_tune.tracking.uris import scheme_of
+from elsa_tune.tracking.uris import DATABASE_SCHEMES, SERVER_SCHEMES, scheme_of
 
+# Of MLflow's own stores, which no extension is asked for.
+_MLFLOWS = frozenset({"sqlite", *SERVER_SCHEMES, *DATABASE_SCHEMES})
 # MLflow takes every other scheme that `StorePaths` lets through.
 _STORES: dict[str, Callable[[str], RecordStore]] = {}
 
@@ -20,11 +23,14 @@ def register(scheme: str, store: Callable[[str], RecordStore]) -> None:
 
 def is_registered(scheme: str) -> bool:
     """Whether URIs of this scheme name a store other than MLflow's."""
+    if scheme not in _STORES and scheme not in _MLFLOWS:
+        load_extensions()
     return scheme in _STORES
 
 
 def store_at(uri: str) -> RecordStore:
     """Return the store that an absolute URI names. It is not asked whether it answers."""
     scheme = scheme_of(uri)
-    store = _STORES.get(scheme, MlflowStore)
-    return store(uri)
+    if is_registered(scheme):
+        return _STORES[scheme](uri)
+    return MlflowStore(uri)

@@ -1,6 +1,7 @@
 """The strategies that a search can follow, by the names that spaces and search.json have."""
 
 from elsa_tune.errors import SpaceError, quoted
+from elsa_tune.extensions import load_extensions
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.strategy import Strategy
@@ -21,6 +22,8 @@ register(Hunt)
 
 def strategy_named(name: str) -> type[Strategy]:
     """Return the strategy of this name. Raises SpaceError for one that nobody knows."""
+    if name not in _STRATEGIES:
+        load_extensions()
     if name not in _STRATEGIES:
         names = " or ".join(_STRATEGIES)
         raise SpaceError(f"strategy is {quoted(name)}; it must be {names}")

@@ -1,10 +1,11 @@
 """The methods of adaptation that a search can compare, and how their candidates are read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from elsa_tune.errors import SpaceError, UnknownMethodError, quoted
+from elsa_tune.extensions import load_extensions
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
@@ -51,6 +52,16 @@ register(Lora)
 register(BitFit)
 
 
+def _methods() -> Iterator[type[Candidate]]:
+    """Yield the methods, the last registered first; those of extensions after all others."""
+    known = list(_METHODS.values())
+    yield from reversed(known)
+    load_extensions()
+    for method in reversed(_METHODS.values()):
+        if method not in known:
+            yield method
+
+
 def default_candidates(layers: int) -> tuple[Candidate, ...]:
     """Return what a search of a model with so many layers compares unless told otherwise."""
     return default_depths(layers)
@@ -78,7 +89,7 @@ def read_candidate(given: int | str, *, field: str = "frozen_layers") -> Candida
 
 def _read(label: str) -> Candidate | None:
     """Return the candidate of a label, None where no method knows it. Raises SpaceError."""
-    for method in reversed(_METHODS.values()):
+    for method in _methods():
         candidate = method.read(label)
         if candidate is not None:
             return candidate
@@ -129,7 +140,7 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
     if isinstance(values, Candidate):
         return values
     if isinstance(values, Mapping):
-        for method in reversed(_METHODS.values()):
+        for method in _methods():
             candidate = method.of_record(values)
             if candidate is not None:
                 return candidate
@@ -137,8 +148,8 @@ def recorded_candidate(values: Candidate | Mapping[str, Any]) -> Candidate:
         if named is not None:
             return named
     raise UnknownMethodError(
-        "the record names no candidate that this elsa-tune knows; import the package that brings "
-        "its method, or use the version that recorded it"
+        "the record names no candidate that this elsa-tune knows; install or import the package "
+        "that brings its method, or use the version that recorded it"
     )
 
 

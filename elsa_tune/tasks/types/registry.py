@@ -1,5 +1,6 @@
 """The types of tasks and the metrics that there are, found by their names."""
 
+import contextlib
 from dataclasses import replace
 
 from elsa_tune.errors import DataError, ModelError, ResultsError, UnknownNameError
@@ -23,6 +24,9 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
     """
     if kind is None and problem_type is None:
         problem_type = "single_label_classification"
+    if kind is not None:
+        with contextlib.suppress(ValueError):
+            TaskKind(kind)  # it loads what brings the kind
     of_problem: TaskType | None = None
     for task_type in _TYPES.values():
         if task_type.kind.value == kind:
@@ -31,8 +35,8 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
             of_problem = task_type
     if of_problem is None:
         raise ModelError(
-            f"its answers are of kind '{kind or problem_type}', which nothing here knows; import "
-            "the package that brings it"
+            f"its answers are of kind '{kind or problem_type}', which nothing here knows; install "
+            "or import the package that brings it"
         )
     return of_problem
 
@@ -54,10 +58,10 @@ def with_metric(task: TaskSpec, metric: str | Metric) -> TaskSpec:
 
     Raises UnknownNameError for no metric of ours, DataError for one that cannot score the task.
     """
-    if metric not in Metric.known:
+    wanted = Metric.named(metric)
+    if wanted is None:
         names = list(Metric.known)
         raise UnknownNameError.among("metric", str(metric), names)
-    wanted = Metric(metric)
     task_type = type_of(task.kind)
     allowed = task_type.allowed_metrics(task)
     if wanted not in allowed:

@@ -1,0 +1,125 @@
+"""What an installed package brings is there in every process, without anybody importing it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TASK = """
+name: topics
+kind: several
+files: topics.csv
+text: text
+label: topics
+"""
+ROWS = "text,topics\n" + "".join(f"row {n},{('war', 'war;love', '')[n % 3]}\n" for n in range(60))
+
+
+@pytest.fixture
+def site(root: Path, tmp_path: Path) -> Path:
+    """Return a folder of packages in which one is installed that brings a method and a task."""
+    folder = tmp_path / "site"
+    metadata = folder / "elsa_extras-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: elsa-extras\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[elsa_tune.extensions]\nmethod = extras_method\ntask = extras_task\n"
+    )
+    shutil.copy(root / "tests" / "low_rank.py", folder / "extras_method.py")
+    shutil.copy(root / "tests" / "several_labels.py", folder / "extras_task.py")
+    return folder
+
+
+def run(site: Path, root: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where these packages are installed."""
+    paths = os.pathsep.join([str(root), str(site)])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        timeout=200,
+        check=False,
+    )
+
+
+def test_a_task_file_has_a_kind_that_an_installed_package_brings(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "topics.yaml").write_text(TASK)
+    (tmp_path / "topics.csv").write_text(ROWS)
+    done = run(site, root, tmp_path, "-m", "elsa_tune", "tasks", "topics.yaml", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert '"kind": "several"' in done.stdout and '"labels_f1_micro"' in done.stdout
+
+
+NAMES = """
+import sys
+from elsa_tune.specs.adapt.candidates import read_candidate, recorded_candidate
+from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.types.registry import type_of_export
+assert read_candidate("lora-last3").key and read_candidate(3).key and Metric("f1")
+print("extras_method" in sys.modules)
+low = read_candidate("low8")
+print(low.label, recorded_candidate(low.record()) == low, Metric("labels_f1_macro").words)
+print(type(type_of_export("several", "multi_label_classification")).__name__)
+"""
+
+
+def test_they_are_loaded_for_the_first_name_that_nothing_here_has(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    done = run(site, root, tmp_path, "-c", NAMES)
+    assert done.returncode == 0, done.stderr
+    before, candidates, export = done.stdout.splitlines()
+    assert before == "False"
+    assert candidates == "low8 True macro F1 of labels"
+    assert export == "SeveralLabels"
+
+
+SEARCHING = """
+from elsa_tune.searching.planning import strategies
+from elsa_tune.searching.planning.even import Even
+from elsa_tune.tracking import stores
+
+class Mine(Even):
+    name = "mine"
+
+strategies.register(Mine)
+stores.register("vault", lambda uri: f"the store at {uri}")
+"""
+ASKED = """
+from elsa_tune.searching.planning.strategies import strategy_named
+from elsa_tune.tracking.stores import store_at
+assert strategy_named("even").name == "even" and store_at("sqlite:////nowhere/x.db").name
+print(strategy_named("mine").__name__, "by", store_at("vault://team"))
+"""
+
+
+def test_strategies_and_stores_are_found_so_too(site: Path, root: Path, tmp_path: Path) -> None:
+    (site / "extras_task.py").write_text(SEARCHING)
+    done = run(site, root, tmp_path, "-c", ASKED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Mine by the store at vault://team\n"
+
+
+def test_a_package_that_cannot_be_imported_is_named_once_it_is_asked_for(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    (site / "extras_task.py").write_text("import nothing_of_this_name")
+    (tmp_path / "topics.yaml").write_text(TASK)
+    (tmp_path / "topics.csv").write_text(ROWS)
+    refused = run(site, root, tmp_path, "-m", "elsa_tune", "tasks", "topics.yaml")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "elsa-tune: the package 'elsa-extras' extends elsa-tune, but its module extras_task cannot "
+        "be imported (ModuleNotFoundError: No module named 'nothing_of_this_name'); mend the "
+        "package, or uninstall it\n"
+    )
+    assert run(site, root, tmp_path, "-m", "elsa_tune", "tasks").returncode == 0
