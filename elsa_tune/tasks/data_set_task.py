@@ -341,10 +341,13 @@ def _source(data_set: DataSet, wanted: Wanted, label: str) -> DataSetSource:
                 "name another one"
             )
         if not _is_labelled(data_set, evaluation, label):
+            remedy = f"give labelled rows to evaluate, or none: then a part of '{train}' is"
+            others = [name for name in data_set.splits if name not in (train, evaluation)]
+            if others:
+                remedy = f"evaluate on another split: {', '.join(others)}"
             raise DataError(
                 f"split '{evaluation}' of data set '{data_set.where}' has no labels in column "
-                f"'{label}' (all are empty or -1); evaluate on another split: "
-                f"{', '.join(data_set.splits)}"
+                f"'{label}' (all are empty or -1); {remedy}"
             )
     elif share is None:
         evaluation = _evaluation_split(data_set, train, label)
@@ -396,7 +399,8 @@ def _evaluation_split(data_set: DataSet, train: str, label: str) -> str | None:
             test_splits.append(name)
     validation_splits.sort(key=len)
     for name in validation_splits + test_splits:
-        if _is_labelled(data_set, name, label):
+        has_column = label in data_set.splits[name].features
+        if has_column and _is_labelled(data_set, name, label):
             return name
     return None
 

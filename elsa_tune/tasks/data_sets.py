@@ -51,7 +51,7 @@ class DataSet:
 
     @property
     def features(self) -> Mapping[str, Any]:
-        """What its columns hold, by name: those of its first split, as all have the same."""
+        """What its columns hold, by name: those of its first split, as most have the same."""
         first_split = next(iter(self.splits.values()))
         features: Mapping[str, Any] = first_split.features
         return features
@@ -127,6 +127,12 @@ def split_table(data_set: DataSet, split: str, columns: Sequence[str]) -> Table:
     """
     rows = data_set.splits[split]
     where = f"{data_set.where} {split}"
+    for name in columns:
+        if name not in rows.features:
+            raise DataError(
+                f"split '{split}' of data set '{data_set.where}' has no column '{name}'; it has "
+                f"{listed_columns(rows.features)}: all splits that are read need the same columns"
+            )
     arrow_rows = rows.select_columns(list(columns)).with_format("arrow")
     table = arrow_rows[:]
     cells = {}

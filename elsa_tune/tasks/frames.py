@@ -23,6 +23,8 @@ from elsa_tune.words import listed
 _Fields = dict[str, Any]  # of a task file
 _Frames = dict[str, pd.DataFrame]  # by the part of the task: `train`, `evaluation`
 
+# What messages call the second of a pair.
+_EVALUATION = "evaluation"
 # What pandas calls a column of objects that are floats, perhaps whole numbers among them.
 _FLOATS = ("floating", "mixed-integer-float", "decimal")
 # What pandas and Arrow raise for a column that no Parquet file can hold.
@@ -61,6 +63,8 @@ def write_task(
             label=label,
             group=group,
             kind=_kind_of(regression),
+            # Whoever gives a second data set wants it evaluated, and nothing else.
+            evaluation=_EVALUATION if _are_two(rows) else None,
         )
         fields, frames = _of_data_set(splits, wanted)
     else:
@@ -224,14 +228,19 @@ def _unwritable(frame: pd.DataFrame, part: str, error: Exception) -> DataError:
     )
 
 
+def _are_two(rows: Any) -> bool:
+    """Whether rows are a pair: those to train on, and those to evaluate."""
+    return isinstance(rows, tuple | list) and len(rows) == 2
+
+
 def _data_set(rows: Any) -> dict[str, Any] | None:
     """Return the splits of a Dataset, a pair of them or a DatasetDict; None for other rows."""
     splits = {"train": rows}
     if isinstance(rows, Mapping):
         splits = dict(rows)
-    elif isinstance(rows, tuple | list) and len(rows) == 2:
+    elif _are_two(rows):
         train, evaluation = rows
-        splits = {"train": train, "validation": evaluation}
+        splits = {"train": train, _EVALUATION: evaluation}
     for split in splits.values():
         is_data_set = hasattr(split, "features") and hasattr(split, "to_pandas")
         if not is_data_set:
@@ -276,8 +285,7 @@ def _parts(rows: Any) -> _Frames:
                 f"the rows have the splits {shortlist(rows)}; a task needs `train` and `validation`"
             )
         rows = [rows["train"], rows["validation"]]
-    are_two = isinstance(rows, tuple | list) and len(rows) == 2
-    if not are_two:
+    if not _are_two(rows):
         kind = type(rows).__name__
         raise DataError(
             "a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "

@@ -177,6 +177,7 @@ def labelled(rows: int = ROWS) -> Dataset:
         ({"train": labelled(), "unsupervised": unlabelled(), "test": labelled()}, "train", "test"),
         ({"train": labelled(), "validation": unlabelled(), "test": labelled()}, "train", "test"),
         ({"train": labelled(), "test": unlabelled()}, "train", None),
+        ({"train": labelled(), "test": data_set(text=STRING)}, "train", None),
         ({"full": labelled()}, "full", None),
     ],
 )
@@ -203,7 +204,18 @@ def test_the_evaluation_split_is_the_validation_split_else_a_test_split_with_lab
             {"train": labelled(), "test": unlabelled()},
             {"evaluation": "test"},
             r"split 'test' of data set 'owner/name' has no labels in column 'label' \(all are "
-            r"empty or -1\); evaluate on another split: train, test",
+            r"empty or -1\); give labelled rows to evaluate, or none: then a part of 'train' is",
+        ),
+        (
+            {"train": labelled(), "dev": labelled(), "test": unlabelled()},
+            {"evaluation": "test"},
+            r"split 'test' .* has no labels .*; evaluate on another split: dev$",
+        ),
+        (
+            {"train": labelled(), "test": data_set(text=STRING)},
+            {"evaluation": "test"},
+            r"split 'test' of data set 'owner/name' has no column 'label'; it has 'text' \(string"
+            r"\): all splits that are read need the same columns",
         ),
     ],
 )
@@ -329,6 +341,23 @@ def test_a_pair_of_data_sets_is_read_as_their_splits_are(tmp_path: Path) -> None
     pair = read_task_file(write_task((some, labelled(4)), tmp_path, "mood"))
     assert pair.classes == ("bad", "good")
     assert [len(split) for split in read_texts(pair).values()] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        # As the hub marks the rows of a test split whose labels are kept back.
+        (unlabelled(), "split 'evaluation' of data set 'the rows' has no labels in column 'label'"),
+        (data_set(text=STRING), "split 'evaluation' .* has no column 'label'"),
+        (data_set(label=MOOD), "split 'evaluation' .* has no column 'text'"),
+    ],
+)
+def test_what_a_program_gives_to_evaluate_is_evaluated_or_refused(
+    second: Dataset, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=said):
+        write_task((labelled(), second), tmp_path, "mood")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_program_says_what_a_data_sets_numbers_are(tmp_path: Path) -> None:
