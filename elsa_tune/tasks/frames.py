@@ -234,7 +234,10 @@ def _are_two(rows: Any) -> bool:
 
 
 def _data_set(rows: Any) -> dict[str, Any] | None:
-    """Return the splits of a Dataset, a pair of them or a DatasetDict; None for other rows."""
+    """Return the splits of a Dataset, a pair of them or a DatasetDict; None for other rows.
+
+    Raises DataError for one that streams.
+    """
     splits = {"train": rows}
     if isinstance(rows, Mapping):
         splits = dict(rows)
@@ -245,6 +248,11 @@ def _data_set(rows: Any) -> dict[str, Any] | None:
         is_data_set = hasattr(split, "features") and hasattr(split, "to_pandas")
         if not is_data_set:
             return None
+        if not hasattr(split, "__len__"):
+            kind = type(split).__name__
+            raise DataError(
+                f"rows are an {kind}, which streams; load the data set without `streaming`"
+            )
     return splits or None
 
 

@@ -360,6 +360,14 @@ def test_what_a_program_gives_to_evaluate_is_evaluated_or_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
+    streaming = labelled().to_iterable_dataset()
+    said = "rows are an IterableDataset, which streams; load the data set without `streaming`"
+    for rows in (streaming, (labelled(), streaming), {"train": streaming}):
+        with pytest.raises(DataError, match=said):
+            write_task(rows, tmp_path, "mood")
+
+
 def test_a_program_says_what_a_data_sets_numbers_are(tmp_path: Path) -> None:
     whole = data_set(text=STRING, label=(WHOLE, list(range(ROWS))))
     for regression, kind in ((True, TaskKind.REGRESSION), (False, TaskKind.CLASSIFICATION)):
