@@ -50,11 +50,13 @@ def write_task(
     numbers to predict. Without it floats count as such where `tasks/labels.py` says so; all other
     labels are classes. Raises DataError.
     """
+    name = _plain(name)
+    label = _plain(label)
+    further = {field: _plain(value) for field, value in (further or {}).items()}
     _check_name(name)
-    further = further or {}
     group = further.get("group")
     regression = further.get("regression")
-    texts = [text] if isinstance(text, str) else list(text or ())
+    texts = _plain([text] if isinstance(text, str) else list(text or ()))
     splits = _data_set(rows)
     if splits is not None:
         wanted = Wanted(
@@ -77,6 +79,15 @@ def write_task(
             regression=regression,
         )
     return _written(folder, fields, frames, further)
+
+
+def _plain(value: Any) -> Any:
+    """Return texts as Python's own: a numpy array's are of another kind, which YAML refuses."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _check_name(name: str) -> None:
@@ -328,4 +339,5 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame
     places = [names.index(name) for name in columns]
     checked = frame.iloc[:, places].reset_index(drop=True)
     checked.columns = pd.Index(columns)
+    checked.attrs = {}  # a program's own notes, which may be nothing that a file can hold
     return checked

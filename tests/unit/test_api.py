@@ -313,6 +313,26 @@ def test_rows_become_a_task_file_named_by_their_content(tmp_path: Path) -> None:
         assert Path(kept.source.evaluation[0]).name == "evaluation.parquet"  # type: ignore[union-attr]
 
 
+def test_names_from_numpy_are_texts(tmp_path: Path) -> None:
+    frame = rows().assign(user=[1, 2] * 4)
+    said, mood, user = frame.columns.to_numpy(dtype="str")
+    own, odd = np.array(["own", "?"])
+    given = {"group": user, "missing_labels": [odd]}
+    file = write_task(frame, tmp_path, own, [said], mood, given)
+    plain = {"group": "user", "missing_labels": ["?"]}
+    assert write_task(frame, tmp_path, "own", ["said"], "mood", plain) == file
+    task = read_task_file(file)
+    assert (task.name, task.text_columns, task.label_column) == ("own", ("said",), "mood")
+
+
+def test_what_a_program_notes_of_a_dataframe_is_not_kept(tmp_path: Path) -> None:
+    frame = rows()
+    frame.attrs = {"origin": np.array([1])}
+    file = write_task(frame, tmp_path, "own", "said", "mood")
+    assert file == write_task(rows(), tmp_path, "own", "said", "mood")
+    assert list(frame.attrs) == ["origin"]
+
+
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
