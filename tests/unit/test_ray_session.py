@@ -1,12 +1,16 @@
-"""Ray as a search opens it: what it says where a cluster cannot be joined."""
+"""Ray as a search opens it: what it refuses, and what it leaves behind."""
 
 from __future__ import annotations
+
+import threading
+from typing import Any
 
 import pytest
 import ray
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster import ray_session
+from elsa_tune.searching.cluster.capacity import Capacity
 
 # As ray._private.utils.check_version_info says it.
 MISMATCH = """Version mismatch: The cluster was started with:
@@ -26,9 +30,106 @@ def test_a_cluster_of_another_version_is_told_in_one_sentence(
 
     monkeypatch.setattr(ray_session, "knock", lambda address: None)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
     with pytest.raises(UsageError) as refused:
         ray_session._start_ray("head:6379")
     assert str(refused.value) == (
         "the cluster at `address` head:6379 runs Ray 2.59.0 on Python 3.11.7, and this machine has "
         "Ray 2.60.0 on Python 3.12.1; install the same here or there"
     )
+
+
+class PretendedRay:
+    """Stands for Ray in this process: whether it runs, and with which nodes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
+        self.runs = bool(nodes)
+        self.nodes = nodes
+        self.asked: list[list[str]] = []  # which nodes were asked for their versions
+        monkeypatch.setattr(ray, "init", self._init)
+        monkeypatch.setattr(ray, "shutdown", self._shutdown)
+        monkeypatch.setattr(ray, "is_initialized", lambda: self.runs)
+        monkeypatch.setattr(ray, "get_runtime_context", lambda: self)
+        monkeypatch.setattr(ray_session, "_open_at", set())
+        monkeypatch.setattr(ray_session, "_in_use", threading.RLock())
+        monkeypatch.setattr(ray_session, "nodes_that_train", self._that_train)
+        monkeypatch.setattr(ray_session, "check_nodes", self.asked.append)
+        monkeypatch.setattr(ray_session, "_capacity", lambda: Capacity.of_nodes([{"CPU": 1.0}]))
+
+    def get_node_id(self) -> str:
+        return "own"
+
+    def _init(self, **settings: Any) -> None:
+        self.runs = True
+
+    def _shutdown(self) -> None:
+        self.runs = False
+
+    def _that_train(self) -> list[dict[str, Any]]:
+        return [{"NodeID": node} for node in self.nodes]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked"), [(["own"], []), (["own", "other"], [["own", "other"]])]
+)
+def test_a_programs_own_ray_has_its_other_nodes_asked_and_goes_on(
+    nodes: list[str], asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretended = PretendedRay(monkeypatch, *nodes)
+    with ray_session.ray_session(None) as session:
+        session.ready()
+    assert pretended.asked == asked
+    assert pretended.runs
+
+
+def test_a_search_within_another_shares_its_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = PretendedRay(monkeypatch)
+    with ray_session.ray_session(None) as session:
+        session.ready()
+        with ray_session.ray_session(None) as inner:
+            inner.ready()
+        assert pretended.runs
+    assert (pretended.runs, pretended.asked) == (False, [])
+
+
+def test_two_threads_do_not_search_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = PretendedRay(monkeypatch)
+    said: list[str] = []
+
+    def search() -> None:
+        try:
+            with ray_session.ray_session(None) as session:
+                session.ready()
+        except UsageError as error:
+            said.append(str(error))
+
+    with ray_session.ray_session(None) as session:
+        session.ready()
+        second = threading.Thread(target=search)
+        second.start()
+        second.join()
+        assert pretended.runs
+    [refusal] = said
+    assert refusal.startswith("a search runs in another thread of this program")
+    third = threading.Thread(target=search)
+    third.start()
+    third.join()
+    assert len(said) == 1
+
+
+def test_a_ray_that_a_program_starts_meanwhile_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretended = PretendedRay(monkeypatch)
+
+    def init(**settings: Any) -> None:
+        pretended.runs = True  # by another thread
+        raise RuntimeError("Maybe you called ray.init twice by accident?")
+
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(RunError, match="does not start on this machine"),
+        ray_session.ray_session(None) as session,
+    ):
+        session.ready()
+    assert pretended.runs

@@ -32,6 +32,7 @@ from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision, Recipe, TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training import throughput
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
 from elsa_tune.training.model.encoder import facts
 from tests.recorded_search import report, search_started, trial_ended, trial_started
@@ -296,6 +297,18 @@ def test_what_trials_took_in_earlier_searches_tells_what_the_next_ones_need(
     # What was asked for counts all the same.
     request = asked(tmp_path, address="auto", gpus_per_trial=1.0)
     assert share(request, machine).gpus == 1
+
+
+def test_what_doctor_measured_here_counts_on_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked(tmp_path)
+    division = throughput.Division(trials=2, threads=3)
+    tuned = throughput.Tuned(division=division, task="rte", date="2026-01-02")
+    monkeypatch.setattr(throughput, "remembered", lambda device: {request.spec.model.name: tuned})
+    assert share(request, cluster((8, 0))).cpus == 3
+    two_machines = cluster((8, 0), (8, 0))
+    assert share(request, two_machines) == two_machines.resources(None, None)
 
 
 @pytest.mark.parametrize(

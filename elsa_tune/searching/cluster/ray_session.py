@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,9 @@ _OTHER_VERSIONS = re.compile(
 )
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
+# Held by the thread that has Ray open. Its own searches may share that Ray; another thread's would
+# lose it when the first one ends.
+_in_use = threading.RLock()
 # What must live as long as this process: of a Ray that has lost its node, and what asks Ray for
 # something when it is collected.
 _abandoned: list[object] = []
@@ -44,37 +48,86 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
     """Open Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT.
 
     It starts while the caller goes on. Where this process has a Ray already, that is the one, and
-    it goes on running. Raises UsageError for what is no address, and within seconds, when it is
-    waited for, if nothing answers there; RunError where this process's Ray has lost its node.
+    it goes on running. Raises UsageError for what is no address, while another thread has Ray open
+    here, and within seconds, when it is waited for, if nothing answers at the address; RunError
+    where this process's Ray has lost its node.
     """
     check_join_address(address)
     if _abandoned:
         raise RunError("this program's Ray has lost its node; start the program again")
-    prepare_ray(address)
+    if not _in_use.acquire(blocking=False):
+        raise UsageError(
+            "a search runs in another thread of this program, which can run one at a time; wait "
+            "for its end, or start this one in a process of its own"
+        )
+    try:
+        prepare_ray(address)
+        import ray
+
+        if ray.is_initialized():
+            yield _running(address)
+        else:
+            with _started(address) as session:
+                yield session
+    finally:
+        _in_use.release()
+
+
+def _running(address: str | None) -> RaySession:
+    """Return the Ray that this process has already."""
+    if address is not None and address not in _open_at:
+        raise UsageError(
+            f"Ray is already running in this process, and `address` {address} asks for another "
+            "one; call ray.shutdown() first, or leave `address` out to train on the one that runs"
+        )
+
+    def ready() -> Capacity:
+        if not _open_at:  # it is the program's own, which may have joined a cluster
+            _check_other_nodes()
+        return _capacity()
+
+    return RaySession(ready)
+
+
+def _check_other_nodes() -> None:
+    """Raise UsageError where nodes beside this one cannot train, or would train otherwise."""
     import ray
 
-    if ray.is_initialized():
-        if address is not None and address not in _open_at:
-            raise UsageError(
-                f"Ray is already running in this process, and `address` {address} asks for another "
-                "one; leave `address` out, or call ray.shutdown() first"
-            )
-        yield RaySession(_capacity)
-        return
+    nodes = [node["NodeID"] for node in nodes_that_train()]
+    if nodes != [ray.get_runtime_context().get_node_id()]:
+        check_nodes(nodes)
+
+
+@contextlib.contextmanager
+def _started(address: str | None) -> Iterator[RaySession]:
+    """Start Ray, or join a cluster, while the caller goes on; end that in the end."""
+    import ray
+
     # Ray's processes end with the thread that started them, so it lives as long as they do.
     thread = ThreadPoolExecutor(1, "ray")
+    starting = thread.submit(_start_ray, address)
+
+    def check() -> None:
+        starting.result()
+        if address is not None:
+            check_nodes([node["NodeID"] for node in nodes_that_train()])
+
+    def stop() -> None:
+        if starting.exception() is None:  # else what runs is another thread's of the program
+            ray.shutdown()
+
     try:
-        starting = thread.submit(_start_ray, address)
+        checking = thread.submit(check)
 
         def ready() -> Capacity:
-            starting.result()
+            checking.result()
             _open_at.add(address)
             return _capacity()
 
         def end() -> None:
             if not _abandoned:
                 _collect()
-                thread.submit(ray.shutdown)
+                thread.submit(stop)
 
         yield RaySession(ready, end)
     finally:
@@ -83,7 +136,7 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
             _abandoned.append(thread)
         else:
             _collect()
-            thread.submit(ray.shutdown).result()  # once it has started, or has not
+            thread.submit(stop).result()  # once it has started, or has not
             thread.shutdown()
 
 
@@ -121,6 +174,7 @@ def abandon() -> None:
 
 
 def _start_ray(address: str | None) -> None:
+    """Have Ray start here, or join a cluster. Raises RunError or UsageError, and leaves nothing."""
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -137,6 +191,8 @@ def _start_ray(address: str | None) -> None:
                 knock(address)
             ray.init(address=address or "local", **settings)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
+        if not ray.is_initialized():  # else another thread of the program started it meanwhile
+            ray.shutdown()
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
         if found := _OTHER_VERSIONS.search(str(error)):
@@ -150,8 +206,6 @@ def _start_ray(address: str | None) -> None:
             "--head`, give this machine the head's token (~/.ray/auth_token) where that asks for "
             "it, or leave `address` out to run on this machine"
         ) from error
-    if address is not None:
-        check_nodes([node["NodeID"] for node in nodes_that_train()])
 
 
 def _capacity() -> Capacity:

@@ -48,8 +48,8 @@ def share(
     cpus = request.spec.cpus_per_trial
     gpus = request.spec.gpus_per_trial
     nothing_asked_for = cpus is None and gpus is None
-    # Of other machines' cores nothing is known.
-    is_this_machine = request.spec.address is None
+    # Of other machines' cores nothing is known. A program's own Ray may have joined some.
+    is_this_machine = request.spec.address is None and len(capacity.nodes) == 1
     if nothing_asked_for and is_this_machine:
         cpus, gpus = _measured(request, capacity, say)
     if gpus is None and capacity.gpu_kinds:
