@@ -184,13 +184,13 @@ def _begin(request: Request, say: Say) -> Finished:
     paths = request.paths
     spec = request.spec
     from elsa_tune.searching.cluster.capacity import Capacity
-    from elsa_tune.searching.cluster.environment import prepare_ray
+    from elsa_tune.searching.cluster.environment import ray_environment
     from elsa_tune.searching.cluster.ray_session import ray_session
 
-    prepare_ray(spec.address)
-    import ray
+    with ray_environment(spec.address):
+        import ray
 
-    from elsa_tune.searching.cluster.shares import settled_recipe, share
+        from elsa_tune.searching.cluster.shares import settled_recipe, share
 
     if spec.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.

@@ -215,16 +215,18 @@ class SearchRun:
             checkpoints=DriversFolder(folder=folder, node=node, mailbox=mailbox),
         )
         self._probing = Probing(data, record, interruption, mailbox)
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
             self._probing.start()
             self._announce()
             self._fit()
             return self._outcome()
         finally:
+            optuna.logging.set_verbosity(verbosity)
             # A Ray that was there before this search goes on after it. Of a lost node it would be
             # waited for without end.
             if self._lost is None:

@@ -6,12 +6,13 @@ Nothing of a data set is ever run.
 choose what is read: where the hub does not answer, it takes whichever version it loaded last.
 """
 
+import contextlib
 import dataclasses
 import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,13 @@ def read_data_set(
     revision: a branch, tag or commit. A commit that was read before is not asked for again. Raises
     DataError, in one sentence with the ways out, for whatever cannot be had or read.
     """
-    _quiet()
     if os.path.isabs(location):
-        return _of_folder(Path(location), config)
+        with _quiet():
+            return _of_folder(Path(location), config)
     key = (location, config, revision)
     if key not in _read:
-        data_set = _of_hub(location, config, revision)
+        with _quiet():
+            data_set = _of_hub(location, config, revision)
         _read[key] = data_set
         _read[location, data_set.config, data_set.revision] = data_set
     return _read[key]
@@ -189,18 +191,25 @@ def _shown(names: Sequence[str], most: int) -> str:
     return f"{text}, …"
 
 
-def _quiet() -> None:
-    """Keep `datasets` and the hub's client quiet.
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep `datasets` and the hub's client quiet while inside.
 
     Progress is for terminals, and what goes wrong is said here.
     """
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
-    datasets.logging.set_verbosity(logging.CRITICAL)
-    hub_logging.set_verbosity(logging.ERROR)
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    with contextlib.ExitStack() as as_before:
+        as_before.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+        as_before.callback(hub_logging.set_verbosity, hub_logging.get_verbosity())
+        datasets.logging.set_verbosity(logging.CRITICAL)
+        hub_logging.set_verbosity(logging.ERROR)
+        if not has_terminal and not datasets.are_progress_bars_disabled():
+            datasets.disable_progress_bars()
+            as_before.callback(datasets.enable_progress_bars)
+        yield
 
 
 def _of_folder(folder: Path, config: str | None) -> DataSet:

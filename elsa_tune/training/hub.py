@@ -1,16 +1,21 @@
 """Files of the Hugging Face hub: a commit of a model or of a data set, fetched into its cache."""
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub.utils import logging as hub_logging
-from huggingface_hub.utils.tqdm import disable_progress_bars
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
@@ -27,7 +32,7 @@ def fetch(
     choose: gives the files that must be there, of the names of all, with their folders.
 
     Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
-    library. From then on the client's notices are off, its progress bars are for terminals only.
+    library. Meanwhile the client's notices are off, and its progress bars are for terminals only.
     """
     offline = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
     if hub_constants.HF_HUB_OFFLINE or offline.lower() in ("1", "true", "yes", "on"):
@@ -37,11 +42,22 @@ def fetch(
     )
     present = [file.rfilename for file in info.siblings or ()]
     names = choose(present)
-    hub_logging.set_verbosity(logging.ERROR)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    # One worker: a model is one large file and a few small ones.
-    folder = huggingface_hub.snapshot_download(
-        repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
-    )
+    with _quiet_client():
+        # One worker: a model is one large file and a few small ones.
+        folder = huggingface_hub.snapshot_download(
+            repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
+        )
     return Path(folder)
+
+
+@contextlib.contextmanager
+def _quiet_client() -> Iterator[None]:
+    """Keep the hub's client quiet while inside."""
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    with contextlib.ExitStack() as as_before:
+        as_before.callback(hub_logging.set_verbosity, hub_logging.get_verbosity())
+        hub_logging.set_verbosity(logging.ERROR)
+        if not has_terminal and not are_progress_bars_disabled():
+            disable_progress_bars()
+            as_before.callback(enable_progress_bars)
+        yield

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from huggingface_hub.utils import logging as hub_logging
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tasks.data_set_task import Wanted, read_reference, task_of
-from elsa_tune.tasks.data_sets import DataSet
+from elsa_tune.tasks.data_sets import DataSet, read_data_set
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.hub import HUB_TASKS
 from elsa_tune.tasks.task_file import read_task_file, resolve_task
@@ -257,6 +260,31 @@ def test_a_saved_data_set_is_a_task(tmp_path: Path, run: Run) -> None:
     told = json.loads(shown.out)
     assert told["columns"] == {"text": "string", "label": "2 classes: bad, good", "idx": "int64"}
     assert told["splits"]["train"]["labels"] == {"bad": 3, "good": 3}
+
+
+def test_libraries_say_afterwards_what_they_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "moods", train=labelled())
+    during: list[tuple[int, int, bool]] = []
+
+    def said() -> tuple[int, int, bool]:
+        return (
+            datasets.logging.get_verbosity(),
+            hub_logging.get_verbosity(),
+            datasets.are_progress_bars_disabled(),
+        )
+
+    def load(place: Path) -> Dataset:
+        during.append(said())
+        return labelled()
+
+    monkeypatch.setattr(datasets, "load_from_disk", load)
+    datasets.enable_progress_bars()
+    before = said()
+    read_data_set(str(folder))
+    assert during == [(logging.CRITICAL, logging.ERROR, True)]
+    assert said() == before
 
 
 def test_a_single_saved_data_set_is_divided_like_a_file(tmp_path: Path) -> None:

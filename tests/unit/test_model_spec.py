@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app, main
@@ -19,6 +25,7 @@ from elsa_tune.specs.model import (
     resolve_model,
     shipped_configuration,
 )
+from elsa_tune.training.hub import fetch
 from tests.conftest import Run
 from tests.unit.tiny_models import make_tiny
 
@@ -277,3 +284,34 @@ def test_shipped_minilm_agrees_with_its_package() -> None:
     shipped = shipped_configuration("minilm")
     assert shipped == {name: original[name] for name in shipped}
     assert shipped_configuration("bert_base")["num_hidden_layers"] == 12
+
+
+def test_the_hubs_client_says_afterwards_what_it_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during: list[tuple[int, bool]] = []
+
+    def said() -> tuple[int, bool]:
+        return hub_logging.get_verbosity(), are_progress_bars_disabled()
+
+    def download(repository: str, **settings: Any) -> str:
+        during.append(said())
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *given, **named: Repository())
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    enable_progress_bars()
+    before = said()
+    assert fetch("owner/name", list) == tmp_path
+    assert during == [(logging.ERROR, True)]
+    assert said() == before
+
+
+class Repository:
+    """What the hub tells of a repository without files."""
+
+    siblings = ()
+    sha = "0" * 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import ray
 
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.searching.cluster import ray_session
+from elsa_tune.searching.cluster import environment, ray_session
 from elsa_tune.searching.cluster.capacity import Capacity
 
 # As ray._private.utils.check_version_info says it.
@@ -133,3 +135,21 @@ def test_a_ray_that_a_program_starts_meanwhile_is_left_alone(
     ):
         session.ready()
     assert pretended.runs
+
+
+def test_what_a_search_sets_for_ray_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    PretendedRay(monkeypatch)
+    for name in environment._ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # the user's own
+    loggers = [logging.getLogger("ray"), logging.getLogger("ray.tune")]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "level", logging.INFO)
+    before = dict(os.environ)
+    with ray_session.ray_session(None) as session:
+        session.ready()
+        assert os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] == "1"
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
+        assert [logger.level for logger in loggers] == [logging.ERROR, logging.CRITICAL]
+    assert dict(os.environ) == before
+    assert [logger.level for logger in loggers] == [logging.INFO, logging.INFO]

@@ -5,6 +5,7 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from elsa_tune.searching.cluster.join_address import AUTO, knock
@@ -27,12 +28,34 @@ _ENVIRONMENT = {
 }
 
 
+# Where Ray is to join a cluster: it would ask what listens there for 40 s, and 20 times.
+_JOINING = {"RAY_NUM_REDIS_GET_RETRIES": "1"}
+
+
+@contextlib.contextmanager
+def ray_environment(address: str | None) -> Iterator[None]:
+    """Set what Ray reads while inside; afterwards the environment is as it was.
+
+    Of a Ray that was told to offer a token, RAY_AUTH_MODE stays: it holds for as long as Ray is
+    imported.
+    """
+    before = set(os.environ)
+    prepare_ray(address)
+    try:
+        yield
+    finally:
+        for name in (*_ENVIRONMENT, *_JOINING):
+            if name not in before:
+                os.environ.pop(name, None)
+
+
 def prepare_ray(address: str | None) -> None:
-    """Set what Ray reads, some of it when it is imported."""
-    os.environ.update(_ENVIRONMENT)
+    """Set what Ray reads, some of it when it is imported; what the user has set stays."""
+    settings = dict(_ENVIRONMENT)
     if address is not None:
-        # Ray would ask what listens there for 40 s, and 20 times.
-        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
+        settings |= _JOINING
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
     # A cluster that `ray start` began asks whoever joins it for the token that lies in its user's
     # home; Ray offers that only if it was set so before its import.
     is_open = "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ

@@ -14,7 +14,7 @@ from typing import Any
 
 from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.searching.cluster.environment import prepare_ray
+from elsa_tune.searching.cluster.environment import ray_environment
 from elsa_tune.searching.cluster.join_address import AUTO, check_join_address, knock
 from elsa_tune.searching.cluster.nodes import check_nodes, nodes_that_train
 from elsa_tune.training.machine import usable_cores
@@ -37,6 +37,8 @@ _open_at: set[str | None] = set()
 # Held by the thread that has Ray open. Its own searches may share that Ray; another thread's would
 # lose it when the first one ends.
 _in_use = threading.RLock()
+# How much Ray's loggers say while it is open: what goes wrong is told in our own sentences.
+_LEVELS = {"ray": logging.ERROR, "ray.tune": logging.CRITICAL}
 # What must live as long as this process: of a Ray that has lost its node, and what asks Ray for
 # something when it is collected.
 _abandoned: list[object] = []
@@ -61,14 +63,14 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
             "for its end, or start this one in a process of its own"
         )
     try:
-        prepare_ray(address)
-        import ray
+        with ray_environment(address):
+            import ray
 
-        if ray.is_initialized():
-            yield _running(address)
-        else:
-            with _started(address) as session:
-                yield session
+            if ray.is_initialized():
+                yield _running(address)
+            else:
+                with _quiet_loggers(), _started(address) as session:
+                    yield session
     finally:
         _in_use.release()
 
@@ -140,6 +142,20 @@ def _started(address: str | None) -> Iterator[RaySession]:
             thread.shutdown()
 
 
+@contextlib.contextmanager
+def _quiet_loggers() -> Iterator[None]:
+    """Have Ray's loggers say little while inside."""
+    before = {name: logging.getLogger(name).level for name in _LEVELS}
+    for name, level in _LEVELS.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        if not _abandoned:  # a Ray that has lost its node complains to the end
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)
+
+
 def _collect() -> None:
     """Collect what Ray Tune left, which speaks to Ray then.
 
@@ -177,8 +193,6 @@ def _start_ray(address: str | None) -> None:
     """Have Ray start here, or join a cluster. Raises RunError or UsageError, and leaves nothing."""
     import ray
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
