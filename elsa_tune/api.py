@@ -35,7 +35,7 @@ from elsa_tune.searching.inputs import (
     read_until,
     session_settings,
 )
-from elsa_tune.searching.output import say
+from elsa_tune.searching.output import Say, say
 from elsa_tune.searching.request import read_request
 from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.source import Question, Source, target_of
@@ -168,6 +168,9 @@ Time: TypeAlias = str | float | timedelta
 # Where results are: a search, its name, a table, a journal, an MLflow store.
 Found = TypeVar("Found")
 Results: TypeAlias = Search | str | Path | pd.DataFrame
+# A table's names for our columns, or their values in all rows.
+Columns: TypeAlias = Mapping[str, str | float]
+Scale: TypeAlias = Literal["fraction", "percent"]
 # How the name of a table ends, beside any path that is there.
 _TABLES = (".csv", ".tsv", ".json")
 
@@ -410,24 +413,38 @@ def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
 
 
 @checked()
-def answer(source: Results, target: float | None = None) -> Answers:
+def answer(
+    source: Results,
+    target: float | None = None,
+    *,
+    map: Columns | None = None,
+    scale: Scale = "fraction",
+) -> Answers:
     """Return what `elsa-tune operating-point` answers, for all models, tasks and sizes of a source.
 
     source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
     table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target: the
     share of the full model's quality to keep, in (0, 1]; by default the search's own, else 0.9.
+    map: of a table, the names that our columns have there, as `{"seed": "run"}`, or one value for
+    all rows: a number, or a text after `=`, as `{"runs": 1, "model": "=bert_base"}`. scale: of a
+    table's qualities, `fraction` or `percent`.
 
     Raises NoAnswerError where nothing is measured, ResultsError for what cannot be read.
     """
-    curves, share = _curves(source, target)
+    curves, share = _curves(source, target, map, scale)
     answers = answer_curves(curves, share)
     return Answers(answers)
 
 
 @checked()
-def curve(source: Results) -> Curves:
-    """Return the freeze curves of a source; sources and errors are those of `answer`."""
-    curves, _ = _curves(source)
+def curve(
+    source: Results,
+    *,
+    map: Columns | None = None,
+    scale: Scale = "fraction",
+) -> Curves:
+    """Return the freeze curves of a source; arguments and errors are those of `answer`."""
+    curves, _ = _curves(source, None, map, scale)
     return Curves(curves)
 
 
@@ -438,14 +455,16 @@ def compare(
     cost: Literal["time", "memory", "parameters", "latency", "bundle"] = "time",
     *,
     latencies: Mapping[str, float] | None = None,
+    map: Columns | None = None,
+    scale: Scale = "fraction",
 ) -> Comparisons:
     """Return what `elsa-tune compare` says: the cheapest way that keeps the target of the best.
 
-    source: as of `answer`. target: the share of the best way's quality to keep, in (0, 1]. cost:
-    what is cheap: `time` of a training run, peak `memory`, trained `parameters`, or the `latency`
-    of the exported model for one text, alone or per task of a `bundle` of eight; these two are
-    measured now, on this machine. latencies: such seconds of each way by its label, where they were
-    measured elsewhere; only with a cost that counts them.
+    source, map, scale: as of `answer`. target: the share of the best way's quality to keep, in
+    (0, 1]. cost: what is cheap: `time` of a training run, peak `memory`, trained `parameters`, or
+    the `latency` of the exported model for one text, alone or per task of a `bundle` of eight;
+    these two are measured now, on this machine. latencies: such seconds of each way by its label,
+    where they were measured elsewhere; only with a cost that counts them.
 
     Errors as of `answer`; UsageError for a target outside (0, 1], and for latencies that are no
     seconds above 0.
@@ -459,7 +478,7 @@ def compare(
             "or cost='bundle', or leave `latencies` out"
         )
 
-    def ask(results: Source, question: Question) -> Comparisons:
+    def ask(results: Source, question: Question, say: Say) -> Comparisons:
         rows = results.ask(question, say)
         comparisons = []
         for curve in results.ways(question, rows):
@@ -472,7 +491,7 @@ def compare(
             comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
         return Comparisons(comparisons)
 
-    return _asked(source, ask)
+    return _asked(source, ask, map, scale)
 
 
 @checked()
@@ -556,14 +575,19 @@ def predict(
     return predict_frame(predictor, given, say, input_format)
 
 
-def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:
-    def ask(results: Source, question: Question) -> tuple[list[FreezeCurve], float]:
+def _curves(
+    source: Any,
+    target: float | None,
+    columns: Columns | None,
+    scale: Scale,
+) -> tuple[list[FreezeCurve], float]:
+    def ask(results: Source, question: Question, say: Say) -> tuple[list[FreezeCurve], float]:
         rows = results.ask(question, say)
         share = target_of(rows, target)
         curves = results.curves(question, rows, share)
         return curves, share
 
-    return _asked(source, ask)
+    return _asked(source, ask, columns, scale)
 
 
 def _by_candidate(curve: FreezeCurve, seconds: Mapping[Any, Any]) -> dict[Candidate, float]:
@@ -587,25 +611,57 @@ def _by_candidate(curve: FreezeCurve, seconds: Mapping[Any, Any]) -> dict[Candid
     return given
 
 
-def _asked(source: Any, ask: Callable[[Source, Question], Found]) -> Found:
+def _asked(
+    source: Any,
+    ask: Callable[[Source, Question, Say], Found],
+    columns: Columns | None,
+    scale: Scale,
+) -> Found:
     """Return what is asked of a source; a DataFrame is a table in a file for so long."""
     with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.csv"
+
+        def named(text: str) -> str:
+            return text.replace(str(file), "the DataFrame")
+
         if isinstance(source, pd.DataFrame):
-            file = Path(folder) / "results.csv"
             filled = source.astype(object).where(source.notna(), "")
             cells = filled.to_numpy().tolist()
             file.write_text(csv_text(list(source.columns), cells))
             source = file
-        results = _source(source)
+        results = _source(source, _mapped(columns), scale)
         try:
-            return ask(results, Question(train_sizes=()))
+            return ask(results, Question(train_sizes=()), lambda line: say(named(line)))
         except ElsaTuneError as error:
-            message = str(error).replace(f"{folder}/results.csv", "the DataFrame")
-            error.args = (message,)
+            error.args = (named(str(error)),)
             raise
 
 
-def _source(source: Any) -> Source:
+def _mapped(columns: Mapping[str, Any] | None) -> list[str]:
+    """Return what is said of a table's columns, each as the command line has it."""
+    texts = []
+    for ours, theirs in (columns or {}).items():
+        if isinstance(theirs, str):
+            texts.append(f"{ours}={theirs}")
+        elif isinstance(theirs, numbers.Real):
+            texts.append(f"{ours}=={theirs}")
+        else:
+            raise UsageError(
+                f"`map` has {quoted(theirs)} for '{ours}'; give a column of the table, a number, "
+                "or `=` and a text"
+            )
+    return texts
+
+
+def _source(source: Any, columns: Sequence[str], scale: Scale) -> Source:
+    """Return the results that are meant. columns, scale: of a table alone. Raises UsageErrors."""
+    if _is_table(source):
+        return Table(Path(source), columns, percent=scale == "percent")
+    if columns or scale == "percent":
+        raise UsageError(
+            "`map` and `scale` percent are for a results table or a DataFrame; leave them out, or "
+            "give one as `source`"
+        )
     if isinstance(source, Search):
         return Journals(source.paths.journal)
     text = str(source)
@@ -616,14 +672,19 @@ def _source(source: Any) -> Source:
         return Stored(uri)
     if text.endswith(".jsonl"):
         return Journals(Path(text))
-    if isinstance(source, Path) or _is_table(text):
-        return Table(Path(text))
     recorded = load_search(text)
     return Journals(recorded.paths.journal)
 
 
-def _is_table(text: str) -> bool:
-    """Whether a text is a table's path, and not a search's name, which has no `/`."""
+def _is_table(source: Any) -> bool:
+    """Whether a source is a table's path, and not a search's name, which has no `/`."""
+    if isinstance(source, Search):
+        return False
+    text = str(source)
+    if text == "published" or "://" in text or text.endswith(".jsonl"):
+        return False
+    if isinstance(source, Path):
+        return True
     if "/" in text or text.lower().endswith(_TABLES):
         return True
     is_search = text in search_names(_storage_at(None))

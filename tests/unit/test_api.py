@@ -207,6 +207,51 @@ def test_an_error_in_a_dataframe_names_no_file() -> None:
         elsa_tune.answer(results().assign(quality=90))
 
 
+def test_columns_of_a_dataframe_are_named_and_may_be_percentages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frame = results()
+    theirs = frame.rename(columns={"frozen_layers": "kept", "seed": "run"}).drop(columns="model")
+    theirs["quality"] *= 100
+    theirs["chance"] *= 100
+    given: dict[str, Any] = {
+        "map": {"frozen_layers": "kept", "seed": "run", "model": "=m"},
+        "scale": "percent",
+    }
+    [found] = elsa_tune.answer(theirs, **given)
+    [same] = elsa_tune.answer(frame)
+    assert found.operating_point is not None and same.operating_point is not None
+    assert found.operating_point.candidate == same.operating_point.candidate
+    assert found.points[0].quality == pytest.approx(same.points[0].quality)
+    said = capsys.readouterr().err
+    assert said.startswith("the DataFrame:\n") and "frozen_layers <- kept" in said
+    assert len(elsa_tune.curve(theirs, **given)) == 1
+    assert len(elsa_tune.compare(theirs, **given)) == 1
+    # A number is the value of all rows.
+    means = frame[frame["seed"] == 1].drop(columns="seed")
+    [of_means] = elsa_tune.curve(means, map={"runs": np.int64(3)})
+    assert [point.seeds for point in of_means.points] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "words"),
+    [
+        ("published", {"map": {"seed": "run"}}, "`map` and `scale` percent are for a results"),
+        ("moods", {"scale": "percent"}, "`map` and `scale` percent are for a results table"),
+        (results(), {"map": {"seed": None}}, "`map` has None for 'seed'; give a column of the"),
+        (results(), {"map": {"sede": "run"}}, "unknown column 'sede'"),
+        (results(), {"map": {"seed": "run"}}, "unknown column 'run'"),
+    ],
+)
+def test_columns_that_are_named_wrongly_are_refused(
+    source: Any, given: dict[str, Any], words: str
+) -> None:
+    for ask in (elsa_tune.answer, elsa_tune.curve, elsa_tune.compare):
+        with pytest.raises(UsageError) as refused:
+            ask(source, **given)
+        assert str(refused.value).startswith(words)
+
+
 def test_a_dataframe_and_its_file_have_one_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
