@@ -4,6 +4,7 @@ This module must stay light: whatever prints a line imports it.
 """
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +29,8 @@ def printing() -> Iterator[None]:
     On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
     stderr either, commands the terminal. Raises StorageError where stdout cannot be written.
     """
-    stream = _Stdout(sys.stdout, BrokenPipeError, visible)
+    stdout = _ClosedStdout() if sys.stdout is None else sys.stdout
+    stream = _Stdout(stdout, BrokenPipeError, visible)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
@@ -37,18 +39,32 @@ def printing() -> Iterator[None]:
         stream.flush()
 
 
+class _Nowhere(io.TextIOBase):
+    """The stream of a program that has none: of a daemon, or after `2>&-`."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+class _ClosedStdout(io.TextIOBase):
+    """The stdout of a program that has none: its results would be lost."""
+
+    def write(self, text: str) -> int:
+        raise StorageError("stdout cannot be written: it is closed")
+
+
 class PipeSafe:
     """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed."""
 
     def __init__(
         self, stream: Any, error: type[OSError] = OSError, shown: Callable[[str], str] = str
     ) -> None:
-        """Wrap a stream.
+        """Wrap a stream; None is a program's that has none.
 
         error: what says that the reader is gone; by default whatever goes wrong. shown: makes the
         text that is written of the one that is given.
         """
-        self.stream = stream
+        self.stream = _Nowhere() if stream is None else stream
         self._error = error
         self._shown = shown
         self.is_gone = False  # the reader

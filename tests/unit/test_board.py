@@ -71,6 +71,27 @@ def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.Monke
             full.close()
 
 
+def test_a_program_without_stderr_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a daemon, or after `2>&-`."""
+    monkeypatch.setattr("sys.stderr", None)
+    say("a line")
+    with Board(make_spec(), lambda: "so far nothing") as board:
+        board.phase("exploring")
+        board.say("a line")
+        board.ended(made_up(0.0)[1][0])
+    with printing():
+        print("a line", file=sys.stderr)
+        say("a line")
+
+
+def test_results_without_a_stdout_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    with printing():
+        say("a line")
+    with pytest.raises(StorageError, match="stdout cannot be written: it is closed"), printing():
+        print("a line")
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_board_that_nobody_reads_ends_nothing(
     unread: None, terminal: bool, monkeypatch: pytest.MonkeyPatch

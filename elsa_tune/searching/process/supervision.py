@@ -104,7 +104,7 @@ def _exit_at_once(command: Callable[[], None]) -> NoReturn:
     assert _note is not None
     _note[0] = 1
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # one that is closed is None
         with contextlib.suppress(OSError, ValueError):  # nobody reads any more
             stream.flush()
     os._exit(status)
