@@ -341,7 +341,7 @@ def _source(data_set: DataSet, wanted: Wanted, label: str) -> DataSetSource:
                 "name another one"
             )
         if not _is_labelled(data_set, evaluation, label):
-            remedy = f"give labelled rows to evaluate, or none: then a part of '{train}' is"
+            remedy = f"give rows with labels, or none, so that a part of '{train}' is evaluated"
             others = [name for name in data_set.splits if name not in (train, evaluation)]
             if others:
                 remedy = f"evaluate on another split: {', '.join(others)}"

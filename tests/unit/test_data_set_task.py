@@ -207,7 +207,7 @@ def test_the_evaluation_split_is_the_validation_split_else_a_test_split_with_lab
             {"train": labelled(), "test": unlabelled()},
             {"evaluation": "test"},
             r"split 'test' of data set 'owner/name' has no labels in column 'label' \(all are "
-            r"empty or -1\); give labelled rows to evaluate, or none: then a part of 'train' is",
+            r"empty or -1\); give rows with labels, or none, so that a part of 'train' is",
         ),
         (
             {"train": labelled(), "dev": labelled(), "test": unlabelled()},
