@@ -386,6 +386,27 @@ def test_a_store_that_is_emptied_gets_everything_again(searched: Searched) -> No
     assert searched.said == [] and begun.close() == ""
 
 
+def test_a_store_that_is_emptied_while_a_file_is_on_its_way_gets_everything_again(
+    searched: Searched,
+) -> None:
+    searched.append(lines(1))
+    begun = searched.copier()
+    wait_for(lambda: searched.journal() == lines(1))
+    searched.store.held_up = "s/checkpoints"
+    searched.store.may_answer.clear()
+    searched.store.is_asked.clear()
+    searched.keep("checkpoints/a.safetensors", b"checkpoint")
+    begun.offer(ENDED)
+    assert searched.store.is_asked.wait(200)
+    for name in searched.store.sizes("s"):
+        searched.store.remove(name)
+    searched.store.may_answer.set()  # what is left is the checkpoint alone
+    begun.offer(ENDED)
+    wait_for(lambda: read(searched.store, "s/search.json") is not None)
+    wait_for(lambda: searched.journal() == lines(1))
+    assert begun.close() == "" and searched.said == []
+
+
 def another_driver(**changes: Any) -> bytes:
     """Return the note of a driver on another machine."""
     note = {"driver": "theirs", "host": "far-away", "process": 7, "time": time.time()}
@@ -541,6 +562,24 @@ def test_a_start_that_fails_gives_the_search_back(searched: Searched) -> None:
     with pytest.raises(KeyboardInterrupt), prepared(store.url, searched.paths, pytest.fail):
         assert read(store, LEASE) is not None
         raise KeyboardInterrupt
+    assert read(store, LEASE) is None
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "checkpoints/best.safetensors"])
+def test_a_place_that_has_other_files_is_refused(name: str, searched: Searched) -> None:
+    store = searched.store
+    searched.append(lines(1))
+    store.write(f"s/{name}", b"the user's own")
+    elsewhere = SearchPaths(searched.paths.storage / "another machine", "s")
+    sentence = (
+        f"would mix the copy of search 's' with files that are there already, such as {name}; "
+        "choose another `name`, or another place there"
+    )
+    for paths in (searched.paths, elsewhere):
+        with pytest.raises(StorageError, match=sentence), prepared(store.url, paths, pytest.fail):
+            pytest.fail("it was begun")
+    assert sentence in searched.copier().close()
+    assert read(store, f"s/{name}") == b"the user's own"
     assert read(store, LEASE) is None
 
 

@@ -91,6 +91,39 @@ def test_the_copy_goes_with_the_search(tmp_path: Path) -> None:
     assert files_in(copy) == set() and not paths.folder.exists()
 
 
+def test_other_files_in_the_place_of_the_copy_stay(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    paths = recorded(tmp_path / "here", artifacts=copy)
+    kept = {"mine/notes/thesis.txt", "mine/journal/readme.md", "mine/train.tsv"}
+    for name in kept:
+        file = copy / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("the user's own")
+    delete_search(paths.storage, "mine", NO_STORE)
+    assert files_in(copy) == kept and not paths.folder.exists()
+
+
+def test_where_a_search_has_no_copy_nothing_is_deleted(tmp_path: Path) -> None:
+    """Whoever made its search.json may have named any folder."""
+    paths = recorded(tmp_path / "here")
+    named = json.loads(paths.specification.read_text()) | {"artifacts": str(tmp_path / "home")}
+    paths.specification.write_text(json.dumps(named))
+    file = tmp_path / "home" / "mine" / "checkpoints" / "best.safetensors"
+    file.parent.mkdir(parents=True)
+    file.write_text("the user's own")
+    delete_search(paths.storage, "mine", NO_STORE)
+    assert file.exists() and not paths.folder.exists()
+
+
+def test_a_deletion_of_a_copy_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    paths = recorded(tmp_path / "here", artifacts=copy)
+    (copy / "mine" / "search.json").unlink()
+    assert files_in(copy)
+    delete_search(paths.storage, "mine", NO_STORE)
+    assert files_in(copy) == set() and not paths.folder.exists()
+
+
 def test_a_copy_with_records_of_another_machine_stays_and_so_does_the_folder(
     tmp_path: Path,
 ) -> None:

@@ -80,11 +80,28 @@ def is_file_of_search(name: str) -> bool:
 
 
 def stored_sizes(store: ArtifactStore, search: str) -> dict[str, int]:
-    """Return the bytes of each file that a store has of a search, by their names in its folder."""
+    """Return the bytes of each file that a store has of a search, by their names in its folder.
+
+    Other files that lie there are not the search's: they are neither read nor removed.
+    """
     sizes: dict[str, int] = {}
-    for name, size in store.sizes(search).items():
-        sizes[name.removeprefix(f"{search}/")] = size
+    for stored_name, size in store.sizes(search).items():
+        name = stored_name.removeprefix(f"{search}/")
+        if name == LEASE or _PART.fullmatch(name) or is_file_of_search(name):
+            sizes[name] = size
     return sizes
+
+
+def check_no_other_files(store: ArtifactStore, search: str) -> None:
+    """Raise StorageError where the place of a search's copy has files, and none shows a copy."""
+    names = sorted(name.removeprefix(f"{search}/") for name in store.sizes(search))
+    is_copy = any(name == SPECIFICATION or _PART.fullmatch(name) for name in names)
+    others = [name for name in names if name != LEASE]
+    if others and not is_copy:
+        raise StorageError(
+            f"`artifacts` {store.url} would mix the copy of search '{search}' with files that are "
+            f"there already, such as {others[0]}; choose another `name`, or another place there"
+        )
 
 
 def stored_parts(sizes: Mapping[str, int]) -> list[int]:

@@ -17,6 +17,7 @@ from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.tracking.artifacts.contents import (
     PART_BYTES,
     SPECIFICATION,
+    check_no_other_files,
     is_checkpoint,
     local_files,
     part_name,
@@ -118,6 +119,7 @@ class Copier:
         self._is_urgent = True  # what earlier sessions left is copied at once
         self._closing = False
         self._is_given_up = False  # another driver has the search, or another search its folder
+        self._is_free = False  # whether it is known that no other files have the copy's place
         self._has_begun = False  # whether it is known what the store has
         self._stored: dict[str, int] = {}  # the bytes of each file that it has
         self._versions: dict[str, _Version] = {}  # of the files that were copied by this driver
@@ -223,6 +225,7 @@ class Copier:
     def _round(self) -> None:
         """Copy what has changed. The journal never names predictions that the store lacks."""
         self._check_place()
+        self._check_no_other_files()
         if not self._lease.hold():
             self._has_begun = False  # somebody emptied the store, or it is another one
         if not self._has_begun:
@@ -259,6 +262,19 @@ class Copier:
                 f"another search has the folder of search '{self._paths.name}': its copy in "
                 f"{self._store.url} stays as it is, for `resume` with another `storage_path`"
             )
+
+    def _check_no_other_files(self) -> None:
+        """Raise TakenError where other files have the copy's place, before anything is written.
+
+        Asked once: of a store that is emptied later, what is left may be a file of this driver.
+        """
+        if self._is_free:
+            return
+        try:
+            check_no_other_files(self._store, self._paths.name)
+        except StorageError as error:
+            raise TakenError(str(error)) from error
+        self._is_free = True
 
     def _remove_checkpoints(self, files: Mapping[str, Path]) -> None:
         """Remove from the store the checkpoints of trials that have ended here."""

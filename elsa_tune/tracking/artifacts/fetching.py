@@ -12,6 +12,7 @@ from elsa_tune.errors import ElsaTuneError, StorageError, quoted
 from elsa_tune.files import write_aside
 from elsa_tune.tracking.artifacts.contents import (
     SPECIFICATION,
+    check_no_other_files,
     is_file_of_search,
     part_name,
     stored_journal,
@@ -39,8 +40,9 @@ def prepared(url: str | None, paths: SearchPaths, say: Say) -> Iterator[bool]:
     Where this machine has no such search and the store has one, it is fetched. From then on the
     store says that this process runs it, until the block ends: whoever goes on then need not wait
     until this driver seems dead. url: None for no copy. Raises UsageErrors where the store lies
-    among the records or cannot be written in time, where another driver runs the search, and where
-    what it has is not what this machine has, or an earlier part of that.
+    among the records or cannot be written in time, where other files have the copy's place, where
+    another driver runs the search, and where what it has is not what this machine has, or an
+    earlier part of that.
     """
     if url is None:
         yield False
@@ -48,6 +50,7 @@ def prepared(url: str | None, paths: SearchPaths, say: Say) -> Iterator[bool]:
     check_apart(url, paths)
     store = artifacts_at(url)
     check(store)
+    asked(store, lambda: check_no_other_files(store, paths.name))
     # By a way of its own to the store: it is renewed while files are on theirs.
     lease = Lease(artifacts_at(url), paths.name)
     try:
@@ -164,11 +167,16 @@ def _id_of(specification: bytes | None) -> str:
 def held_copy(url: str, paths: SearchPaths, say: Say) -> Iterator[bool]:
     """Hold the copy of a search that is to be deleted, so that no driver goes on with it meanwhile.
 
-    Yields False where the store has another search of this name, which stays. Raises StorageError
-    where another driver runs the search, or went on with it beyond what this machine has.
+    Yields False where the store has no copy of this name, and where it has another search's, which
+    stays. Raises StorageError where another driver runs the search, or went on with it beyond what
+    this machine has.
     """
     store = artifacts_at(url)
     stored_id = asked(store, lambda: _id_of(read(store, f"{paths.name}/{SPECIFICATION}")))
+    # A deletion that was cut short leaves parts of the journal.
+    if not stored_id and not asked(store, lambda: stored_parts(stored_sizes(store, paths.name))):
+        yield False
+        return
     if stored_id and stored_id != recorded_id(paths):
         say(f"`artifacts` {url} has another search named '{paths.name}', which stays")
         yield False
@@ -187,13 +195,19 @@ def held_copy(url: str, paths: SearchPaths, say: Say) -> Iterator[bool]:
 
 
 def delete_copy(url: str, search: str) -> None:
-    """Delete what a store has of a search. Raises UsageErrors where it does not let itself."""
+    """Delete what a store has of a search. Raises UsageErrors where it does not let itself.
+
+    Other files in the place of the copy stay.
+    """
     store = artifacts_at(url)
 
     def delete() -> bool:
-        # The specification first: what is left after a cut is no search.
-        names = sorted(stored_sizes(store, search), key=lambda name: name != SPECIFICATION)
-        for name in names:
+        sizes = stored_sizes(store, search)
+        parts = [part_name(begin) for begin in stored_parts(sizes)]
+        # The specification first: what is left after a cut is no search. The journal last: its
+        # parts show that what is left is a copy.
+        files = [name for name in sizes if name not in parts and name != SPECIFICATION]
+        for name in (SPECIFICATION, *files, *parts):
             store.remove(f"{search}/{name}")
         return True
 
