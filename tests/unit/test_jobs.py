@@ -185,6 +185,28 @@ def test_a_table_and_a_list_of_tasks(work: Path) -> None:
         assert [Path(file).name for file in there.evaluation] == ["dev.csv"]
 
 
+def test_of_a_data_sets_folder_all_goes_along_that_is_not_hidden(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    """Ray, which packs, heeds a `.gitignore` such as DVC writes beside the tables it keeps."""
+    folder = work / "moods"
+    (folder / ".git").mkdir(parents=True)
+    rows = [f"text {number},{('bad', 'good')[number % 2]}\n" for number in range(40)]
+    (folder / "train.csv").write_text("text,label\n" + "".join(rows[:20]))
+    (folder / "validation.csv").write_text("text,label\n" + "".join(rows[20:]))
+    (folder / ".huggingface.yaml").write_text("license: mit\n")
+    (folder / ".gitignore").write_text("/validation.csv\n")
+    (folder / ".rayignore").write_text("train.csv\n")
+    (folder / ".env").write_text(f"TOKEN={SECRET}\n")
+    (folder / ".git" / "config").write_text("private")
+    what = ("--model", "minilm", "--task", "./moods", "--name", "mine")
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 0, done.err
+    [package] = cluster.packages.values()
+    names = {name for name in zipfile.ZipFile(io.BytesIO(package)).namelist() if "." in name}
+    assert names == {"moods/.huggingface.yaml", "moods/train.csv", "moods/validation.csv"}
+
+
 def test_files_that_are_too_large_are_named(work: Path) -> None:
     parcel = packed(work, model="model")
     parcel.check_size(parcel.size + 1)

@@ -1,5 +1,7 @@
 """What a job takes along to the cluster: the files that its search reads, and nothing else.
 
+Of a data set's folder only `datasets` knows which files it reads: all that are not hidden go along.
+
 What lies below the working directory keeps its relative path, so that the job's command line reads
 as it was typed, and so does the model's name in its results.
 """
@@ -31,6 +33,8 @@ from elsa_tune.words import listed
 ELSEWHERE = "from-elsewhere"
 # Files of `datasets` that it makes again by itself.
 _CACHES = "cache-*.arrow"
+# The one hidden file that `datasets` reads in a folder of its own accord.
+_HIDDEN_SETTINGS = ".huggingface.yaml"
 _MIB = 1024**2
 
 
@@ -60,8 +64,9 @@ class Parcel:
         files = dict(self.files)
         package = Path(elsa_tune.__file__).parent
         for file in sorted(package.rglob("*")):
-            if file.is_file() and file.suffix != ".pyc":
-                files[_joined(package.name, file.relative_to(package))] = file
+            relative = file.relative_to(package)
+            if file.is_file() and file.suffix != ".pyc" and not _is_hidden(relative):
+                files[_joined(package.name, relative)] = file
         for file in shipped_spaces().values():
             files[f"{package.name}/search_spaces/{file.name}"] = file
         return replace(self, files=files)
@@ -221,12 +226,24 @@ class _Packer:
         return typed if is_relative and is_below else name
 
     def _add_folder(self, name: str, folder: Path) -> None:
+        """Take a data set's folder along, without what `datasets` does not read in it."""
         for file in sorted(folder.rglob("*")):
-            if file.is_file() and not file.match(_CACHES):
-                self._add(name, file.relative_to(folder), file)
+            relative = file.relative_to(folder)
+            is_left_out = _is_hidden(relative) and relative.as_posix() != _HIDDEN_SETTINGS
+            if file.is_file() and not file.match(_CACHES) and not is_left_out:
+                self._add(name, relative, file)
 
     def _add(self, folder: str, relative: Path, file: Path) -> None:
         self.files[_joined(folder, relative)] = file
+
+
+def _is_hidden(relative: Path) -> bool:
+    """Whether a file, or a folder that it lies in, is hidden.
+
+    Such files may be secret, as `.env` is, and Ray leaves out what a `.gitignore` or `.rayignore`
+    names.
+    """
+    return any(part.startswith(".") for part in relative.parts)
 
 
 def _joined(folder: str, relative: Path) -> str:
