@@ -38,7 +38,7 @@ from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.adapt.lora import Lora
-from elsa_tune.specs.model import HUB_ID
+from elsa_tune.specs.model import HUB_ID_FORM, is_hub_id
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tasks.types.scores import task_scores
@@ -199,8 +199,10 @@ def _fresh_seed(spec: SearchSpec, state: SearchState) -> int:
 def check(request: ExportRequest) -> None:
     """Raise UsageError for what cannot be carried out, before anything is read."""
     check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
-    if request.push is not None and not HUB_ID.fullmatch(request.push):
-        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
+    if request.push is not None and not is_hub_id(request.push):
+        raise UsageError(
+            f"`push` {request.push} is no name of a model on the hub; it is written {HUB_ID_FORM}"
+        )
     if request.onnx and not importlib.util.find_spec("onnxscript"):
         raise UsageError(
             "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "

@@ -13,8 +13,11 @@ from elsa_tune.files import cache_dir, expanded
 
 # What PEFT writes beside an adapter's weights.
 ADAPTER = "adapter_config.json"
-# A hub id: `owner/name`, as huggingface_hub validates it.
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+# Each part of a hub id has at most 96 characters, and neither - nor . at its edges.
+_HUB_NAME = r"\w([\w.-]{0,94}\w)?"
+_HUB_ID = re.compile(f"{_HUB_NAME}/{_HUB_NAME}", re.ASCII)
+# How one is written, for messages.
+HUB_ID_FORM = "owner/name, of ASCII letters, digits, _ and single - or ., and without .git"
 
 
 class ModelSource(enum.StrEnum):
@@ -91,6 +94,13 @@ def default_epochs(model_type: str) -> int:
     return 3
 
 
+def is_hub_id(text: str) -> bool:
+    """Whether a text is written as a hub id is, by the rules of huggingface_hub."""
+    if "--" in text or ".." in text or text.endswith(".git"):
+        return False
+    return _HUB_ID.fullmatch(text) is not None
+
+
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     """Read a short name, a local folder, or a hub id `owner/name`; nothing is loaded or downloaded.
 
@@ -118,9 +128,9 @@ def _default_revision(text: str) -> ModelSpec:
         return ModelSpec(name=text, source=ModelSource.DIRECTORY, location=str(path.resolve()))
     if text.startswith((".", "/", "~")):
         raise ModelError(f"model folder '{text}' does not exist")
-    if HUB_ID.fullmatch(text):
+    if is_hub_id(text):
         return ModelSpec(name=text, source=ModelSource.HUB, location=text)
-    hint = "A hub id is written owner/name; a local folder by its path."
+    hint = f"A hub id is written {HUB_ID_FORM}; a local folder by its path."
     raise UnknownNameError.among("model", text, KNOWN_MODELS, hint=hint)
 
 

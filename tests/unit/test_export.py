@@ -439,8 +439,9 @@ def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
-    with pytest.raises(UsageError, match="`push` name"):
-        exported(paths, push="name")
+    for name in ("name", "me/model.git"):
+        with pytest.raises(UsageError, match=f"`push` {name} is no name .* written owner/name"):
+            exported(paths, push=name)
     with monkeypatch.context() as without:
         without.setattr(model.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(UsageError, match="onnxscript"):

@@ -12,7 +12,9 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 from typer.testing import CliRunner
 
@@ -22,10 +24,12 @@ from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelSource,
+    ModelSpec,
     resolve_model,
     shipped_configuration,
 )
 from elsa_tune.training.hub import fetch
+from elsa_tune.training.model.model_files import model_folder
 from tests.conftest import Run
 from tests.unit.tiny_models import make_tiny
 
@@ -127,6 +131,37 @@ def test_an_incomplete_folder_is_refused_before_anything_is_planned(
 def test_a_path_that_does_not_exist_is_no_hub_id(text: str) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         resolve_model(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "google-bert/bert-base-uncased.git",
+        "owner/my--model",
+        "owner/my..model",
+        "owner/model-",
+        "-owner/model",
+        "owner/model.",
+        "müller/modell",
+        f"owner/{'x' * 97}",
+    ],
+)
+def test_what_the_hub_takes_for_no_id_is_none(text: str) -> None:
+    with pytest.raises(HFValidationError):
+        validate_repo_id(text)
+    with pytest.raises(UnknownNameError, match=r"A hub id is written owner/name, of ASCII"):
+        resolve_model(text)
+    recorded = ModelSpec(name=text, source=ModelSource.HUB, location=text)
+    with pytest.raises(ModelError, match="is no name of a model on the hub; it is written owner"):
+        model_folder(recorded)
+
+
+@pytest.mark.parametrize(
+    "text", ["a/b", "FacebookAI/roberta-base", "_me/a-b_c.d", f"owner/{'x' * 96}", "me/_"]
+)
+def test_what_the_hub_takes_for_an_id_is_one(text: str) -> None:
+    validate_repo_id(text)
+    assert resolve_model(text).source is ModelSource.HUB
 
 
 def test_a_hub_id_keeps_its_revision() -> None:

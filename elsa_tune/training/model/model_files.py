@@ -20,11 +20,13 @@ from huggingface_hub import errors as hub_errors
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import (
     ADAPTER,
+    HUB_ID_FORM,
     KNOWN_MODELS,
     ModelSource,
     ModelSpec,
     download_folder,
     is_adapter,
+    is_hub_id,
 )
 from elsa_tune.specs.trial import Pooling
 from elsa_tune.training.hub import fetch
@@ -292,6 +294,10 @@ def _matching(names: Iterable[str], *patterns: str) -> list[str]:
 
 @functools.lru_cache(maxsize=16)
 def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
+    if not is_hub_id(hub_id):  # of a recorded search: what is typed is refused before
+        raise ModelError(
+            f"'{hub_id}' is no name of a model on the hub; it is written {HUB_ID_FORM}"
+        )
     if revision is not None and _COMMIT.fullmatch(revision):
         # Whatever put it there may have wanted a part of it alone.
         with contextlib.suppress(ModelError):
