@@ -119,6 +119,25 @@ def test_shipped_configurations_agree_with_the_originals(name: str, shared: Path
         assert getattr(shipped, field) == original[field], field
 
 
+def test_no_other_weights_are_loaded_than_those_of_the_fingerprint(bert: Path) -> None:
+    shutil.copy(bert / "model.safetensors", bert / "other.safetensors")
+    edit_config(bert, transformers_weights="other.safetensors")
+    spec = spec_of(bert)
+    sentence = (
+        r"names weights of its own \(transformers_weights: 'other\.safetensors'\); call that file "
+        r"model\.safetensors, and remove the field from config\.json"
+    )
+    for function in (facts, lambda spec: load_classifier(spec, 2, seed=0)):
+        with pytest.raises(ModelError, match=sentence):
+            function(spec)
+    edit_config(bert, transformers_weights="model.safetensors")
+    assert load_classifier(spec, 2, seed=0).config.transformers_weights is None
+    # Transformers would load both files.
+    (bert / "other.safetensors").rename(bert / "shard-00001-model-00001-of-00001.safetensors")
+    with pytest.raises(ModelError, match=r"has shard-00001-.*, a part of a distributed checkpoint"):
+        weights_fingerprint(spec)
+
+
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
 def test_a_kernel_that_a_configuration_names_is_not_asked_for(
     key: str, bert: Path, monkeypatch: pytest.MonkeyPatch

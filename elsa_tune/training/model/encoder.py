@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from elsa_tune.errors import ModelError, first_line
+from elsa_tune.errors import ModelError, first_line, quoted
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelFacts,
@@ -181,13 +181,23 @@ def plain_configuration(config: Any, name: str) -> PretrainedConfig:
     Its `attn_implementation` may name a repository that holds a kernel, which transformers would
     download and run. Its switches may have a model return a tuple, or attentions, with which it
     cannot be saved. Raises ModelError for a quantised checkpoint: its loaders run kernels too, and
-    it cannot be fine-tuned.
+    it cannot be fine-tuned. Raises it too where the file names other weights than those read here,
+    which no fingerprint would know.
     """
     if getattr(config, "quantization_config", None):
         raise ModelError(
             f"the weights of model '{name}' are quantised, and cannot be fine-tuned; give a "
             "checkpoint with full weights"
         )
+    named = getattr(config, "transformers_weights", None)
+    if named not in (None, *model_files.WEIGHTS):
+        raise ModelError(
+            f"the configuration of model '{name}' names weights of its own (transformers_weights: "
+            f"{quoted(named)}); call that file {model_files.WEIGHTS[0]}, and remove the field from "
+            f"{model_files.CONFIG}"
+        )
+    if named is not None:
+        config.transformers_weights = None  # `weight_files` chooses
     # Of the parts of the configuration, too.
     if config._attn_implementation not in ("eager", "sdpa"):
         config._attn_implementation = None

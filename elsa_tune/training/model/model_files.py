@@ -88,6 +88,8 @@ WEIGHTS = (
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# Where one lies, transformers loads every *.safetensors of the folder.
+_DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 _WAYS_OUT = (
     "on a machine with a network run `hf download {id} --local-dir {folder}`, copy the folder here "
     "and name it by `model` ./{folder} (or copy ~/.cache/huggingface and set HF_HOME to the copy); "
@@ -116,7 +118,17 @@ def model_folder(spec: ModelSpec, *, weights: bool = True) -> Path:
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """Return the files that hold the weights, sorted; `name` is how the user called the model."""
+    """Return the files that hold the weights, sorted; `name` is how the user called the model.
+
+    Raises ModelError where they cannot be had, or are not those that transformers would load.
+    """
+    for path in sorted(folder.glob("shard-*.safetensors")):
+        if _DISTRIBUTED_SHARD.fullmatch(path.name):
+            raise ModelError(
+                f"model '{name}' has {path.name} in {folder}, a part of a distributed checkpoint, "
+                "which cannot be read; save the complete model with save_pretrained in another "
+                "folder"
+            )
     for candidate in WEIGHTS:
         path = folder / candidate
         if not path.is_file():
