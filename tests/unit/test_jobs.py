@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import ModelError, UsageError
 from elsa_tune.searching.board import CandidateLine, counts_of
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.jobs import server as servers
@@ -135,6 +135,14 @@ def test_a_model_and_a_task_of_ones_own_go_along_and_nothing_else(work: Path) ->
         finally:
             os.chdir(work)
     assert request.spec.model.name == "./model"
+
+
+def test_a_model_takes_no_file_along_that_lies_outside_its_folder(work: Path) -> None:
+    (work / "model" / "model.safetensors").unlink()
+    index = {"weight_map": {"a": "../notes.txt"}}
+    (work / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"names '\.\./notes\.txt', which is no file of the same"):
+        packed(work, model="./model", task=["task.yaml"])
 
 
 def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
 
-from elsa_tune.errors import ModelError, first_line
+from elsa_tune.errors import ModelError, first_line, quoted
 from elsa_tune.specs.model import (
     ADAPTER,
     HUB_ID_FORM,
@@ -142,6 +142,11 @@ def weight_files(folder: Path, name: str) -> list[Path]:
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelError(f"{path} of model '{name}' is not an index of weights") from error
         for file, shard in zip(files, shards, strict=True):
+            if file.name != shard or file.parent != folder:
+                raise ModelError(
+                    f"model '{name}': its {candidate} names {quoted(shard)}, which is no file of "
+                    "the same folder; save the model again with save_pretrained"
+                )
             if not file.is_file():
                 raise ModelError(f"model '{name}' lacks {shard}, which its {candidate} names")
         return files
