@@ -57,7 +57,7 @@ class Overflow:
             folders = [self.place.parent]
         for folder in folders:
             file = folder / self._name
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # as in `_is_own`
                 _append(file, lines)
                 self.place = file
                 return True
@@ -83,7 +83,7 @@ def _folders() -> list[Path]:
 def _is_own(file: Path) -> bool:
     try:
         status = file.lstat()
-    except OSError:
+    except (OSError, ValueError):  # the latter where the id, as a file says it, can be in no name
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 

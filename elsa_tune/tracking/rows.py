@@ -1,6 +1,7 @@
 """Recorded trials as result rows, from a store or a journal, with what they answered by example."""
 
 import functools
+import math
 import shlex
 import tempfile
 import time
@@ -93,11 +94,14 @@ def policy_of(state: SearchState) -> Policy:
 
 def planned_target_of(state: SearchState) -> float:
     """Return the share of quality that a search was planned to keep. Raises ResultsError."""
-    target = state.search.params.get("target", _EARLY_TARGET)
+    given = state.search.params.get("target", _EARLY_TARGET)
     try:
-        return float(target)
-    except (TypeError, ValueError) as error:
+        target = float(given)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ResultsError(f"the target of {state.search.name} cannot be read: {error}") from error
+    if not math.isfinite(target):
+        raise ResultsError(f"the target of {state.search.name} cannot be read: it is {target}")
+    return target
 
 
 def earlier_of(state: SearchState) -> Earlier:

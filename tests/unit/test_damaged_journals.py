@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import random
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elsa_tune.cli.app import main
-from elsa_tune.errors import ElsaTuneError, StorageError
+from elsa_tune.errors import ElsaTuneError, ResultsError, StorageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources.record import list_searches
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import decode, encode
+from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
@@ -124,6 +126,47 @@ def test_a_bad_journal_hides_no_other_and_is_not_resumed(
         launch.resume(bad, print)
     with pytest.raises(StorageError, match="does not say what trial 't' is"):
         launch.resume(shapeless, print)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"search_id": "a\0b"},
+        {"search_id": "a" * 15 + "\0"},
+        {"params": {"target": 10**400}},
+        {"params": {"target": "nan"}},
+        {"params": {"target": "inf"}},
+    ],
+)
+def test_a_search_with_an_odd_beginning_hides_no_other(
+    change: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    storage = StorePaths(tmp_path).storage
+    journal_of(storage, "good", list(whole_search("good", 1)))
+    odd = SearchPaths(storage, "odd")
+    odd.folder.mkdir()
+    first, *rest = lines()
+    changed = json.dumps(json.loads(first) | change)
+    odd.journal.write_text("\n".join([changed, *rest]) + "\n")
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", "searches", "--format", "json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "good" in capsys.readouterr().out
+    state = SearchState.replay(read_journal(odd.journal), alive=False)
+    if "params" in change:
+        with pytest.raises(ResultsError, match="the target of mine cannot be read: "):
+            rows_of(state)
+
+
+def test_an_id_that_no_file_name_can_have_keeps_nothing_elsewhere() -> None:
+    overflow = Overflow("mine", "a\0b")
+    assert not overflow.add(b"line\n") and overflow.place is None
 
 
 @pytest.mark.parametrize("answer", [{"operating_point": 3}, {"operating_point": {}}, [{}], "x", 1])
