@@ -38,7 +38,7 @@ from elsa_tune.tracking.artifacts.fetching import prepared
 from elsa_tune.tracking.artifacts.places import artifacts_at
 from elsa_tune.tracking.journal import Journal, is_held, running_error
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.places import StorePaths, check_credentials
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.stores import store_at
@@ -424,12 +424,19 @@ def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
 
 
 def store_of(spec: SearchSpec) -> RecordStore:
-    """Return the store that a saved search names. It is not asked whether it answers."""
+    """Return the store that a saved search names. It is not asked whether it answers.
+
+    Raises TrackingError where it would be sent another server's credentials.
+    """
     return store_at(_remembered(spec.tracking_uri))
 
 
 def _remembered(stored: str) -> str:
-    """Return the store that a specification names, with its credentials, which are never stored."""
+    """Return the store that a specification names, with its credentials, which are never stored.
+
+    Raises TrackingError where the environment has another server's.
+    """
+    check_credentials(stored)
     # They are in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
     if without_credentials(stored) == stored:
         return stored

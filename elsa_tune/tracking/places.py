@@ -15,10 +15,13 @@ from elsa_tune.tracking.uris import (
     SQLITE,
     is_misread,
     scheme_of,
+    server_of,
     shown_uri,
 )
 
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+# Secrets that MLflow sends to every server that it asks.
+_CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 # Of two slashes a Path that was made of a URL has kept one.
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _FILE_URL = re.compile(r"file:(//)?/(?!/)", re.IGNORECASE)
@@ -99,6 +102,24 @@ class StorePaths:
             f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
             "http(s)://HOST:PORT or postgresql://..."
         )
+
+
+def check_credentials(recorded: str) -> None:
+    """Raise TrackingError where a recorded store would be sent another server's credentials.
+
+    MLflow gives those of the environment to whichever server it asks, and a search that somebody
+    else recorded may name any. Where MLFLOW_TRACKING_URI names none, nobody knows whose they are.
+    """
+    variables = [name for name in _CREDENTIALS if os.environ.get(name)]
+    server = server_of(recorded)
+    own_server = server_of((os.environ.get(TRACKING_VARIABLE) or "").strip())
+    if not variables or not server or own_server in ("", server):
+        return
+    raise TrackingError(
+        f"the search is recorded at {server}, which would be sent {' and '.join(variables)} of the "
+        f"environment, though {TRACKING_VARIABLE} names {own_server}; if it may have that, set "
+        f"{TRACKING_VARIABLE} to {server}, else unset what it may not have"
+    )
 
 
 def storage_path(named: str) -> str:

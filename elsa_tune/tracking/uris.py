@@ -166,6 +166,15 @@ def without_credentials(uri: str) -> str:
     return bare.rstrip("?&")
 
 
+def server_of(uri: str) -> str:
+    """Return the scheme, host and port of a server that is asked over the web; "" for others."""
+    parts = _parts(uri)
+    if parts is None or scheme_of(uri) not in _WEB:
+        return ""
+    address = re.split(r"[/?#\\]", parts.place, maxsplit=1)[0]
+    return f"{scheme_of(uri)}://{address.lower()}"
+
+
 def is_misread(uri: str) -> bool:
     """Whether MLflow would end the user or password elsewhere than at the last `@`.
 

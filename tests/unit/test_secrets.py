@@ -89,6 +89,35 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
 
 
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"])
+def test_no_server_that_a_record_names_is_sent_the_secret_of_another(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """Whoever made the search may have written any server into it."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example:5000/mlflow")
+    monkeypatch.setenv(variable, SECRET)
+    paths = SearchPaths(tmp_path, "mine")
+    paths.check_writable()
+    save_specification(make_spec(name="mine", tracking_uri="http://127.0.0.1:9"), paths)
+    sentence = (
+        f"the search is recorded at http://127.0.0.1:9, which would be sent {variable} of the "
+        "environment, though MLFLOW_TRACKING_URI names https://team.example:5000; if it may have "
+        "that, set MLFLOW_TRACKING_URI to http://127.0.0.1:9, else unset what it may not have"
+    )
+    with pytest.raises(TrackingError) as refused:
+        launch.resume(paths, print)
+    assert str(refused.value) == sentence
+    deleted = run("searches", "--delete", "mine", "--storage-path", tmp_path)
+    assert deleted.status == 2 and sentence in deleted.err and paths.exists
+    # The team's own server gets it, and so does whichever is named.
+    for uri in ("https://team.example:5000", "https://***@TEAM.example:5000/mlflow", "sqlite:///a"):
+        launch._remembered(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9/")
+    launch._remembered("http://127.0.0.1:9")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    launch._remembered("http://127.0.0.1:9")
+
+
 def _finished(folder: Path, uri: str) -> SearchPaths:
     """Return a complete search that was recorded at this store."""
     paths = SearchPaths(folder / "mlruns" / "searches", "mine")
