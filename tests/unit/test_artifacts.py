@@ -546,6 +546,11 @@ def test_a_driver_that_is_dead_is_not_waited_for_longer_than_it_takes_to_see(
         # Two containers may be called alike: a number of one is no process of the other's.
         (another_driver(host=socket.gethostname(), process=dead.pid), True),
         (b"no note", False),
+        (b"[" * 100_000, False),
+        (b"[1]", False),
+        (another_driver(process=2**70, numbers=lease._process_numbers()), False),
+        (another_driver(process=-1, numbers=lease._process_numbers()), False),
+        (another_driver().replace(b'"process": 7', b'"process": 1e400'), False),
     ):
         store.write(LEASE, note)
         said: list[str] = []

@@ -33,6 +33,8 @@ OLD_S = 900.0
 _LOOK_S = 2.0
 # How often it is looked whether the note is to be written again.
 _TICK_S = 5.0
+# No process has a number above it.
+_LARGEST_PROCESS = 2**31 - 1
 # A driver is a process, whatever number it has on whichever machine.
 _DRIVER = uuid.uuid4().hex
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -144,15 +146,17 @@ class Lease:
             return None
         try:
             note = json.loads(content)
-            return {
+            found: dict[str, Any] = {
                 "driver": str(note["driver"]),
                 "host": str(note["host"]),
                 "process": int(note["process"]),
                 "numbers": str(note.get("numbers", "")),
                 "time": float(note["time"]),
             }
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None  # nobody's
+        is_process = 0 < found["process"] <= _LARGEST_PROCESS
+        return found if is_process else None
 
     def _write(self) -> None:
         note = {
