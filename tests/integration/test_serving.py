@@ -30,7 +30,7 @@ SERVE = Path(sys.prefix) / "serve/bin/python"
 PAIRS = [(text, "It returns a number") for text in TEXTS]
 # What stands behind the guide's code, in a Ray of its own.
 ASK = """
-import json, sys, urllib.request
+import json, sys, urllib.error, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 port, texts = int(sys.argv[1]), json.loads(sys.argv[2])
@@ -40,8 +40,11 @@ opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def ask(text):
     data = json.dumps({"text": text}).encode()
-    with opener.open(f"http://127.0.0.1:{port}", data, timeout=200) as answer:
-        return json.load(answer)
+    try:
+        with opener.open(f"http://127.0.0.1:{port}", data, timeout=200) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 with ThreadPoolExecutor(len(texts)) as pool:
     print(json.dumps(list(pool.map(ask, texts))))
@@ -111,9 +114,12 @@ def test_the_guides_service_answers(
     assert code.count('"num_cpus": 2') == 1
     code = code.replace('"num_cpus": 2', '"num_cpus": 1')
     (router.parent / "app.py").write_text(code + ASK)
-    asked = ("app.py", str(free_port()), json.dumps(TEXTS))
+    asked = ("app.py", str(free_port()), json.dumps([*TEXTS, 3, "\ud800"]))
     out = end(start(*asked, cwd=router.parent, python=SERVE))
     [answers] = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
+    # What is no text fails no other request.
+    assert answers[len(TEXTS) :] == [400, 400]
+    answers = answers[: len(TEXTS)]
     for name, found in elsa_tune.load_bundle(router).predict(TEXTS).items():
         assert [answer[name][0] for answer in answers] == list(found.labels)
         scores = [answer[name][1] for answer in answers]
