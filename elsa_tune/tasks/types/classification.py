@@ -30,8 +30,9 @@ from elsa_tune.tasks.types.base import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# More classes than these are counted example by example, and not by products.
-_MOST_DENSE = 16
+# More classes than these are counted example by example, and not by products, which take longer
+# from here on (bench/bootstrap_classes.py).
+_MOST_DENSE = 20
 # Of counts that are held at a time, of some of the runs.
 _MOST_NUMBERS = 10_000_000
 
