@@ -107,22 +107,23 @@ def _started(address: str | None) -> Iterator[RaySession]:
 
     # Ray's processes end with the thread that started them, so it lives as long as they do.
     thread = ThreadPoolExecutor(1, "ray")
-    starting = thread.submit(_start_ray, address)
+    has_started = threading.Event()
 
-    def check() -> None:
-        starting.result()
+    def start() -> None:
+        _start_ray(address)
+        has_started.set()
         if address is not None:
             check_nodes([node["NodeID"] for node in nodes_that_train()])
 
     def stop() -> None:
-        if starting.exception() is None:  # else what runs is another thread's of the program
+        if has_started.is_set():  # else what runs is another thread's of the program
             ray.shutdown()
 
     try:
-        checking = thread.submit(check)
+        starting = thread.submit(start)
 
         def ready() -> Capacity:
-            checking.result()
+            starting.result()
             _open_at.add(address)
             return _capacity()
 
