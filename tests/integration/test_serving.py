@@ -15,7 +15,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import elsa_tune
-from elsa_tune.tasks.task_file import resolve_task
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.integration.conftest import free_port
@@ -54,14 +53,14 @@ serve.shutdown()
 
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of `pairs`, whose last layer was trained, and `mood`, whose last three were."""
+    """Of `topic`, whose last layer was trained, and `mood`, whose last three were."""
     folder = tmp_path_factory.mktemp("serving")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ELSA_TUNE_CACHE", str(folder / "cache"))
         environment.setenv("HF_HUB_OFFLINE", "1")
-        exported_model(folder / "pairs", Path("minilm"), resolve_task("stdlib"), 5, max_length=32)
+        exported_model(folder / "topic", Path("minilm"), task_of(folder), 5, max_length=32)
         exported_model(folder / "mood", Path("minilm"), task_of(folder), 3, max_length=32)
-        return elsa_tune.bundle([folder / "pairs", folder / "mood"], folder / "router")
+        return elsa_tune.bundle([folder / "topic", folder / "mood"], folder / "router")
 
 
 @pytest.mark.timeout(600)
@@ -91,7 +90,7 @@ def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_
     assert (status, out) == (2, ""), said
     loaded = mlflow.pyfunc.load_model(str(router))
     found = loaded.predict(pd.DataFrame(PAIRS, columns=["text", "text_pair"]))
-    expected = elsa_tune.load_bundle(router).predict(PAIRS)
+    expected = elsa_tune.load_bundle(router).predict(TEXTS)  # both read the first column alone
     for name, prediction in expected.items():
         assert tuple(found[name]) == prediction.labels
         np.testing.assert_allclose(found[f"{name}_score"], prediction.scores, rtol=1e-6)
@@ -133,6 +132,6 @@ def test_the_guides_python_runs(
     block = re.search(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     assert block is not None
     monkeypatch.chdir(router.parent)
-    exec(block[1].replace('"intent"', '"pairs"').replace('"spam"', '"mood"'), {})
+    exec(block[1].replace('"intent"', '"topic"').replace('"spam"', '"mood"'), {})
     out, said = capsys.readouterr()
     assert out.startswith("(") and said == ""
