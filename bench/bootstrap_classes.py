@@ -27,8 +27,8 @@ import hashlib, sys, time
 import numpy as np
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.specs.result_row import Predictions
-from elsa_tune.tasks.types import classification
-metric, classes, classification._MOST_DENSE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+from elsa_tune.tasks.types import class_counts
+metric, classes, class_counts._MOST_DENSE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 rng = np.random.default_rng(0)
 labels = rng.integers(0, classes, {EXAMPLES}).astype(np.int16)
 several = [np.where(rng.random({EXAMPLES}) < .8, labels, rng.integers(0, classes, {EXAMPLES}))

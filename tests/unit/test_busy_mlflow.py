@@ -61,7 +61,7 @@ def test_what_stays(error: Exception) -> None:
 
 def giving(errors: list[Exception], monkeypatch: pytest.MonkeyPatch) -> MlflowStore:
     """Return a store whose files come after these errors, in turn."""
-    monkeypatch.setattr(store, "_PAUSES_S", (0.0, 0.0, None))
+    monkeypatch.setattr(store, "_PAUSES_S", (0.0, 0.0, 0.0))
     found = MlflowStore("http://127.0.0.1:1")
 
     def download(run_id: str, artifact: str, folder: str) -> str:

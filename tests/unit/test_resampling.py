@@ -18,7 +18,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
-from elsa_tune.tasks.types import classification
+from elsa_tune.tasks.types import class_counts
 from elsa_tune.tasks.types.scores import chance as trainers_chance
 from elsa_tune.tasks.types.scores import score as trainers_score
 
@@ -333,9 +333,9 @@ def test_many_classes_are_counted_as_few_are(metric: str, monkeypatch: pytest.Mo
         answers = np.where(rng.random(300) < 0.6, labels, other)
         runs.append(Predictions(predictions=answers, labels=labels, classes=50))
     many = resample(runs, metric, 20)
-    monkeypatch.setattr(classification, "_MOST_NUMBERS", 2 * 50 * 20)  # two runs at a time
+    monkeypatch.setattr(class_counts, "_MOST_NUMBERS", 2 * 50 * 20)  # two runs at a time
     in_blocks = resample(runs, metric, 20)
-    monkeypatch.setattr(classification, "_MOST_DENSE", 50)
+    monkeypatch.setattr(class_counts, "_MOST_DENSE", 50)
     few = resample(runs, metric, 20)
     for one in (many, in_blocks):
         assert np.array_equal(one.runs, few.runs)

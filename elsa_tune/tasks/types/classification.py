@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,18 +26,10 @@ from elsa_tune.tasks.types.base import (
     sums,
     totals,
 )
+from elsa_tune.tasks.types.class_counts import ByClass, OfClass, class_counter, counts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# More classes than these are counted example by example, and not by products, which take longer
-# from here on (bench/bootstrap_classes.py).
-_MOST_DENSE = 20
-# Of counts that are held at a time, of some of the runs.
-_MOST_NUMBERS = 10_000_000
-
-# A class's weighted hits [R, M], labels [R, 1] and answers [R, M].
-_OfClass = tuple[Floats, Floats, Floats]
 
 
 class Classification(TaskType):
@@ -167,7 +159,7 @@ class Accuracy(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        labelled = _ByClass(labels, np.arange(len(labels)), classes)
+        labelled = ByClass(labels, np.arange(len(labels)), classes)
 
         def best(weights: Weights) -> Floats:
             actual = labelled.sums(np.ascontiguousarray(weights.T)).T  # [R, C]
@@ -189,14 +181,14 @@ class F1(Kernel):
         precision: Precision,
     ) -> Scorer:
         def scores(weights: Weights) -> Floats:
-            hits, actual, predicted = _counts(weights, predictions, labels, 1, precision)
+            hits, actual, predicted = counts_of(weights, predictions, labels, 1, precision)
             return _f1(hits, actual, predicted)
 
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
         """Return the quality of answering 1 always: no other constant has any."""
-        labelled = _ByClass(labels, np.arange(len(labels)), classes)
+        labelled = ByClass(labels, np.arange(len(labels)), classes)
 
         def of_answer_1(weights: Weights) -> Floats:
             actual = labelled.sums(np.ascontiguousarray(weights.T)).T
@@ -216,7 +208,7 @@ class MacroF1(Kernel):
         classes: int,
         precision: Precision,
     ) -> Scorer:
-        blocks = _counter(predictions, labels, classes, precision)
+        blocks = class_counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
             return np.hstack([_mean_f1(block) for block in blocks(weights)])
@@ -224,7 +216,7 @@ class MacroF1(Kernel):
         return scores
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        labelled = _ByClass(labels, np.arange(len(labels)), classes)
+        labelled = ByClass(labels, np.arange(len(labels)), classes)
 
         def best(weights: Weights) -> Floats:
             actual = labelled.sums(np.ascontiguousarray(weights.T)).T
@@ -246,7 +238,7 @@ class Matthews(Kernel):
         classes: int,
         precision: Precision,
     ) -> Scorer:
-        blocks = _counter(predictions, labels, classes, precision)
+        blocks = class_counter(predictions, labels, classes, precision)
 
         def scores(weights: Weights) -> Floats:
             total = totals(weights)
@@ -255,7 +247,7 @@ class Matthews(Kernel):
         return scores
 
 
-def _mean_f1(counts: Iterable[_OfClass]) -> Floats:
+def _mean_f1(counts: Iterable[OfClass]) -> Floats:
     """Return the mean F1 of the classes that occur, [R, M]. counts: class by class."""
     total: Any = 0.0
     occurring: Any = 0.0
@@ -265,7 +257,7 @@ def _mean_f1(counts: Iterable[_OfClass]) -> Floats:
     return np.asarray(total / occurring)
 
 
-def _correlation(total: Floats, counts: Iterable[_OfClass]) -> Floats:
+def _correlation(total: Floats, counts: Iterable[OfClass]) -> Floats:
     """Return Gorodkin's R_K, [R, M]. total: all weights, [R, 1]. counts: class by class."""
     all_hits: Any = 0.0
     products: Any = 0.0
@@ -280,102 +272,6 @@ def _correlation(total: Floats, counts: Iterable[_OfClass]) -> Floats:
     own_spread = total**2 - own_squares
     spread = total**2 - squares
     return ratio(covariance, own_spread * spread)
-
-
-def _counter(
-    predictions: Array,
-    labels: Array,
-    classes: int,
-    precision: Precision,
-) -> Callable[[Weights], Iterator[Iterator[_OfClass]]]:
-    """Return what counts hits, labels and answers by weights: runs in blocks, class by class.
-
-    Of few classes each has products of its own, which are the fastest, and all runs are one block.
-    Of many these would take time in proportion to C, though each example has one class.
-    """
-    if classes > _MOST_DENSE:
-        return _CountsOfMany(predictions, labels, classes).blocks
-
-    def by_class(weights: Weights) -> Iterator[_OfClass]:
-        for c in range(classes):
-            yield _counts(weights, predictions, labels, c, precision)
-
-    def one_block(weights: Weights) -> Iterator[Iterator[_OfClass]]:
-        yield by_class(weights)
-
-    return one_block
-
-
-def _counts(
-    weights: Weights,
-    predictions: Array,
-    labels: Array,
-    c: int,
-    precision: Precision,
-) -> _OfClass:
-    """Return what counts of one class."""
-    own = (labels == c).astype(precision)[:, None]
-    given = (predictions == c).astype(precision)  # [E, M]
-    hits = sums(weights, given * own)
-    actual = sums(weights, own)
-    predicted = sums(weights, given)
-    return hits, actual, predicted
-
-
-class _CountsOfMany:
-    """Counts the hits, labels and answers of many classes.
-
-    What is summed are whole numbers, so that the sums are those of products.
-    """
-
-    def __init__(self, predictions: Array, labels: Array, classes: int) -> None:
-        """Take the predictions [E, M] of M runs, and the labels [E]."""
-        self._classes = classes
-        self._labels = _ByClass(labels, np.arange(len(labels)), classes)
-        self._answers: list[_ByClass] = []  # of each run
-        self._hits: list[_ByClass] = []
-        for of_run in predictions.T:
-            right = np.flatnonzero(of_run == labels)
-            self._answers.append(_ByClass(of_run, np.arange(len(labels)), classes))
-            self._hits.append(_ByClass(labels[right], right, classes))
-
-    def blocks(self, weights: Weights) -> Iterator[Iterator[_OfClass]]:
-        """Yield the classes' counts, of some runs at a time."""
-        by_example = np.ascontiguousarray(weights.T)  # [E, R]
-        actual = self._labels.sums(by_example)[:, :, None]  # [C, R, 1]
-        numbers_of_run = self._classes * len(weights)
-        at_once = max(1, _MOST_NUMBERS // numbers_of_run)
-        for start in range(0, len(self._hits), at_once):
-            end = start + at_once
-            hits = [of_run.sums(by_example) for of_run in self._hits[start:end]]
-            answers = [of_run.sums(by_example) for of_run in self._answers[start:end]]
-            yield zip(
-                np.stack(hits, axis=2),  # [C, R, m]
-                actual,
-                np.stack(answers, axis=2),
-                strict=True,
-            )
-
-
-class _ByClass:
-    """Sums the weights of examples by their class."""
-
-    def __init__(self, class_of_each: Array, examples: Array, classes: int) -> None:
-        """Take the numbers of the examples that count, and the class of each, both [n]."""
-        order = np.argsort(class_of_each, kind="stable")
-        self._examples = examples[order].astype(np.int32)
-        sizes = np.bincount(class_of_each, minlength=classes)
-        self._ends = np.cumsum(sizes)
-
-    def sums(self, by_example: Weights) -> Floats:
-        """Return the sums [C, R] of weights [E, R]."""
-        in_order = by_example[self._examples]
-        of_classes = np.zeros((len(self._ends), by_example.shape[1]))
-        start = 0
-        for c, end in enumerate(self._ends):
-            of_classes[c] = in_order[start:end].sum(axis=0)
-            start = end
-        return of_classes
 
 
 def _f1(hits: Floats, actual: Floats, predicted: Floats) -> Floats:

@@ -21,8 +21,8 @@ from elsa_tune.tracking.paths import sqlite_file
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.uris import reason
 
-# Between asking for a file again: MLflow's own retries would hold up what is sent, too.
-_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, None)
+# Before each time that a file is asked for: MLflow's own retries would hold up what is sent, too.
+_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 class MlflowStore(MlflowConnection):
@@ -60,17 +60,16 @@ class MlflowStore(MlflowConnection):
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        why = ""
         for pause in _PAUSES_S:
+            time.sleep(pause)
             try:
                 return Path(self.client().download_artifacts(run_id, artifact, str(folder)))
             except Exception as error:  # the server's, the network's and the files' own
                 if not may_pass(error):
                     return None
                 why = reason(error, self.uri)
-                if pause is None:
-                    raise TrackingError(why) from error
-                time.sleep(pause)
-        raise AssertionError("the last pause is None")
+        raise TrackingError(why)
 
     def delete(self, search_id: str) -> int:
         if self.is_empty():
