@@ -92,6 +92,7 @@ TESTED = {
     "elsa_tune/analysis/wording/first_lines.py": f"first_lines {_ANSWERS}",
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",
     "elsa_tune/analysis": _ANSWERS,
+    "elsa_tune/searching/planning/edge.py": "edge",
     "elsa_tune/searching/planning/even.py": "plan extension policy",
     "elsa_tune/searching/planning/hunt.py": "hunt looks plan policy",
     "elsa_tune/searching/planning/known.py": "plan state recorded_trial selection extension hunt",

@@ -114,9 +114,7 @@ class FromNeighbour(GivenThenOutward):
 class Lowest(GivenThenOutward):
     """Measures at the lowest rate that scored at most a point less than the best."""
 
-    def _best_of(self, compared: Trials) -> float | None:
-        if not compared:
-            return None
+    def _best_of(self, compared: Trials) -> float:
         shared_age = min(len(trial.scores) for trial in compared)
         merits = {one.learning_rate: self.score_at(shared_age, one) for one in compared}
         best = max(merits.values())
@@ -212,7 +210,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
 
 
 def specification(
-    table: Table, overrides: tuple[str, ...], seed: int, noise: float | None = None
+    table: Table, overrides: tuple[str, ...], seed: int, policy: Policy
 ) -> SearchSpec:
     """Return the search `joint` over the table's depths."""
     depths = table.depths(seed)
@@ -234,20 +232,17 @@ def specification(
             space=space,
             space_name="joint",
         )
-        policy = Policy() if noise is None else Policy(noise=noise)
         spec = specify(options, inputs, policy=policy)
         return dataclasses.replace(spec, chance=table.chance, seed=seed)
 
 
-def replays(
-    table: Table, overrides: tuple[str, ...], noise: float | None = None
-) -> Iterator[dict[str, Any]]:
+def replays(table: Table, overrides: tuple[str, ...], policy: Policy) -> Iterator[dict[str, Any]]:
     """Yield a row for each exploring seed and depth."""
     for seed in sorted({seed for _, seed in table.found}):
         if 0 not in table.depths(seed) or len(table.depths(seed)) < 4:
             continue
         others = {one for _, one in table.found} - {seed}
-        spec = specification(table, overrides, seed, noise)
+        spec = specification(table, overrides, seed, policy)
         known = explored(table, spec, seed)
         rates = strategy_of(spec).best_rates(known)
         for depth in rates:
@@ -288,7 +283,8 @@ def main() -> None:
     for name, (overrides, noise) in ways.items():
         kind = OTHER_RATES.get(name)
         samplers._RATES.update(products if kind is None else dict.fromkeys(products, kind))
-        rows = pd.DataFrame([row for table in tables for row in replays(table, overrides, noise)])
+        policy = Policy() if noise is None else Policy(noise=noise)
+        rows = pd.DataFrame([row for table in tables for row in replays(table, overrides, policy)])
         if options.rows:
             print(rows.to_string())
         aside = rows.task == KEPT_ASIDE

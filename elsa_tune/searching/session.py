@@ -30,7 +30,14 @@ from elsa_tune.searching.cluster.joining import JoiningNodes
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch
-from elsa_tune.searching.planning.known import KnownTrial, failed_slots, is_cheap, measured_rates
+from elsa_tune.searching.planning.edge import edge_note
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    failed_slots,
+    is_cheap,
+    measured_rates,
+    tried,
+)
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.process.supervision import give_up, recording
@@ -255,6 +262,13 @@ class SearchRun:
             self._is_measuring = True
             if self._plan.strategy.opening:
                 self._board.phase(self._plan.strategy.opening)
+        known = self._plan.known
+        for candidate, rate in rates.items():
+            if candidate in self._rates:
+                continue
+            note = edge_note(self._spec, tried(known, candidate), rate)
+            if note:
+                self._board.say(note)
         self._rates = dict(rates)
         value = {candidate.label: rate for candidate, rate in rates.items()}
         self._record.write(Decision(what="learning_rates", value=value))

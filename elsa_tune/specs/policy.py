@@ -70,6 +70,12 @@ class Policy:
     noise: _Least = 0.005
     # Outward, the next rate is the last one times or divided by this.
     rate_factor: Annotated[float, Bounds(gt=1)] = 2.0
+    # One step below a rate where training collapses, seeds fail that do not fail lower: the next
+    # lower rate is measured if it keeps this share of the best gain over guessing (bench/edge.py).
+    # None: the best one always is.
+    kept_off_edge: _Share | None = 0.95
+    # Training has collapsed where it gained less than this share of the best trial's gain.
+    collapsed_gain: _Share = 0.25
     # A rate lent by a neighbour may skip some: a gap above the best wider than this factor is
     # filled at its lower end. Two steps outward are no gap.
     widest_gap: Annotated[float, Bounds(gt=1)] = 4.5
@@ -244,6 +250,7 @@ UNRECORDED: Final = Policy(
     prior_freedom=2.0,
     seed_terms=SeedTerms.DRAWN,
     fewest_units=1,
+    kept_off_edge=None,
     seeds_before_giving_up=None,
     promising=0.2,
     first_look_share=0.6,

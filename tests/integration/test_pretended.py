@@ -17,7 +17,7 @@ from elsa_tune.searching.cluster.capacity import Capacity
 from elsa_tune.searching.planning.known import known_trial, tried
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Extension
+from elsa_tune.specs.policy import Extension, Policy
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.search import Asha, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
@@ -91,6 +91,36 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
         (FULL_MODEL, 3e-5),
         (DEEP, 1e-4),
     }
+
+
+def collapsing(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
+    """Return a quality that rises with the rate up to 5e-5, and is chance above it."""
+    if learning_rate > 5e-5:
+        return 0.5
+    return 0.7 + 1000 * learning_rate + 0.01 * epoch
+
+
+def test_a_depth_is_measured_one_step_below_its_best_rate_where_the_next_higher_one_collapsed(
+    places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = testing.example_spec(
+        candidates=(FULL_MODEL,),
+        explored=(FULL_MODEL,),
+        rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
+        tries=5,
+        seeds=2,
+        chance=0.5,
+        extend=Extension(),
+        policy=Policy(kept_off_edge=0.95),
+        recipe=RECIPE,
+        resources=ray.resources(1, 0),
+    )
+    state = searched(spec, places, collapsing)
+    measured = [known_trial(spec, trial) for trial in state.trials.values()]
+    rates = {trial.learning_rate for trial in measured if trial.measures}
+    assert rates == {4e-5}
+    assert state.decisions["learning_rates"] == {"0": 4e-5}
+    assert "All 6 layers are measured at 4e-5, not at 5e-5" in capfd.readouterr().err
 
 
 def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:
@@ -183,7 +213,7 @@ def test_a_trial_that_diverges_ends_no_worker(
     # The one that diverged was neither the first nor the last; and what trains was not imported.
     [worker] = set(noted.read_text().splitlines())
     assert worker == f"{worker.split()[0]} False"
-    assert "Trial" not in capfd.readouterr().out  # Ray's own words
+    assert "Trial" not in capfd.readouterr().err  # Ray's own words
 
 
 def test_a_pretended_search_is_answered_and_gone_on_with_as_any_other(

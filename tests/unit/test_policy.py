@@ -76,6 +76,7 @@ BEFORE_POLICIES: dict[str, Any] = {
     "fewest_seeds": 2,
     "fewest_freedom": 3,
     "fewest_units": 1,
+    "kept_off_edge": None,
     "prior_freedom": 2,
     "seed_terms": "drawn",
     "approximation_error": 0,

@@ -7,6 +7,7 @@ subclass, a line in `samplers.py`, and its name in `SamplerName` (`specs/search.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from elsa_tune.searching.planning.edge import away_from_edge
 from elsa_tune.searching.planning.known import (
     KnownTrial,
     Trials,
@@ -75,10 +76,11 @@ class Rates(ABC):
     def best(self, candidate: Candidate, exploring: Trials) -> float | None:
         """Return the rate to measure a candidate at; None where no trial says anything of it.
 
-        It is that of the best score among completed trials; where none completed (time was up),
-        among all that reported, compared at the last evaluation they share. Ties go to the lower
-        rate. Where all diverged it is the lowest: the measuring seeds will diverge too and count as
-        chance, which is the truth about such a candidate.
+        It is that of the best score among completed trials, or the next lower one if training
+        collapses just above it (`edge.py`). Where none completed (time was up), it is that of the
+        best among all that reported, compared at the last evaluation they share. Ties go to the
+        lower rate. Where all diverged it is the lowest: the measuring seeds will diverge too and
+        count as chance, which is the truth about such a candidate.
         """
         diverged = []
         reported = []
@@ -93,12 +95,13 @@ class Rates(ABC):
         if diverged and have_all_diverged and has_had_all:
             return min(diverged)
         completed = [trial for trial in reported if trial.is_completed]
-        return self._best_of(completed or reported)
+        if completed:
+            best = self._best_of(completed)
+            return away_from_edge(self.spec, tries, best)
+        return self._best_of(reported) if reported else None
 
-    def _best_of(self, compared: Trials) -> float | None:
+    def _best_of(self, compared: Trials) -> float:
         """Return the rate of the best trial, each judged by as many evaluations as any other."""
-        if not compared:
-            return None
         ages = [len(trial.scores) for trial in compared]
         shared_age = min(ages)
         merits: dict[float, float] = {}
