@@ -18,7 +18,7 @@ from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
-from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialStatus
+from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialSpec, TrialStatus
 from elsa_tune.testing import Pretended
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -38,13 +38,8 @@ class Recorded:
         self.record = record
         self.said: list[str] = []
         self.repeats = Repeats()
-        self.spec = record.spec.trial(Phase.MEASURE, FULL_MODEL, 3e-5, 1)
-        # As Ray Tune has it: one that failed without a word.
-        self.trial: Any = SimpleNamespace(
-            config={TRIAL: self.spec}, trial_id="1", pickled_error_file=None
-        )
         data = make_data()
-        self._left = [np.zeros_like(data.evaluation.labels)]  # in the mailbox
+        self._left = np.zeros_like(data.evaluation.labels)  # in the mailbox
         self.timeouts = 0  # how often the mailbox does not answer in time
         monkeypatch.setattr(ray_callback, "ray", SimpleNamespace(get=self._get))
         self.forgotten: list[str] = []  # there
@@ -59,13 +54,22 @@ class Recorded:
             "probing": None,
         }
         self.recorder = Recorder(record, repeats=self.repeats, **parts)
+        self.begin(record.spec.trial(Phase.MEASURE, FULL_MODEL, 3e-5, 1))
+
+    def begin(self, spec: TrialSpec) -> None:
+        """Have this trial begin, and be the one that is told of."""
+        self.spec = spec
+        # As Ray Tune has it: one that failed without a word.
+        self.trial: Any = SimpleNamespace(
+            config={TRIAL: spec}, trial_id=str(spec.seed), pickled_error_file=None
+        )
         self.recorder.on_trial_start(0, [], self.trial)
 
     def _get(self, key: str, timeout: float) -> np.ndarray:
         if self.timeouts:
             self.timeouts -= 1
             raise TimeoutError
-        return self._left.pop()
+        return self._left
 
     def report(self, evaluations: int) -> None:
         """Have the trial report its first evaluations."""
@@ -177,7 +181,7 @@ def test_late_predictions_are_fetched_at_the_end(recorded: Recorded) -> None:
     assert before is not None and before.status is TrialStatus.COMPLETED
     assert before.artifact is None and recorded.forgotten == []
     late = f"the predictions of {recorded.spec.key} did not arrive (TimeoutError); they are asked "
-    assert recorded.said == [f"{late}for again at the end"]
+    assert recorded.said == [f"{late}for again"]
     recorded.recorder.end_the_rest()
     end = recorded.ended.end
     assert end is not None and end.artifact is not None
@@ -189,6 +193,24 @@ def test_late_predictions_are_fetched_at_the_end(recorded: Recorded) -> None:
     assert SearchState.replay(records).trials[recorded.spec.key].end == end
     recorded.recorder.end_the_rest()
     assert read_journal(recorded.record.paths.journal) == records
+
+
+def test_late_predictions_are_fetched_as_soon_as_those_of_another_trial_arrive(
+    recorded: Recorded,
+) -> None:
+    recorded.timeouts = 1
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    assert recorded.ended.end is not None and recorded.ended.end.artifact is None
+    first = recorded.spec
+    recorded.begin(dataclasses.replace(first, seed=first.seed + 1))
+    recorded.report(2)
+    recorded.recorder.on_trial_complete(0, [], recorded.trial)
+    trials = recorded.record.state().trials
+    ends = [trials[key].end for key in (first.key, recorded.spec.key)]
+    assert all(end is not None and end.artifact is not None for end in ends)
+    assert recorded.forgotten == [recorded.spec.key, first.key]
+    assert len(recorded.said) == 1
 
 
 @pytest.mark.parametrize(("timeouts", "ray_answers"), [(2, True), (1, False)])

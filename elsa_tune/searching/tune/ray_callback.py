@@ -170,23 +170,22 @@ class Recorder(NeverRestored, Callback):
             if self._has_run_all(trial.key):
                 status = TrialStatus.COMPLETED
             self._end(trial.key, status, ray_answers=ray_answers)
-        self._fetch_late(ray_answers=ray_answers)
-
-    def _fetch_late(self, *, ray_answers: bool) -> None:
-        """Record the predictions that had not come when their trials ended, if they come now."""
-        late = self._late
+        if ray_answers:
+            self._fetch_late()
+        for key in self._late:
+            self._board.say(f"the predictions of {key} are lost")
         self._late = []
-        for key in late:
-            artifact = None
-            if ray_answers:
-                try:
-                    artifact = self._predictions(key)
-                except Exception:  # whoever hangs once more is not waited for again and again
-                    ray_answers = False
-            if artifact is None:
-                self._board.say(f"the predictions of {key} are lost")
-            else:
+
+    def _fetch_late(self) -> None:
+        """Record the predictions that had not come when their trials ended, if they come now."""
+        for key in tuple(self._late):
+            try:
+                artifact = self._predictions(key)
+            except Exception:  # whoever hangs once more is not waited for again and again
+                return
+            if artifact is not None:
                 self._record.write(LatePredictions(trial=key, artifact=artifact))
+                self._late.remove(key)
 
     def _runs(self, key: str) -> bool:
         trial = self._record.trial(key)
@@ -217,6 +216,8 @@ class Recorder(NeverRestored, Callback):
         self._board.ended(trial)
         if status.is_final:
             self._record.drop_checkpoint(key)
+        if artifact is not None:  # they arrive again: what is late need not wait for the end
+            self._fetch_late()
 
     def _predictions_in_time(self, key: str) -> str | None:
         """Keep a trial's predictions as `_predictions` does; note it where they are late."""
@@ -226,7 +227,7 @@ class Recorder(NeverRestored, Callback):
             self._late.append(key)
             self._board.say(
                 f"the predictions of {key} did not arrive ({type(error).__name__}); they are asked "
-                "for again at the end"
+                "for again"
             )
             return None
 
