@@ -398,7 +398,10 @@ def trial(
     task: Annotated[str, typer.Option(help="Task name, YAML file or table.")],
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate, above 0 and up to 1.")],
     frozen_layers: Annotated[
-        str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
+        str,
+        typer.Option(
+            help="N: 0 (nothing frozen) .. L; or `embeddings`, `bitfit`, `lora`, `lora-last3`."
+        ),
     ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     train_size: Annotated[int | None, SEARCH_OPTIONS["train_size"]] = None,
