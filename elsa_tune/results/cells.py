@@ -32,6 +32,7 @@ from elsa_tune.specs.adapt.candidates import (
 )
 from elsa_tune.specs.adapt.ways import method_of
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import read_looks
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
@@ -158,8 +159,17 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         metric = values["metric"].lower()
         values["metric"] = metric_names().get(metric, metric)
     if "epochs" in values:
-        values.setdefault("comparison", f"epochs={values['epochs']}")
+        values["comparison"] = _with_epochs(values.get("comparison", ""), values["epochs"])
     return values
+
+
+def _with_epochs(comparison: str, epochs: object) -> str:
+    """Return a comparison that also tells the epochs, so that unlike ones are never pooled."""
+    told = ("epochs", str(epochs))
+    if told in Comparison.read(comparison).values:
+        return comparison
+    with_epochs = f"epochs={epochs}"
+    return f"{comparison}, {with_epochs}" if comparison else with_epochs
 
 
 @functools.lru_cache(maxsize=1000)

@@ -44,6 +44,18 @@ def test_every_optional_column(tmp_path: Path) -> None:
     assert one.epochs == 3 and str(one.comparison) == "epochs=3"
 
 
+@pytest.mark.parametrize("comparison", ["", "x", "batch=8, epochs=3"])
+def test_rows_of_different_epochs_are_never_averaged(tmp_path: Path, comparison: str) -> None:
+    header = f"{HEADER},epochs,comparison"
+    lines = (f'm,t,6,0,0.8,1,3,"{comparison}"', f'm,t,6,0,0.9,2,10,"{comparison}"')
+    rows = import_results(table(tmp_path, *lines, header=header)).rows
+    with pytest.raises(ResultsError, match="must not be averaged"):
+        answer_rows(rows)
+    path = tmp_path / "written.csv"
+    path.write_text(write_results(rows), encoding="utf-8")
+    assert import_results(path).rows == rows
+
+
 def test_a_metric_by_another_tools_name(tmp_path: Path) -> None:
     lines = ("m,t,6,0,0.8,1,MCC", "m,t,6,3,0.7,1,mcc")
     rows = import_results(table(tmp_path, *lines, header=f"{HEADER},metric")).rows
