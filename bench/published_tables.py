@@ -20,6 +20,7 @@ import argparse
 import io
 import json
 import math
+import re
 import statistics
 import subprocess
 import tarfile
@@ -385,7 +386,8 @@ def method_of(way: WayFacts) -> str:
     """Return a way's method, as its experiments' folder is called."""
     if way.candidate.is_reference:
         return FULL
-    return way.candidate.label.split(" ")[0]
+    # Of "lora rank32" or of an experiment's complete name, "lora/llama-3.2-3B-rank32".
+    return re.split("[ /]", way.candidate.label)[0]
 
 
 def needs(examples: int, of_a_run: float) -> dict[str, Any]:

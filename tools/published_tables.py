@@ -19,7 +19,7 @@ SHOWN_RERUNS = {
     "lora rank10-target-mlp": "lora/llama-3.2-3B-rank10-target-mlp",
     "lily rank140-mlp-a2-b2-s8.0": "lily/llama-3.2-3B-rank140-mlp-a2-b2-s8.0",
     "delora rank32": "delora/llama-3.2-3B-rank32",
-    "ia3 default": "ia3/llama-3.2-3B-default",
+    "ia3/llama-3.2-3B-default": "ia3/llama-3.2-3B-default",
 }
 
 

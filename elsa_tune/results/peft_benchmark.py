@@ -46,6 +46,20 @@ _NO_SETTINGS = frozenset(
         "base_model_name_or_path",
     }
 )
+# What a `train_config` has beside what is trained: the run's own model and seed, the learning rate,
+# which a way may try several of, and what changes nothing but speed, memory and progress reports.
+_NO_TRAINING_SETTINGS = frozenset(
+    {
+        "model_id",
+        "seed",
+        "optimizer_kwargs.lr",
+        "batch_size_eval",
+        "eval_steps",
+        "compile",
+        "use_gc",
+        "attn_implementation",
+    }
+)
 _TEST = "test "
 _DEFAULT = "default"  # as an experiment's name calls a configuration without settings of its own
 _RATE = re.compile(r"(?:^|[-_])lr[-_]?[0-9][0-9.]*(?:e-?[0-9]+)?(?=$|[-_])", re.IGNORECASE)
@@ -60,6 +74,8 @@ class _Part(BaseModel):
 
 
 class _TrainConfig(_Part):
+    model_config = ConfigDict(extra="allow")  # all of it is compared, whatever a suite names
+
     model_id: str
     seed: int | None = Field(default=None, ge=0)
     optimizer_kwargs: dict[str, Any] = {}
@@ -100,7 +116,7 @@ def read_benchmark(path: Path) -> Imported:
     without model and learning rate; full fine-tuning is the full model. In a folder, JSON files of
     other kinds are left out, and counted in `notes`. Raises ResultsError for a file that is no
     such result, a folder without any, whatever is missing or out of its range, and two runs of one
-    name whose settings contradict each other.
+    name, or of full fine-tuning, whose settings contradict each other.
     """
     results: list[tuple[Path, _Result]] = []
     left_out = 0
@@ -165,14 +181,16 @@ def _labels(results: Sequence[_Result]) -> list[str]:
     experiments' complete names.
     """
     labels: list[str] = []
-    configurations: dict[tuple[str, str], set[str]] = {}
+    configurations: dict[tuple[str, str, str], set[str]] = {}
     for result in results:
+        config = result.run_info.train_config
         label = _label(result)
         labels.append(label)
-        key = (result.run_info.train_config.model_id, label)
+        key = (config.model_id, _task(config), label)
         configurations.setdefault(key, set()).add(_configuration(result))
     for place, result in enumerate(results):
-        key = (result.run_info.train_config.model_id, labels[place])
+        config = result.run_info.train_config
+        key = (config.model_id, _task(config), labels[place])
         if len(configurations[key]) > 1:
             labels[place] = result.run_info.experiment_name
     return labels
@@ -183,20 +201,32 @@ def _check_settings(results: Sequence[tuple[Path, _Result]], labels: Sequence[st
 
     What only one of them names is passed over: versions of peft differ in that.
     """
-    first_of_way: dict[tuple[str, str, NamedWay], tuple[Path, _Result]] = {}
+    first_of_way: dict[tuple[str, str, Candidate], tuple[Path, _Result]] = {}
     for (file, result), label in zip(results, labels, strict=True):
         config = result.run_info.train_config
-        way = (config.model_id, _task(config), NamedWay(label))
+        candidate = _candidate(result, label)
+        way = (config.model_id, _task(config), candidate)
         first_file, first = first_of_way.setdefault(way, (file, result))
         settings = _settings(result)
         for name, first_value in _settings(first).items():
             value = settings.get(name, first_value)
             if value != first_value:
+                way_name = f"of '{label}'"
+                remedy = "give each its own run_info.experiment_name, or remove one"
+                if candidate.is_reference:
+                    way_name = "full fine-tuning"
+                    remedy = "remove one"  # whatever they are called, they are one way
                 raise ResultsError(
-                    f"{first_file} and {file} are both of '{label}', but {name} is "
-                    f"{quoted(first_value)} in one and {quoted(value)} in the other; give each its "
-                    "own run_info.experiment_name, or remove one"
+                    f"{first_file} and {file} are both {way_name}, but {name} is "
+                    f"{quoted(first_value)} in one and {quoted(value)} in the other; {remedy}"
                 )
+
+
+def _candidate(result: _Result, label: str) -> Candidate:
+    """Return a result's way."""
+    if result.run_info.peft_config is None:
+        return REFERENCE
+    return NamedWay(label)
 
 
 def _label(result: _Result) -> str:
@@ -218,18 +248,36 @@ def _letters(text: str) -> str:
 
 
 def _configuration(result: _Result) -> str:
-    """Return what peft was told to train, as a text."""
+    """Return what was told to be trained, and how, as a text."""
     return json.dumps(_settings(result), sort_keys=True)
 
 
 def _settings(result: _Result) -> dict[str, Any]:
-    """Return what peft was told to train, by the names of its settings; {} for all of it."""
+    """Return what peft was told to train, and how, by the names of its settings.
+
+    Those of training begin with `train_config`.
+    """
     settings: dict[str, Any] = {}
     for name, value in (result.run_info.peft_config or {}).items():
         if name in _NO_SETTINGS:
             continue
         # Peft keeps names of modules as a set, in no order.
         settings[name] = sorted(value, key=str) if isinstance(value, list) else value
+    for name, value in _training_settings(result.run_info.train_config).items():
+        if name not in _NO_TRAINING_SETTINGS:
+            settings[f"train_config.{name}"] = value
+    return settings
+
+
+def _training_settings(config: _TrainConfig) -> dict[str, Any]:
+    """Return all that a file's `train_config` says; of an object each value by `NAME.ITS_NAME`."""
+    settings: dict[str, Any] = {}
+    for name, value in config.model_dump(exclude_unset=True).items():
+        if isinstance(value, dict):
+            for inner_name, inner_value in value.items():
+                settings[f"{name}.{inner_name}"] = inner_value
+        else:
+            settings[name] = value
     return settings
 
 
@@ -245,9 +293,6 @@ def _row(file: Path, result: _Result, label: str) -> ResultRow:
     quality: float | None = None
     if status is TrialStatus.COMPLETED:
         metric, quality = _tested(file, train)
-    candidate: Candidate = NamedWay(label)
-    if result.run_info.peft_config is None:
-        candidate = REFERENCE
     peak_memory_mb = None
     if train.accelerator_memory_max is not None:
         peak_memory_mb = train.accelerator_memory_max / _MIB
@@ -255,7 +300,7 @@ def _row(file: Path, result: _Result, label: str) -> ResultRow:
         model=config.model_id,
         task=_task(config),
         layers=None,
-        candidate=candidate,
+        candidate=_candidate(result, label),
         quality=quality,
         status=status,
         phase=Phase.MEASURE,

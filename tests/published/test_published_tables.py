@@ -107,7 +107,10 @@ def test_the_sentences_on_the_leaderboard() -> None:
     spread = PEFT["spread"]
     step = spread["last_step"]
     listed = PEFT["listed"]
-    spreads = [100 * way["spread"] for way in PEFT["several_rates"]]
+    [at_two_rates] = PEFT["several_rates"]
+    percents = {way["way"]: f"{100 * way['quality']:.1f}" for way in listed}
+    ia3 = [percents[f"ia3/llama-3.2-3B-{name}"] for name in ("default", "lr_0.001")]
+    prompts = [percents[f"prompt_tuning/llama-3.2-3B-{name}"] for name in ("default", "lr_0.001")]
     twenty_apart = 100 * (listed[0]["quality"] - listed[19]["quality"])
     rates_by_method: dict[str, set[float]] = {}
     for way in listed:
@@ -122,10 +125,13 @@ def test_the_sentences_on_the_leaderboard() -> None:
         f"{PEFT['below_full']} lie below it by more",
         f"commit {PEFT['commit'][:8]}",
         f"{PEFT['examples']:,} questions",
-        f"{PEFT['runs']} runs of {ways} ways (a way is a method with its configuration) by "
-        f"{PEFT['methods']} methods, all with seed 0. {PEFT['ways_at_one_rate']} of the {ways} "
+        f"{PEFT['runs']} runs of {ways} ways (a way is a method with its configuration and all "
+        f"that its training was told but the learning rate) by {PEFT['methods']} methods, all with "
+        f"seed 0. {PEFT['ways_at_one_rate']} of the {ways} "
         f"ways, and {PEFT['methods_at_one_rate']} of the {PEFT['methods']} methods",
-        f"The {possible} that cannot be told from the best are counted with Bonferroni's",
+        f"The twenty best of {ways}:",
+        f"The {possible} that cannot be told from the best are counted with Bonferroni's "
+        f"correction for {ways - 1} comparisons",
         f"one of the {possible + 1} is the truly best with 95 % confidence",
         f"even then {PEFT['not_below_best_at_least']} ways lie within the interval",
         f"By the questions alone and without correction it is {PEFT['not_below_best_by_rows']}.",
@@ -135,8 +141,11 @@ def test_the_sentences_on_the_leaderboard() -> None:
         f"{step['torch'][1].removesuffix('.0')}, {step['fell']} of {step['configurations']} "
         f"configurations fell, on average by {-100 * step['mean']:.1f} points",
         f"What is left is {100 * step['of_a_run']:.1f}".replace("0.", ".") + " points a run",
-        f"moved it by {min(spreads):.0f} to {max(spreads):.0f} points. The first twenty places "
-        f"are {twenty_apart:.1f} apart.",
+        f"moved it by {100 * at_two_rates['spread']:.0f} points. The first twenty places are "
+        f"{twenty_apart:.1f} apart.",
+        f"What the other {PEFT['ways_at_one_rate']} ways would give at another rate",
+        f"IA3's default scores {ia3[0]} at 1e-4 and {ia3[1]} at 1e-3, prompt tuning's {prompts[0]} "
+        f"at 1e-4 and {prompts[1]} at 1e-3",
         f"no number of seeds finds less than {100 * PEFT['needs']['least_any_seeds']:.1f} points",
         f"{PEFT['images']['runs']} runs with seed 0, judged on {PEFT['images']['examples']} test",
         f"is the only one for {default_alone} of {PEFT['methods']} methods",

@@ -125,6 +125,49 @@ def test_configurations_that_differ_are_not_one_way(tmp_path: Path) -> None:
     assert labels == ["prefix/net-3.2-1B-lr_0.001", "prefix/net-3.2-1B-lr_0.01"]
 
 
+def test_two_rates_with_unlike_weight_decay_are_not_one_way(tmp_path: Path) -> None:
+    save(tmp_path, "a", result("ia3/net-3.2-1B-default"))
+    alone = {"lr": 1e-3}
+    save(tmp_path, "b", result("ia3/net-3.2-1B-lr_0.001", config__optimizer_kwargs=alone))
+    labels = [one.candidate.label for one in read_benchmark(tmp_path).rows]
+    assert labels == ["ia3/net-3.2-1B-default", "ia3/net-3.2-1B-lr_0.001"]
+
+
+def test_what_changes_no_result_is_no_other_way(tmp_path: Path) -> None:
+    save(tmp_path, "a", result("ia3/net-3.2-1B-default", config__eval_steps=250))
+    changes = {"config__eval_steps": 50, "config__use_gc": True, "config__batch_size_eval": 1}
+    save(tmp_path, "b", result("ia3/net-3.2-1B-lr_0.001", rate=1e-3, **changes))
+    assert {one.candidate.label for one in read_benchmark(tmp_path).rows} == {"ia3 default"}
+
+
+def test_suites_are_compared_apart(tmp_path: Path) -> None:
+    save(tmp_path, "a", result())
+    save(tmp_path, "b", result(config__dataset_id="cats"))
+    assert {one.candidate.label for one in read_benchmark(tmp_path).rows} == {"lora rank32"}
+
+
+def test_two_seeds_of_unlike_length_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, "a", result(config__max_steps=5000))
+    save(tmp_path, "b", result(config__max_steps=100, config__seed=1))
+    with pytest.raises(
+        ResultsError, match=r"both of .*train_config\.max_steps is 5000 in one and 100 in the other"
+    ):
+        read_benchmark(tmp_path)
+
+
+def test_full_fine_tuning_of_unlike_length_is_refused(tmp_path: Path) -> None:
+    name = "full-finetuning/net-3.2-1B"
+    first = save(tmp_path, "a", result(name, peft_config=None, config__max_steps=5000))
+    values = result(f"{name}-short", peft_config=None, config__max_steps=10, config__seed=1)
+    second = save(tmp_path, "b", values)
+    with pytest.raises(ResultsError) as caught:
+        read_benchmark(tmp_path)
+    assert str(caught.value) == (
+        f"{first} and {second} are both full fine-tuning, but train_config.max_steps is 5000 in "
+        "one and 10 in the other; remove one"
+    )
+
+
 def test_two_seeds_of_one_name_and_unlike_settings_are_refused(tmp_path: Path) -> None:
     first = save(tmp_path, "a", result())
     second = save(tmp_path, "b", result(config__seed=1, peft_config={**LORA, "r": 8}))
