@@ -199,17 +199,17 @@ def _labels(results: Sequence[_Result]) -> list[str]:
 def _check_settings(results: Sequence[tuple[Path, _Result]], labels: Sequence[str]) -> None:
     """Raise ResultsError where two runs of one way were told to train by unlike settings.
 
-    What only one of them names is passed over: versions of peft differ in that.
+    What one of them does not name is passed over there: versions of peft differ in that.
     """
-    first_of_way: dict[tuple[str, str, Candidate], tuple[Path, _Result]] = {}
+    # By way, what each setting is, and the first file that names it.
+    named_by_way: dict[tuple[str, str, Candidate], dict[str, tuple[Path, Any]]] = {}
     for (file, result), label in zip(results, labels, strict=True):
         config = result.run_info.train_config
         candidate = _candidate(result, label)
         way = (config.model_id, _task(config), candidate)
-        first_file, first = first_of_way.setdefault(way, (file, result))
-        settings = _settings(result)
-        for name, first_value in _settings(first).items():
-            value = settings.get(name, first_value)
+        named = named_by_way.setdefault(way, {})
+        for name, value in _settings(result).items():
+            first_file, first_value = named.setdefault(name, (file, value))
             if value != first_value:
                 way_name = f"of '{label}'"
                 remedy = "give each its own run_info.experiment_name, or remove one"

@@ -187,6 +187,17 @@ def test_a_setting_that_one_version_of_peft_alone_names_is_no_difference(tmp_pat
     assert (first.seed, second.seed) == (0, 1)
 
 
+def test_a_setting_that_the_first_file_does_not_name_is_compared_too(tmp_path: Path) -> None:
+    save(tmp_path, "a", result(peft_config={"r": 32}))
+    values = result(config__seed=1, peft_config={"r": 32, "use_dora": True})
+    second = save(tmp_path, "b", values)
+    values = result(config__seed=2, peft_config={"r": 32, "use_dora": False})
+    third = save(tmp_path, "c", values)
+    complaint = f"{second} and {third} are both .*, but use_dora is True in one and False in the"
+    with pytest.raises(ResultsError, match=complaint):
+        read_benchmark(tmp_path)
+
+
 def test_full_fine_tuning_is_the_reference(tmp_path: Path) -> None:
     path = save(tmp_path, "a", result("full-finetuning/net-3.2-1B-lr_0.00001", peft_config=None))
     (one,) = read_benchmark(path).rows
