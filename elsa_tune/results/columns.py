@@ -200,12 +200,16 @@ def _source(path: Path, header: Sequence[str], ours: str, mapping: Mapping[str, 
 
 
 def _named(path: Path, header: Sequence[str], name: str) -> str:
-    """Return the column that the user named, in whatever case."""
-    if name in header:
-        return name
-    for theirs in header:
-        if theirs.lower() == name.lower():
-            return theirs
+    """Return the column that the user named, exactly or else in whatever case."""
+    found = [theirs for theirs in header if theirs == name]
+    if not found:
+        found = [theirs for theirs in header if theirs.lower() == name.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ResultsError(
+            f"{path}, line 1: `map` names {name}, which can be {' or '.join(found)}; rename one"
+        )
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 

@@ -237,6 +237,27 @@ def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> N
     assert complaint in str(caught.value) and "line 1" in str(caught.value)
 
 
+@pytest.mark.parametrize(("first", "second"), [("acc", "acc"), ("Acc", "ACC")])
+def test_a_column_that_is_there_twice_is_not_chosen_by_map(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    header = f"model,task,layers,frozen_layers,{first},seed,{second}"
+    path = table(tmp_path, "m,t,6,0,0.5,1,0.9", header=header)
+    complaint = f"line 1: `map` names acc, which can be {first} or {second}; rename one"
+    with pytest.raises(ResultsError, match=complaint):
+        import_results(path, mapping=["quality=acc"])
+
+
+def test_map_names_a_column_exactly_or_in_another_case(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,6,0,0.5,1,0.9", header=HEADER.replace("quality", "ACC") + ",acc")
+    for name, quality in (("ACC", 0.5), ("acc", 0.9)):
+        (one,) = import_results(path, mapping=[f"quality={name}"]).rows
+        assert one.quality == quality
+    path = table(tmp_path, "m,t,6,0,0.5,1", header=HEADER.replace("quality", "ACC"))
+    (one,) = import_results(path, mapping=["quality=acc"]).rows
+    assert one.quality == 0.5
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_spreadsheets_part_cells_by_other_than_commas(tmp_path: Path, delimiter: str) -> None:
     path = table(tmp_path, "m,t,6,0,0.8,1", "m,t,6,3,0.7,1")
