@@ -98,6 +98,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             if cost is not None and cost < 0:
                 raise ValueError(f"field '{name}' must be 0 or more, not {cost:g}")
         _check_range(row)
+        _check_units(row)
         if row.std is not None and row.runs == 1:
             raise ValueError(
                 "std is given for a single run; give runs, how many runs the row is the mean of, "
@@ -119,6 +120,17 @@ def _check_range(row: ResultRow) -> None:
                 f"field '{name}' must be {metric.lowest:g} or more for {metric.words}, not "
                 f"{value:g}; a run that diverged has status diverged and an empty quality"
             )
+
+
+def _check_units(row: ResultRow) -> None:
+    """Raise ValueError where there are more independent units than examples to make them of."""
+    if row.examples is None or row.evaluation_units is None:
+        return
+    if row.evaluation_units > row.examples:
+        raise ValueError(
+            f"evaluation_units is {row.evaluation_units:,}, but examples is {row.examples:,}; a "
+            "unit is one or more of the examples, so give no more units than examples"
+        )
 
 
 def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:

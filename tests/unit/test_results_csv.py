@@ -218,6 +218,16 @@ def test_a_bad_optional_field_is_named(
     assert complaint in str(caught.value) and "line 2" in str(caught.value)
 
 
+def test_more_units_than_examples_are_refused(tmp_path: Path) -> None:
+    header = f"{HEADER},examples,evaluation_units"
+    path = table(tmp_path, "m,t,6,3,0.8,1,200,200", "m,t,6,3,0.8,2,200,201", header=header)
+    complaint = "line 3: evaluation_units is 201, but examples is 200; a unit is one or more"
+    with pytest.raises(ResultsError, match=complaint):
+        import_results(path)
+    for line in ("m,t,6,3,0.8,1,200,200", "m,t,6,3,0.8,1,,300", "m,t,6,3,0.8,1,200,"):
+        assert len(import_results(table(tmp_path, line, header=header)).rows) == 1
+
+
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
