@@ -102,5 +102,5 @@ def test_what_is_no_hunt_is_refused_before_any_work(
     assert not bench.journal("no").exists()
     planned = run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.status == 0, planned.err
-    # First looks of four depths; with second looks 4 seeds of the full model, 5, 10 and 10.
-    assert "12 to 29 trials" in planned.out
+    # One seed of a full model at chance; with second looks 4 of it, and 5, 10 and 10.
+    assert "1 to 29 trials" in planned.out

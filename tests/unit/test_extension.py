@@ -13,7 +13,7 @@ import pytest
 from elsa_tune.searching.planning import samplers
 from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tried
 from elsa_tune.searching.planning.outward import outward
-from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.plan import planned_trials, trial_ranges
 from elsa_tune.searching.planning.rates import Rates, have_all_ended
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -326,9 +326,9 @@ def test_depths_that_are_not_explored_are_settled_with_the_full_model() -> None:
 def test_the_plan_names_the_worst_case() -> None:
     spec = spec_of()
     assert strategy_of(spec).exploring_trials == 9
-    assert strategy_of(spec).most_exploring_trials == 9 + 24
-    assert strategy_of(spec_of(exploring_limit=12)).most_exploring_trials == 12
-    assert strategy_of(spec_of(extend=None)).most_exploring_trials == 9
+    assert trial_ranges(spec, ())[Phase.EXPLORE] == (9, 9 + 24)
+    assert trial_ranges(spec_of(exploring_limit=12), ())[Phase.EXPLORE] == (9, 12)
+    assert trial_ranges(spec_of(extend=None), ())[Phase.EXPLORE] == (9, 9)
 
 
 def test_what_a_trial_costs() -> None:

@@ -16,11 +16,22 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.plan import planned_power, planned_trials, power_text, trial_range
+from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
+from elsa_tune.searching.planning.plan import (
+    planned_power,
+    planned_trials,
+    power_text,
+    trial_ranges,
+)
 from elsa_tune.searching.planning.strategy import Findings, Step
 from elsa_tune.searching.request import read_requests
-from elsa_tune.searching.specification import differing_settings, specify, until_certain, with_seeds
+from elsa_tune.searching.specification import (
+    differing_settings,
+    load_specification,
+    specify,
+    until_certain,
+    with_seeds,
+)
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
@@ -30,6 +41,9 @@ from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tasks.task_file import resolve_task
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.state import SearchState
 from tests.unit.search_examples import asked_for
 
 EXAMPLES = 1000
@@ -592,7 +606,8 @@ def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
     asked = Hunt(spec(tmp_path))
     # First looks: 2 of the full model, 2 of each of the ladder's depths, 4 of each deeper one.
     assert asked.measuring_trials == 2 + 3 * 2 + 4 * 4
-    assert asked.most_measuring_trials - asked.measuring_trials == 1 + 3 * 3 + 4 * 4
+    most = asked.measuring_at(-1).total()
+    assert most - asked.measuring_trials == 1 + 3 * 3 + 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -694,11 +709,29 @@ def test_this_versions_looks_and_what_they_cost(tmp_path: Path) -> None:
     for frozen, counts in ((6, ((3, 3), (5, 4))), (9, ((3, 3), (10, 4)))):
         looks = hunt.looks(FreezeDepth.of(frozen), {})
         assert looks is not None and looks.counts == counts
-    # At the least two tries of what is explored, and three seeds of the full model alone.
-    fewest = 5 * 2 + 3
-    # At the most eight further tries of each, and every look: of three and of four depths.
-    most = 5 * (2 + 8) + 4 + 3 * 5 + 4 * 10
-    assert trial_range(plan, []) == (fewest, most)
+    # At the least two tries and one seed of the full model, which learns nothing. At the most eight
+    # further tries of each explored depth, and every look: of three and of four depths.
+    assert trial_ranges(plan, []) == {
+        Phase.EXPLORE: (2, 5 * (2 + 8)),
+        Phase.MEASURE: (1, 4 + 3 * 5 + 4 * 10),
+    }
+
+
+RECORDED = Path(__file__).parents[2] / "bench" / "results"
+HUNTS = [*sorted(RECORDED.glob("minilm/*")), *sorted(RECORDED.glob("mpnet/*"))]
+
+
+@pytest.mark.parametrize("folder", HUNTS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_a_recorded_hunt_had_as_many_trials_as_were_said_all_the_time(folder: Path) -> None:
+    plan = load_specification(SearchPaths(folder.parent, folder.name))
+    records = read_journal(folder / "journal.jsonl")
+    ran = Counter(trial.facts.phase for trial in SearchState.replay(records).planned_trials)
+    so_far = SearchState()
+    for record in records:
+        so_far.add(record)
+        known = [known_trial(plan, trial) for trial in so_far.planned_trials]
+        for phase, (fewest, most) in trial_ranges(plan, known).items():
+            assert fewest <= ran[phase] <= most
 
 
 def test_the_power_of_a_plan_is_that_of_its_looks_at_the_last_depth(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from elsa_tune.searching.inputs import (
 from elsa_tune.searching.output import say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.candidates import is_depth
-from elsa_tune.specs.trial import EvaluationResult, TrialSpec, trial_quality
+from elsa_tune.specs.trial import EvaluationResult, Phase, TrialSpec, trial_quality
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import has_columns, is_table
 from elsa_tune.tracking.artifacts.places import artifacts_url
@@ -242,22 +242,19 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         planned_power,
         power_text,
         steps_per_trial,
+        trial_range,
+        trial_ranges,
         ways_outlook,
     )
-    from elsa_tune.searching.planning.strategies import strategy_of
 
     sizes = sizes_of(request.spec.task, request.spec.recipe, say)
     spec = plan(request, sizes)
     for warning in plan_warnings(spec):
         say(warning)
-    strategy = strategy_of(spec)
-    exploring = strategy.exploring_trials
-    most_exploring = strategy.most_exploring_trials
-    measuring = strategy.measuring_trials
-    most_measuring = strategy.most_measuring_trials
+    trials = trial_ranges(spec, ())
+    _, most_trials = trial_range(spec, ())
     trial_steps = steps_per_trial(spec)
-    steps = trial_steps * (exploring + measuring)
-    most_steps = trial_steps * (most_exploring + most_measuring)
+    most_steps = trial_steps * most_trials
     candidates = ", ".join(candidate.label for candidate in spec.candidates)
     if all(is_depth(candidate) for candidate in spec.candidates):
         candidates += " frozen layers"
@@ -265,11 +262,11 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         "model": f"{spec.model.name} ({spec.layers} layers)",
         "task": f"{spec.task.name}: {_examples_text(sizes)}",
         f"{kind_text(spec.candidates)}s": candidates,
-        "exploring": f"{_up_to(exploring, most_exploring)} trials",
-        "measuring": f"{_up_to(measuring, most_measuring)} trials",
+        "exploring": f"{_up_to(*trials[Phase.EXPLORE])} trials",
+        "measuring": f"{_up_to(*trials[Phase.MEASURE])} trials",
         **_asked_before(request, spec),
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
-        "steps": f"at most {_up_to(steps, most_steps)} ({trial_steps:,} per trial)",
+        "steps": f"at most {most_steps:,} ({trial_steps:,} per trial)",
         "time": _time(request, spec, probe=probe),
         "checkpoints": checkpoint_text(spec),
         "would be at": str(request.paths.folder),
@@ -312,14 +309,14 @@ def _asked_before(request: Request, spec: "SearchSpec") -> dict[str, str]:
     return {"asked before": text}
 
 
-def _up_to(planned: int, most: int) -> str:
-    """Write how many are planned, and how many it may become.
+def _up_to(fewest: int, most: int) -> str:
+    """Write how few and how many there may be.
 
-    More come of rates beyond the given ones, and of a hunt's second looks.
+    More come of rates beyond the given ones, and of all that a hunt may end before.
     """
-    if most == planned:
-        return f"{planned:,}"
-    return f"{planned:,} to {most:,}"
+    if most == fewest:
+        return f"{fewest:,}"
+    return f"{fewest:,} to {most:,}"
 
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:

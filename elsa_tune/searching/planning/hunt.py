@@ -256,6 +256,15 @@ class Hunt(Strategy):
             return begun
         return max(begun, self.seeds_at(0, candidate))
 
+    # ---- how many trials that is ----
+
+    def fewest_tries(self, candidate: Candidate) -> int:
+        # A full model that learns nothing ends the hunt before anything else begins.
+        return self.rates.planned(candidate) if candidate.is_reference else 0
+
+    def fewest_seeds(self, candidate: Candidate) -> int:
+        return 1 if candidate.is_reference else 0
+
 
 class _Walk:
     """What a hunt measures next, from what it has found so far.

@@ -30,6 +30,7 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -186,40 +187,59 @@ def planned_trials(spec: SearchSpec, known: Trials, candidate: Candidate) -> int
 
 
 def trial_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
-    """Return how few and how many trials there may be in all.
+    """Return how few and how many trials there may be in all."""
+    ranges = trial_ranges(spec, known).values()
+    fewest = sum(low for low, _ in ranges)
+    most = sum(high for _, high in ranges)
+    return fewest, most
+
+
+def trial_ranges(spec: SearchSpec, known: Trials) -> dict[Phase, tuple[int, int]]:
+    """Return how few and how many trials there may be of each phase of the plan.
 
     The most: with every further rate of the candidates that still explore, and every look. The
-    fewest: without them, and without what the search may end before.
+    fewest: those that have begun, and what the search has however early it ends.
     """
+    return {
+        Phase.EXPLORE: _exploring_range(spec, known),
+        Phase.MEASURE: _measuring_range(spec, known),
+    }
+
+
+def _exploring_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
     strategy = strategy_of(spec)
-    measured = Counter(trial.candidate for trial in known if trial.measures)
+    measured = measured_rates(known)
     settled = strategy.settled(known)
-    exploring = 0
-    most_exploring = 0
+    fewest = 0
+    planned = 0
+    most = 0
     for candidate in spec.candidates:
         begun = len(tried(known, candidate))
-        planned = max(strategy.rates.planned(candidate), begun)
-        exploring += planned
-        if candidate not in settled and not measured[candidate]:
-            planned = max(planned, strategy.rates.most(candidate))
-        most_exploring += planned
+        fewest += max(begun, strategy.fewest_tries(candidate))
+        tries = max(begun, strategy.rates.planned(candidate))
+        planned += tries
+        if candidate not in settled and candidate not in measured:
+            tries = max(tries, strategy.rates.most(candidate))
+        most += tries
     if spec.exploring_limit is not None:
-        most_allowed = min(most_exploring, spec.exploring_limit)
-        most_exploring = max(exploring, most_allowed)
+        most_allowed = min(most, spec.exploring_limit)
+        most = max(planned, most_allowed)
+    return fewest, most
 
-    measuring = 0
-    most_measuring = 0
+
+def _measuring_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
+    strategy = strategy_of(spec)
+    begun = Counter(trial.candidate for trial in known if trial.measures)
+    fewest = 0
+    most = 0
     for candidate in spec.candidates:
+        fewest += max(begun[candidate], strategy.fewest_seeds(candidate))
         planned = strategy.planned_seeds(candidate, known)
-        if strategy.may_leave_out(candidate):
-            measuring += measured[candidate]
-        else:
-            measuring += planned
         if planned:
-            most_measuring += max(planned, strategy.seeds_at(-1, candidate))
+            most += max(planned, strategy.seeds_at(-1, candidate))
     for candidate in strategy.undecided(known):
-        most_measuring += strategy.seeds_at(-1, candidate)
-    return exploring + measuring, most_exploring + most_measuring
+        most += strategy.seeds_at(-1, candidate)
+    return fewest, most
 
 
 def exploring_share(spec: SearchSpec) -> float:

@@ -404,19 +404,20 @@ class Strategy(ABC):
 
     # ---- how many trials that is ----
 
-    @property
-    def exploring_trials(self) -> int:
-        """Exploring trials in any case."""
-        return sum(map(self.rates.planned, self.spec.explored))
+    def fewest_tries(self, candidate: Candidate) -> int:
+        """Return a candidate's exploring trials in any case, however early the search ends."""
+        return self.rates.planned(candidate)
+
+    def fewest_seeds(self, candidate: Candidate) -> int:
+        """Return a candidate's measuring trials in any case, however early the search ends."""
+        if self.may_leave_out(candidate):
+            return 0
+        return self.seeds_at(0, candidate)
 
     @property
-    def most_exploring_trials(self) -> int:
-        """Exploring trials, as many as there may be."""
-        most = sum(map(self.rates.most, self.spec.explored))
-        limit = self.spec.exploring_limit
-        if limit is None:
-            return most
-        return min(most, limit)
+    def exploring_trials(self) -> int:
+        """Exploring trials that the candidates have before any goes on further."""
+        return sum(map(self.rates.planned, self.spec.explored))
 
     def measuring_at(self, look: int) -> Counter[Candidate]:
         """Return the measuring trials of a new search, by candidate.
@@ -434,11 +435,6 @@ class Strategy(ABC):
     def measuring_trials(self) -> int:
         """Measuring trials up to every candidate's first look."""
         return self.measuring_at(0).total()
-
-    @property
-    def most_measuring_trials(self) -> int:
-        """Measuring trials up to every candidate's last look."""
-        return self.measuring_at(-1).total()
 
 
 def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
