@@ -5,7 +5,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.known import (
+    KnownTrial,
+    measured_rates,
+    relative_cost,
+    tried,
+)
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Strategy
@@ -135,6 +140,7 @@ def seconds_left(
         return None
     expected = expected or Expected()
     strategy = strategy_of(spec)
+    further = _further_tries(strategy, trials, expected)
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
         pace = (candidate, seconds[candidate])
@@ -144,7 +150,7 @@ def seconds_left(
             trials,
             now,
             pace,
-            expected,
+            Expected(further=further[candidate], looks=expected.looks),
         )
     if expected.looks:
         for candidate in strategy.undecided(trials):
@@ -166,7 +172,10 @@ def _add_left(
     pace: tuple[Candidate, float],
     expected: Expected,
 ) -> None:
-    """Add what is left of a candidate to both phases. pace: it, and the seconds of its trials."""
+    """Add what is left of a candidate to both phases.
+
+    pace: it, and the seconds of its trials. expected: of this candidate.
+    """
     candidate, seconds = pace
     own_trials = _trials_of(candidate, trials)
     is_measured = any(trial.trial.phase is Phase.MEASURE for trial in own_trials)
@@ -179,10 +188,7 @@ def _add_left(
             rests.append(rest)
     longest_rest = max(rests, default=0.0)
 
-    later = 0.0  # each further try waits for the one before it
-    if not is_measured:
-        tries = _further_tries(strategy, candidate, own_trials, expected)
-        later = tries * seconds
+    later = expected.further * seconds  # each of them waits for the one before it
 
     running = loads[Phase.EXPLORE]
     if is_measured:
@@ -199,18 +205,34 @@ def _add_left(
 
 def _further_tries(
     strategy: Strategy,
-    candidate: Candidate,
-    own_trials: Sequence[KnownTrial],
+    trials: Sequence[KnownTrial],
     expected: Expected,
-) -> float:
-    """Return how many more rates a candidate is expected to try beyond those it has in any case."""
-    planned = strategy.rates.planned(candidate)
-    may_try_further = strategy.rates.most(candidate) > planned
-    if not may_try_further:
-        return 0.0
-    tries = len(tried(own_trials, candidate))
-    beyond = max(0, tries - planned)
-    return max(0.0, expected.further - beyond)
+) -> dict[Candidate, float]:
+    """Return how many more rates each candidate is expected to try beyond those it has in any case.
+
+    None once its exploring has ended. Where fewer are allowed in all, each has its part of them.
+    """
+    rates = strategy.rates
+    over = strategy.settled(trials) | measured_rates(trials).keys()
+    further: dict[Candidate, float] = {}
+    in_any_case = 0
+    for candidate in strategy.spec.candidates:
+        planned = rates.planned(candidate)
+        begun = len(tried(trials, candidate))
+        in_any_case += max(planned, begun)
+        to_come = 0.0
+        if candidate not in over:
+            most = float(rates.most(candidate) - planned)
+            beyond = max(0, begun - planned)
+            to_come = max(0.0, min(expected.further, most) - beyond)
+        further[candidate] = to_come
+    limit = strategy.spec.exploring_limit
+    in_all = sum(further.values())
+    if limit is None or in_all == 0:
+        return further
+    allowed = max(0, limit - in_any_case)
+    share = min(1.0, allowed / in_all)
+    return {candidate: share * to_come for candidate, to_come in further.items()}
 
 
 def _trials_of(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[KnownTrial]:

@@ -9,6 +9,7 @@ import pytest
 
 from elsa_tune.searching.eta import (
     FURTHER_TRIES,
+    SEEN,
     TRIAL_SECONDS,
     _waiting,
     evaluation_seconds,
@@ -151,6 +152,52 @@ def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_t
     assert without == 40.0  # the two measuring trials, one after the other
     more = seconds_left(spec, one_each, 60.0)
     assert more == without + 2 * FURTHER_TRIES * 20.0
+
+
+def explored(spec: SearchSpec, *pairs: tuple[float, float]) -> list[KnownTrial]:
+    """Return exploring trials of 20 s, one after the other: each rate at every depth."""
+    trials: list[KnownTrial] = []
+    for rate, quality in pairs:
+        for depth in spec.explored:
+            one = ran(spec, depth, 20.0 * len(trials), 10.0, 20.0, 20.0)
+            trial = spec.trial(Phase.EXPLORE, depth, rate, 0)
+            trials.append(dataclasses.replace(one, trial=trial, qualities=(0.5, quality)))
+    return trials
+
+
+INSIDE = ((1e-5, 0.6), (2e-5, 0.9), (4e-5, 0.6), (8e-5, 0.6))
+AT_THE_BORDER = ((1e-5, 0.6), (5e-5, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "limit", "goes_on"),
+    [(AT_THE_BORDER, None, True), (INSIDE, None, False), (AT_THE_BORDER, 4, False)],
+)
+def test_no_rate_is_expected_of_a_depth_that_explores_no_further(
+    pairs: tuple[tuple[float, float], ...], limit: int | None, goes_on: bool
+) -> None:
+    depths = (FULL_MODEL, DEEP)
+    changes = {"candidates": depths, "explored": depths, "tries": len(pairs)}
+    spec = make_spec(**changes, extend=Extension(), exploring_limit=limit)
+    known = explored(spec, *pairs)
+    end = 20.0 * len(known)
+    plain = dataclasses.replace(spec, extend=None)
+    found, without = time_range(spec, known, end), time_range(plain, known, end)
+    assert found is not None and without is not None
+    assert (found[1] > without[1]) is goes_on and found[0] == without[0]
+
+
+def test_no_more_rates_are_expected_than_are_allowed_in_all() -> None:
+    depths = (FULL_MODEL, DEEP)
+    spec = make_spec(candidates=depths, explored=depths, tries=2, extend=Extension())
+    known = explored(spec, *AT_THE_BORDER)
+    tops = []
+    for limit in (4, 5, 6):
+        limited = dataclasses.replace(spec, exploring_limit=limit)
+        _, high = time_range(limited, known, 80.0) or (0.0, 0.0)
+        tops.append(high)
+    assert tops[1] - tops[0] == pytest.approx(20.0 * SEEN)
+    assert tops[2] - tops[0] == pytest.approx(40.0 * SEEN)
 
 
 def test_a_journal_gives_the_times(tmp_path: Path) -> None:
