@@ -59,6 +59,8 @@ def recorded_seconds(
     seconds = seconds_per_trial(planned, latest.trials)
     total = sum(count * seconds[candidate] for candidate, count in trials.items())
     at_once = _side_by_side(latest.trials)
+    if planned.max_workers is not None:
+        at_once = min(at_once, planned.max_workers)
     return latest.spec, total / at_once
 
 
@@ -157,6 +159,9 @@ def _tokens_per_second(
         trainings.append((trial, data[spec.name]))
     resources = share(requests[0], capacity)
     at_once = capacity.at_once(resources)
+    most = requests[0].spec.max_workers  # all come of one command
+    if most is not None:
+        at_once = min(at_once, most)
     beside = at_once
     device = "cpu"
     if resources.gpus:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elsa_tune.errors import UsageError
+from elsa_tune.searching import probe_time
+from elsa_tune.searching.cluster.capacity import Capacity, Node
 from elsa_tune.searching.probe_time import recorded_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Precision, TrialStatus
 from elsa_tune.tracking.journal_records import Record
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training import throughput
 from tests.recorded_search import (
     probed,
     record,
@@ -69,6 +72,7 @@ def asked(storage: Path, spec: SearchSpec) -> Request:
         layers=spec.layers,
         task=spec.task,
         recipe=spec.recipe,
+        max_workers=spec.max_workers,
     )
 
 
@@ -85,6 +89,35 @@ def test_a_like_search_tells_how_long_each_depth_takes(tmp_path: Path) -> None:
     # No trial ran at N = 5.
     each = [recorded_seconds(request, Counter({depth: 1})) for depth in (N3, N5)]
     assert each[0] is not None and each[1] is not None and 0 < each[1][1] < each[0][1]
+
+
+def test_one_trial_at_a_time_takes_as_long_as_all_of_them_together(tmp_path: Path) -> None:
+    searched(tmp_path, make_spec())
+    alone = dataclasses.replace(make_spec(), max_workers=1)
+    found = recorded_seconds(asked(tmp_path, alone), Counter({FULL_MODEL: 3, N3: 2}))
+    assert found is not None and found[1] == pytest.approx(3 * 100 + 2 * 50, rel=1e-3)
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(None, 4), (1, 1), (3, 3), (9, 4)])
+def test_a_probe_trains_as_many_trials_as_the_search_would(
+    most: int | None, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_of: list[throughput.Division] = []
+
+    def measured(
+        trainings: Sequence[Any], division: throughput.Division, device: str, seconds: float
+    ) -> list[throughput.Throughput]:
+        asked_of.append(division)
+        return [throughput.Throughput(tokens_per_second=1000.0, peak_memory_mb=1.0)]
+
+    monkeypatch.setattr(throughput, "measure", measured)
+    request = asked(tmp_path, dataclasses.replace(make_spec(), max_workers=most))
+    four = Capacity(nodes=(Node(cpus=4.0),))
+    data: Any = {request.spec.name: None}
+    resources = Resources(cpus=1.0, gpus=0.0)
+    monkeypatch.setattr(probe_time, "share", lambda *_: resources)
+    _, found = probe_time._tokens_per_second([request], data, four)
+    assert found == at_once and [division.trials for division in asked_of] == [at_once]
 
 
 @pytest.mark.parametrize(
