@@ -52,6 +52,7 @@ from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.artifacts.copier import copies_of
@@ -241,20 +242,19 @@ class SearchRun:
 
     def _announce(self) -> None:
         """Say what is explored first."""
-        spec = self._spec
         trials = self._plan.known
         slots = self._plan.strategy.slots_left(trials, self._rates)
         failed = failed_slots(trials)
         if failed:
             self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
-        # Some depth that is not being measured yet still lacks tries or a rate.
-        undecided = set(spec.candidates) - self._rates.keys()
-        if spec.explored and undecided:
-            further = self._plan.strategy.rates.further_words
-            candidates = kind_text(spec.explored, len(spec.explored))
-            if len(spec.explored) == 1:
+        others = [slot for slot in slots if slot not in failed]
+        if others:
+            explored = {slot.candidate for slot in others}
+            candidates = kind_text(explored, len(explored))
+            if explored == {REFERENCE}:
                 candidates = "the full model"
-            self._board.phase(f"exploring: {trials_text(len(slots))} over {candidates}{further}")
+            further = self._plan.strategy.rates.further_words
+            self._board.phase(f"exploring: {trials_text(len(others))} over {candidates}{further}")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
         """Record the candidates' learning rates."""

@@ -24,12 +24,15 @@ from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.cluster.shares import settled_recipe
 from elsa_tune.searching.launch import _with_versions, versions_here
+from elsa_tune.searching.planning.known import KnownTrial, measured_rates
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import Resources
-from elsa_tune.specs.trial import Phase, Precision
+from elsa_tune.specs.search import Extension, Resources, SearchSpec
+from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.tracking.journal import Journal, is_held, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
@@ -39,7 +42,7 @@ from elsa_tune.training.machine import Gpu
 from tests.recorded_search import search_started
 from tests.searching import wait_for
 from tests.unit.result_rows import falling_curve, row
-from tests.unit.search_examples import make_spec
+from tests.unit.search_examples import DEPTHS, make_spec
 from tests.unit.tiny_trials import make_data
 
 
@@ -245,6 +248,52 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
         return SearchEnded(status=SearchStatus.INTERRUPTED)
 
     assert ended(monkeypatch, tmp_path, interrupted) is SearchStatus.INTERRUPTED
+
+
+TRIED = ((1e-5, 0.7), (2e-5, 0.9), (5e-5, 0.7), (1e-4, 0.7))
+FURTHER = ", then outward from a best rate at the border"
+
+
+@pytest.mark.parametrize(
+    ("tries_left_out", "said"),
+    [
+        ((), []),
+        ((3, 7, 11), [f"exploring: 2 trials over 2 depths{FURTHER}"]),
+        ((6, 7), [f"exploring: 2 trials over 1 depth{FURTHER}"]),
+        ((0, 1), [f"exploring: 2 trials over the full model{FURTHER}"]),
+    ],
+)
+def test_a_resumed_search_announces_what_is_left_to_explore(
+    tries_left_out: tuple[int, ...], said: list[str]
+) -> None:
+    depths = DEPTHS[:3]
+    rates = RateList(values=tuple(rate for rate, _ in TRIED))
+    spec = make_spec(candidates=depths, explored=depths, tries=4, rates=rates, extend=Extension())
+    known = []
+    for depth in depths:
+        for rate, quality in TRIED:
+            known.append(ended_trial(spec, Phase.EXPLORE, depth, rate, quality))
+    left = [one for place, one in enumerate(known) if place not in tries_left_out]
+    # One depth is being measured already, and keeps its rate.
+    left.append(ended_trial(spec, Phase.MEASURE, depths[2], 2e-5, 0.9))
+    told: list[str] = []
+    resumed: Any = SimpleNamespace(
+        _plan=SimpleNamespace(known=left, strategy=strategy_of(spec)),
+        _rates=measured_rates(left),
+        _board=SimpleNamespace(phase=told.append),
+    )
+    session.SearchRun._announce(resumed)
+    assert told == said
+
+
+def ended_trial(
+    spec: SearchSpec, phase: Phase, depth: FreezeDepth, rate: float, quality: float
+) -> KnownTrial:
+    return KnownTrial(
+        trial=spec.trial(phase, depth, rate, 0),
+        status=TrialStatus.COMPLETED,
+        qualities=(quality,) * spec.recipe.evaluations,
+    )
 
 
 def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
