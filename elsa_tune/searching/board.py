@@ -210,6 +210,7 @@ class Board:
         self._plan: KnowsTrials | None = None
         self._gpu_hours: Callable[[], float] = lambda: 0.0
         self._now: Callable[[], float] = time.time
+        self._saved: Callable[[str], float | None] = lambda key: None
         self._provisional = provisional
         self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
@@ -237,14 +238,17 @@ class Board:
         plan: KnowsTrials,
         gpu_hours: Callable[[], float] = lambda: 0.0,
         now: Callable[[], float] = time.time,
+        saved: Callable[[str], float | None] = lambda key: None,
     ) -> None:
         """Show the trials of this plan; the board's own thread asks it for them.
 
         gpu_hours: gives those that the search has used. now: the time by the clock of the trials'.
+        saved: when a trial's checkpoint was written, None where it has none.
         """
         self._plan = plan
         self._gpu_hours = gpu_hours
         self._now = now
+        self._saved = saved
 
     def _known(self) -> Sequence[KnownTrial]:
         """Return the trials that have begun so far."""
@@ -338,15 +342,22 @@ class Board:
             self._draw(self._put)
 
     def _stop(self, hint: str) -> None:
-        """Say what is kept: the trials that have ended, and nothing of those that run."""
+        """Say what is kept: the trials that have ended, and the checkpoints of those that run."""
         ended = 0
+        running = []
         for trial in self._known():
             if trial.is_final:
                 ended += 1
-        saved = "no trial has ended, so that it"
-        if ended:
-            saved = f"{trials_text(ended)} saved; what runs"
-        self._announce(f"stopping: {saved} begins anew when resumed ({hint})", ends=True)
+            elif trial.status is TrialStatus.RUNNING:
+                running.append(trial)
+        kept = f"{trials_text(ended)} saved" if ended else "no trial has ended"
+        with_checkpoint = [trial for trial in running if self._saved(trial.key) is not None]
+        then = "what runs begins anew"
+        if with_checkpoint:
+            then = f"{len(with_checkpoint)} of {len(running)} that run continue at checkpoints"
+            if len(with_checkpoint) == len(running):
+                then = "what runs continues at its checkpoint"
+        self._announce(f"stopping: {kept}; {then} when resumed ({hint})", ends=True)
 
     def _end(self, trial: KnownTrial) -> None:
         self._is_answer_old = True

@@ -93,7 +93,12 @@ def run_session(
         copies = copies_of(spec.artifacts, paths, board.say, journal.is_taken)
         record.listeners.append(copies.offer)
         plan = Plan(spec, record.state, paths.folder)
-        board.follow(plan, record.gpu_hours, record.now)
+        board.follow(
+            plan,
+            record.gpu_hours,
+            record.now,
+            FolderCheckpoints(paths.checkpoints).saved,
+        )
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         is_raised = False

@@ -260,14 +260,25 @@ def test_what_runs_is_shown_by_its_epoch_and_by_how_long_nothing_was_heard() -> 
     assert boards.running_text(spec, known[:3], 1000.0) == ""  # they have ended
 
 
-@pytest.mark.parametrize("done", [0, 1])
-def test_an_early_end_says_what_is_kept(done: int) -> None:
+@pytest.mark.parametrize(
+    ("done", "with_checkpoint", "said"),
+    [
+        (0, 0, "no trial has ended; what runs begins anew when resumed"),
+        (1, 0, "1 trial saved; what runs begins anew when resumed"),
+        (1, 1, "1 trial saved; 1 of 2 that run continue at checkpoints when resumed"),
+        (1, 2, "1 trial saved; what runs continues at its checkpoint when resumed"),
+    ],
+)
+def test_an_early_end_says_what_is_kept(done: int, with_checkpoint: int, said: str) -> None:
     board, text, known = piped()
-    known[:] = [known[0]][:done] + known[-1:]
+    two = [dataclasses.replace(known[number], status=TrialStatus.RUNNING) for number in (8, 9)]
+    known[:] = known[:done] + two
+    saved = [trial.key for trial in two[:with_checkpoint]]
+    plan = SimpleNamespace(known=known)
+    board.follow(plan, saved=lambda key: 5.0 if key in saved else None)
     with board:
         board.stopping("a hint")
-    said = "1 trial saved; what runs" if done else "no trial has ended, so that it"
-    assert f"stopping: {said} begins anew when resumed (a hint)" in text.getvalue()
+    assert f"stopping: {said} (a hint)" in text.getvalue()
 
 
 def test_a_total_that_may_grow_is_a_range() -> None:

@@ -152,6 +152,20 @@ def test_a_hung_trial_is_found_once(watched: Watched, spec: SearchSpec) -> None:
     assert said.endswith("after 10 min 00 s it counts as hung and is begun again")
 
 
+@pytest.mark.parametrize(
+    ("saved", "then"), [(None, "start it again"), (1.0, "continue it at its checkpoint")]
+)
+def test_what_resume_would_do_with_a_silent_trial_is_said(
+    monkeypatch: pytest.MonkeyPatch, saved: float | None, then: str
+) -> None:
+    never = testing.example_spec(hung_after="never")
+    watched = Watched(monkeypatch, never)
+    watched.saved = saved
+    watched.look([trial_of(never, FULL_MODEL)], watching.UNKNOWN_SILENCE)
+    [said] = watched.said
+    assert said.endswith(f"; Ctrl-C and `resume` {then}")
+
+
 def test_reports_and_checkpoints_are_news(watched: Watched, spec: SearchSpec) -> None:
     watched.look([trial_of(spec, FULL_MODEL)], 590)
     watched.look([trial_of(spec, FULL_MODEL, [590.0])], 590)

@@ -305,6 +305,8 @@ class Watch:
             return
         self._said_silent.add(attempt)
         then = "Ctrl-C and `resume` start it again"
+        if self.saved(key) is not None:
+            then = "Ctrl-C and `resume` continue it at its checkpoint"
         if allowed is not None:
             then = f"after {duration(allowed)} it counts as hung and is begun again"
         self._say(
