@@ -76,6 +76,11 @@ class CandidateRates:
         of_means = {rate for rate, _ in self.means}
         return tuple(sorted(of_explored | of_means))
 
+    def did_better_elsewhere(self, rate: float | None) -> bool:
+        """Whether an exploring trial of another rate did better than this rate's."""
+        scores = {tried: score for tried, score in self.explored if score is not None}
+        return rate in scores and max(scores.values()) > scores[rate]
+
 
 def candidate_rates(
     rows: Sequence[ResultRow],

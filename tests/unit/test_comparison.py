@@ -736,9 +736,23 @@ def test_the_ratio_of_best_rates_covers_what_one_run_cannot_tell_apart() -> None
     # So that 2e-5 and 4e-5 may be the best, or 3e-4 and 1e-3.
     assert (ratio.low, ratio.high) == (pytest.approx(3e-4 / 4e-5), pytest.approx(1e-3 / 2e-5))
     assert line(comparison, "Rates") == (
-        "Adapters of size 8 run best at 15 times the full model's rate (3e-4 and 2e-5; of the "
+        "Adapters of size 8 are measured at 15 times the full model's rate (3e-4 and 2e-5; of the "
         "tried rates, at 95 %, 7.5 to 50 times)."
     )
+
+
+@pytest.mark.parametrize(
+    ("above", "verb"), [(0.92, "are measured at"), (0.9, "run best at"), (0.6, "run best at")]
+)
+def test_a_way_runs_best_only_at_the_rate_that_did_best(above: float, verb: str) -> None:
+    rows = [
+        *explored(FULL, RATES),
+        *explored(ADAPTER, {1e-4: 0.80, 3e-4: 0.90, 1e-3: above, 3e-3: 0.6}),
+        *way_rows(FULL, 0.9, learning_rate=2e-5),
+        *way_rows(ADAPTER, 0.9, learning_rate=3e-4),
+    ]
+    said = line(compared(rows), "Rates")
+    assert said.startswith(f"Adapters of size 8 {verb} 15 times the full model's rate")
 
 
 def stopped(rows: Sequence[ResultRow], candidate: Candidate, rate: float) -> list[ResultRow]:

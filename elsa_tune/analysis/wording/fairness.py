@@ -91,7 +91,7 @@ def _end(border: Border) -> str:
 
 
 def rates_text(comparison: WayComparison) -> str:
-    """Say how the best learning rate of each method compares with the full model's."""
+    """Say how the learning rate of each method's best way compares with the full model's."""
     texts: list[str] = []
     for ratio in comparison.rate_ratios:
         texts.append(_ratio_text(comparison, ratio))
@@ -102,13 +102,15 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
     full = comparison.curve.full
     assert full is not None
     name = name_of(comparison.curve, ratio.way.candidate)
-    verb = "run" if are_plural(comparison.curve, [ratio.way.candidate]) else "runs"
+    plural = are_plural(comparison.curve, [ratio.way.candidate])
+    verb = "run best" if plural else "runs best"
+    point = ratio.way.point
+    if point.tried.did_better_elsewhere(point.learning_rate):  # as just below a collapse
+        verb = "are measured" if plural else "is measured"
     rate = rate_text(ratio.way.point.learning_rate)
     full_rate = rate_text(full.learning_rate)
     times = "" if times_text(ratio.factor) == "1" else f"{times_text(ratio.factor)} times "
-    text = (
-        f"{capitalized(name)} {verb} best at {times}the full model's rate ({rate} and {full_rate}"
-    )
+    text = f"{capitalized(name)} {verb} at {times}the full model's rate ({rate} and {full_rate}"
     if ratio.low is None or ratio.high is None:
         neighbours = _neighbours(ratio.way.point)
         beside = f"; tried beside it: {neighbours}" if neighbours else ""
