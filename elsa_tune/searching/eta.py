@@ -102,7 +102,7 @@ class Expected:
     """How many trials a search is expected to have where that is not decided yet."""
 
     further: float = FURTHER_TRIES  # tries of a candidate beyond those it has in any case
-    looks: int = 1  # 0: the full model's first alone; 1: every first one; 2: its second one, too
+    looks: int = 1  # 0: the full model's first alone; 1: every first one; 2: every second one, too
 
 
 @dataclass(slots=True)
@@ -153,8 +153,9 @@ def seconds_left(
             Expected(further=further[candidate], looks=expected.looks),
         )
     if expected.looks:
+        last_look = 0 if expected.looks == 1 else -1
         for candidate in strategy.undecided(trials):
-            count = strategy.seeds_at(0, candidate)
+            count = strategy.seeds_at(last_look, candidate)
             loads[Phase.MEASURE].add(count * seconds[candidate])
     at_once = workers_of(trials, now)
     left = 0.0
@@ -259,7 +260,7 @@ def _waiting(
     exploring = waiting - measuring
     if looks == 0 and strategy.may_leave_out(candidate):
         measuring = 0
-    if looks == 2 and candidate.is_reference:
+    if looks == 2 and planned_seeds:
         second_look = strategy.seeds_at(-1, candidate)
         measuring += max(0, second_look - max(first_look, planned_seeds))
     return measuring, exploring
@@ -299,11 +300,16 @@ def _last_seconds(
     trials: Sequence[KnownTrial],
     candidate: Candidate,
 ) -> list[float]:
-    """Return the seconds of a candidate's last trials, those that ended last at the end."""
+    """Return the seconds of a candidate's last trials, those that ended last at the end.
+
+    Of trials that show their pace, as soon as there are any.
+    """
     reporting = _reporting(candidate, trials)
-    reporting.sort(key=lambda trial: trial.reported[-1])
+    telling = [trial for trial in reporting if _shows_its_pace(trial)]
+    last = telling or reporting
+    last.sort(key=lambda trial: trial.reported[-1])
     evaluations = spec.recipe.evaluations
-    return [_whole(trial, evaluations) for trial in reporting[-RECENT:]]
+    return [_whole(trial, evaluations) for trial in last[-RECENT:]]
 
 
 def _reporting(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[KnownTrial]:

@@ -11,14 +11,18 @@ from elsa_tune.searching.eta import (
     FURTHER_TRIES,
     SEEN,
     TRIAL_SECONDS,
+    Expected,
     _waiting,
     evaluation_seconds,
     seconds_left,
+    seconds_per_trial,
     time_range,
 )
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
+from elsa_tune.searching.planning.plan import trial_ranges
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -239,6 +243,39 @@ def test_a_range_waits_until_a_trial_was_seen_through_and_contains_the_estimate(
     assert estimate is not None and found is not None
     low, high = found
     assert 4 * 10.0 < low < estimate < high < 4 * 50.0
+
+
+def test_one_report_changes_no_range_beside_trials_that_have_ended() -> None:
+    spec = measuring(recipe=dataclasses.replace(make_spec().recipe, epochs=4))
+    ended = [ran(spec, FULL_MODEL, 0.0, 10, 20, 40, seed=seed) for seed in (1, 2, 3)]
+    silent = ran(spec, FULL_MODEL, 40.0, status=RUNNING, seed=4)
+    # Its first evaluation took long: other libraries, or another node.
+    reported = ran(spec, FULL_MODEL, 40.0, 60.0, status=RUNNING, seed=4)
+    of_silent = seconds_per_trial(spec, [*ended, silent])
+    assert seconds_per_trial(spec, [*ended, reported]) == of_silent
+    low, high = time_range(spec, [*ended, reported], 100.0) or (0.0, 0.0)
+    whole = of_silent[FULL_MODEL]
+    assert (low, high) == (
+        pytest.approx(0.75 * whole / SEEN),
+        pytest.approx(0.75 * whole * SEEN),
+    )
+
+
+def test_the_top_of_a_hunts_range_covers_every_look_of_it() -> None:
+    hunt = make_spec(
+        strategy="hunt",
+        candidates=DEPTHS,
+        explored=DEPTHS,
+        tries=2,
+        planned_seeds=10,
+        policy=Policy(),
+    )
+    known = explored(hunt, *AT_THE_BORDER)
+    end = 20.0 * len(known)
+    seconds = dict.fromkeys(hunt.candidates, 20.0)
+    every = Expected(further=0.0, looks=2)
+    _, most = trial_ranges(hunt, known)[Phase.MEASURE]
+    assert seconds_left(hunt, known, end, seconds=seconds, expected=every) == 20.0 * most
 
 
 def test_what_never_ran_and_rates_to_come_make_the_range_wider() -> None:
