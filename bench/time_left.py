@@ -1,24 +1,25 @@
-"""How far off a search's estimate of its time left is, against what it really took.
+"""How often the range that a search gives for its time left contains what it really took.
 
-    python bench/time_left.py                  # the searches in bench/searches
+    python bench/time_left.py                  # the searches in bench/searches and bench/results
     python bench/time_left.py FOLDER ...       # and others, by the folders of their journals
     python bench/time_left.py --keep FOLDER    # put one into bench/searches
 
 Replays each journal up to 10, 25, 50 and 75 % of the search's time and asks what the board would
-have said there. Writes bench/results/time_left.json.
+have said there. Leaves out searches that were resumed. Writes bench/results/time_left.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import machine
 
-from elsa_tune.searching.eta import seconds_left
+from elsa_tune.searching.eta import time_range
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.task import FilesSource
@@ -52,16 +53,29 @@ def main() -> None:
         for folder in options.folders:
             keep(folder)
         return
-    folders = [*sorted(SEARCHES.iterdir()), *options.folders]
-    found = {folder.name: replayed(folder) for folder in folders}
+    found = {}
+    for folder in [*recorded(), *options.folders]:
+        state = SearchState.replay(read_journal(folder / "journal.jsonl"))
+        if state.search.attempt == 1:
+            found[f"{folder.parent.name}/{folder.name}"] = replayed(folder)
     for name, one in found.items():
-        print(f"{name}: {one['seconds']} s, {one['trials']} trials")
+        print(f"{name} ({one['strategy']}): {one['seconds']} s, {one['trials']} trials")
         for at in one["at"]:
-            told = "not known" if at["predicted"] is None else f"{at['predicted']} s"
-            off = "" if at["off"] is None else f", {at['off']:+.0%}"
-            print(f"  at {at['share']:.0%}: {told}, it took {at['true']} s{off}")
-    note = "seconds left: predicted by the board, and true; off: the difference, by the true one"
-    print(machine.write("time_left", found, note))
+            told = "not known" if at["low"] is None else f"{at['low']} to {at['high']} s"
+            print(f"  at {at['share']:.0%}: {told}, it took {at['true']} s")
+    counts = inside(found)
+    print(counts)
+    note = (
+        "seconds left: low and high as the board says them, and true; inside, by strategy: how "
+        "often the true ones lie below, in and above that range, and the median of high by true"
+    )
+    print(machine.write("time_left", {"inside": counts, "searches": found}, note))
+
+
+def recorded() -> list[Path]:
+    """Return the folders of the searches that are kept here."""
+    journals = [*SEARCHES.rglob("journal.jsonl"), *machine.RESULTS.rglob("journal.jsonl")]
+    return sorted(journal.parent for journal in journals)
 
 
 def replayed(folder: Path) -> dict[str, Any]:
@@ -76,16 +90,40 @@ def replayed(folder: Path) -> dict[str, Any]:
         now = whole.started + share * took
         state = SearchState.replay(one for one in records if one.time <= now)
         known = [known_trial(spec, trial) for trial in state.planned_trials]
-        predicted, true = seconds_left(spec, known, now), whole.end.time - now
+        low, high = time_range(spec, known, now) or (None, None)
         rows.append(
             {
                 "share": share,
-                "predicted": None if predicted is None else round(predicted),
-                "true": round(true),
-                "off": None if predicted is None else round(predicted / true - 1, 2),
+                "low": None if low is None else round(low),
+                "high": None if high is None else round(high),
+                "true": round(whole.end.time - now),
             }
         )
-    return {"seconds": round(took), "trials": len(whole.planned_trials), "at": rows}
+    return {
+        "strategy": spec.strategy,
+        "seconds": round(took),
+        "trials": len(whole.planned_trials),
+        "at": rows,
+    }
+
+
+def inside(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return how often the truth lay in the range, by strategy."""
+    counts: dict[str, dict[str, float]] = {}
+    for strategy in sorted({one["strategy"] for one in found.values()}):
+        rows = []
+        for one in found.values():
+            if one["strategy"] == strategy:
+                rows += [at for at in one["at"] if at["low"] is not None]
+        below = sum(at["true"] < at["low"] for at in rows)
+        above = sum(at["true"] > at["high"] for at in rows)
+        counts[strategy] = {
+            "below": below,
+            "inside": len(rows) - below - above,
+            "above": above,
+            "high_by_true": round(statistics.median(at["high"] / at["true"] for at in rows), 2),
+        }
+    return counts
 
 
 def keep(folder: Path) -> None:
