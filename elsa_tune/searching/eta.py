@@ -121,6 +121,19 @@ class _Load:
         self.longest = max(self.longest, seconds)
 
 
+def expected_trials(spec: SearchSpec) -> dict[Candidate, float]:
+    """Return the trials of a new search, by candidate: the planned ones, and tries beyond these.
+
+    Of measuring trials up to every candidate's first look.
+    """
+    strategy = strategy_of(spec)
+    trials: dict[Candidate, float] = dict(strategy.measuring_at(0))
+    for candidate, further in _further_tries(strategy, (), FURTHER_TRIES).items():
+        tries = strategy.rates.planned(candidate) + further
+        trials[candidate] = trials.get(candidate, 0) + tries
+    return trials
+
+
 def seconds_left(
     spec: SearchSpec,
     trials: Sequence[KnownTrial],
@@ -140,7 +153,7 @@ def seconds_left(
         return None
     expected = expected or Expected()
     strategy = strategy_of(spec)
-    further = _further_tries(strategy, trials, expected)
+    further = _further_tries(strategy, trials, expected.further)
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
         pace = (candidate, seconds[candidate])
@@ -207,7 +220,7 @@ def _add_left(
 def _further_tries(
     strategy: Strategy,
     trials: Sequence[KnownTrial],
-    expected: Expected,
+    expected: float,
 ) -> dict[Candidate, float]:
     """Return how many more rates each candidate is expected to try beyond those it has in any case.
 
@@ -225,7 +238,7 @@ def _further_tries(
         if candidate not in over:
             most = float(rates.most(candidate) - planned)
             beyond = max(0, begun - planned)
-            to_come = max(0.0, min(expected.further, most) - beyond)
+            to_come = max(0.0, min(expected, most) - beyond)
         further[candidate] = to_come
     limit = strategy.spec.exploring_limit
     in_all = sum(further.values())

@@ -1,7 +1,6 @@
 """How long a plan takes, by a like search that ran here, or by a few seconds of training."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ class _EndedSearch:
 
 
 def recorded_seconds(
-    request: Request, trials: Counter[Candidate]
+    request: Request, trials: Mapping[Candidate, float]
 ) -> tuple[SearchSpec, float] | None:
     """Return the latest like search in the same place, and the request's seconds at its pace."""
     planned = request.spec
@@ -99,7 +98,7 @@ def _side_by_side(trials: Sequence[KnownTrial]) -> float:
 
 
 # Requests with the trials that are left of each, by candidate.
-Unfinished = Sequence[tuple[Request, Counter[Candidate]]]
+Unfinished = Sequence[tuple[Request, Mapping[Candidate, float]]]
 
 
 def probed_time(unfinished: Unfinished) -> str:
@@ -138,7 +137,7 @@ def _probed_seconds(unfinished: Unfinished) -> float:
             spec = request.spec
             rate = rates[spec.task.name]
             seconds += training_seconds(spec, left, train, evaluation, rate)
-            seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
+            seconds += SEARCH_SECONDS + TRIAL_SECONDS * sum(left.values()) / at_once
     return seconds
 
 
@@ -185,7 +184,7 @@ def _full_trial(spec: SearchSpec) -> TrialSpec:
 
 
 def training_seconds(
-    spec: SearchSpec, left: Counter[Candidate], train: int, evaluation: int, rate: float
+    spec: SearchSpec, left: Mapping[Candidate, float], train: int, evaluation: int, rate: float
 ) -> float:
     """Return how long these trials of a search, by candidate, train and evaluate.
 

@@ -13,11 +13,13 @@ import pytest
 from elsa_tune.errors import UsageError
 from elsa_tune.searching import probe_time
 from elsa_tune.searching.cluster.capacity import Capacity, Node
+from elsa_tune.searching.eta import FURTHER_TRIES, expected_trials
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.probe_time import recorded_seconds
 from elsa_tune.searching.request import Request
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Precision, TrialStatus
 from elsa_tune.tracking.journal_records import Record
@@ -77,6 +79,28 @@ def asked(storage: Path, spec: SearchSpec) -> Request:
 
 
 N3, N5 = FreezeDepth.of(3), FreezeDepth.of(5)
+
+
+def test_rates_beyond_those_given_take_time(tmp_path: Path) -> None:
+    searched(tmp_path, make_spec())
+    request = asked(tmp_path, make_spec())
+    seconds = []
+    for extend in (None, Extension()):
+        spec = dataclasses.replace(request.spec, extend=extend)
+        found = recorded_seconds(request, expected_trials(spec))
+        assert found is not None
+        seconds.append(found[1])
+    assert seconds[1] > 1.2 * seconds[0]
+
+
+def test_a_limited_search_is_expected_to_have_no_more_trials_than_it_may() -> None:
+    spec = make_spec(extend=Extension())
+    strategy = strategy_of(spec)
+    planned = strategy.exploring_trials + strategy.measuring_trials
+    explored = len(spec.explored)
+    assert sum(expected_trials(spec).values()) == planned + FURTHER_TRIES * explored
+    limited = dataclasses.replace(spec, exploring_limit=strategy.exploring_trials + 1)
+    assert sum(expected_trials(limited).values()) == pytest.approx(planned + 1)
 
 
 def test_a_like_search_tells_how_long_each_depth_takes(tmp_path: Path) -> None:

@@ -320,14 +320,11 @@ def _up_to(fewest: int, most: int) -> str:
 
 
 def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
-    """Write how long the planned trials take, as far as a like search or a probe tells it."""
-    from elsa_tune.searching.planning.strategies import strategy_of
+    """Write how long the expected trials take, as far as a like search or a probe tells it."""
+    from elsa_tune.searching.eta import expected_trials
     from elsa_tune.searching.probe_time import probed_time, recorded_seconds
 
-    strategy = strategy_of(spec)
-    trials = strategy.measuring_at(0)
-    for candidate in spec.explored:
-        trials[candidate] += strategy.rates.planned(candidate)
+    trials = expected_trials(spec)
     if probe:
         say("training for a few seconds to estimate the time")
         return probed_time([(request, trials)])
