@@ -171,11 +171,10 @@ def seeds_text(count: int) -> str:
     return f"{count} seeds"
 
 
-def trials_text(count: int) -> str:
-    """Return `1 trial`, `3 trials`."""
-    if count == 1:
-        return "1 trial"
-    return f"{count:,} trials"
+def trials_text(count: int, kind: str = "") -> str:
+    """Return `1 trial`, `3 trials`; with a kind `3 exploring trials`."""
+    noun = f"{kind} trial" if kind else "trial"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def of_layers(fine_tuned: int, layers: int) -> str:

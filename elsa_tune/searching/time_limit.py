@@ -44,24 +44,28 @@ class TimeLimit:
 
     def has_passed(self) -> bool:
         """Return whether either is over."""
-        over = self._over(1.0)
-        if over is None:
+        if self._time_has_come(1.0):
+            self.ran_out = "time was up"
+        elif self._hours_have_come(1.0):
+            self.ran_out = f"{self._gpu_hours:g} GPU-hours were used up"
+        else:
             return False
-        self.ran_out = over
         return True
 
     def ends_exploring(self, share: float) -> bool:
         """Return whether exploring has had its share of either, in (0, 1]."""
-        over = self._over(share)
-        if over is None:
+        if self._time_has_come(share):
+            self.cut_exploring = "exploring had its share of the time"
+        elif self._hours_have_come(share):
+            self.cut_exploring = f"exploring had its share of the {self._gpu_hours:g} GPU-hours"
+        else:
             return False
-        self.cut_exploring = over
         return True
 
-    def _over(self, share: float) -> str | None:
-        """Return which of the two has come to this share, in words; None for neither."""
-        if self._clock() - self._began >= share * self._seconds:
-            return "time was up"
-        if self._gpu_hours is not None and self._used() >= share * self._gpu_hours:
-            return f"{self._gpu_hours:g} GPU-hours were used up"
-        return None
+    def _time_has_come(self, share: float) -> bool:
+        """Return whether this share of the session's time has passed."""
+        return self._clock() - self._began >= share * self._seconds
+
+    def _hours_have_come(self, share: float) -> bool:
+        """Return whether this share of the GPU-hours is used up."""
+        return self._gpu_hours is not None and self._used() >= share * self._gpu_hours

@@ -6,6 +6,7 @@ It follows from nothing else.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,7 +84,13 @@ def test_a_depth_that_is_measured_lacks_no_exploring_trial(
     explored = [known(spec, DEPTHS[0], 2e-5, (0.6, 0.7))]
     measured = [known(spec, one, 2e-5, (0.7,), phase=Phase.MEASURE, seed=1) for one in DEPTHS]
     plan = Plan(spec, SearchState, tmp_path)
-    for so_far, left in ((explored, "5 exploring trials to go"), (explored + measured, "")):
+    both = itertools.product(DEPTHS, (2e-5, 5e-5))
+    all_but_one = [known(spec, depth, rate, (0.6, 0.7)) for depth, rate in both][:-1]
+    for so_far, left in (
+        (explored, "5 exploring trials to go"),
+        (all_but_one, "1 exploring trial to go"),
+        (explored + measured, ""),
+    ):
         monkeypatch.setattr(Plan, "known", tuple(so_far))
         assert plan.missing(rates, explores=True).partition(" and ")[0] == left
 

@@ -257,7 +257,7 @@ def test_a_budget_is_over_when_its_hours_are_used() -> None:
     assert not limit.has_passed() and limit.ran_out is None
     used = 4.0
     assert limit.ends_exploring(0.5) and not limit.has_passed() and limit.ran_out is None
-    assert limit.cut_exploring == "8 GPU-hours were used up"
+    assert limit.cut_exploring == "exploring had its share of the 8 GPU-hours"
     used = 8.0
     assert limit.has_passed() and limit.ran_out == "8 GPU-hours were used up"
     without = TimeLimit(None, lambda: 0.0, used=lambda: 1e9)

@@ -34,7 +34,7 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.words import candidates_text, metric_text, points
+from elsa_tune.words import candidates_text, metric_text, points, trials_text
 
 
 class Plan:
@@ -149,9 +149,9 @@ class Plan:
             slots = self.strategy.slots_left(known, measured_rates(known))
             untried = len(slots)
         if untried:
-            parts.append(f"{untried} exploring trials to go")
+            parts.append(f"{trials_text(untried, 'exploring')} to go")
         if step.trials:
-            parts.append(f"{len(step.trials)} measuring trials to go")
+            parts.append(f"{trials_text(len(step.trials), 'measuring')} to go")
         rateless = []
         if step.waits:  # a search that has ended needs no rate of what it did not come to
             for candidate in self._spec.candidates:
