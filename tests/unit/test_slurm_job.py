@@ -24,6 +24,7 @@ case "$1 $2" in
 requeue*) echo "requeued $2" >> calls ;;
 esac
 """,
+    "squeue": "echo RUNNING",
     # A step asks for an address, or is Ray until it is told to end.
     "srun": """
 for word in "$@"; do
@@ -101,6 +102,18 @@ def test_a_job_that_is_told_to_end_tells_its_search_and_goes_back_into_the_queue
         "told",
         "requeued 7",
     ]
+
+
+def test_a_job_that_is_cancelled_does_not_go_back_into_the_queue(folder: Path) -> None:
+    (folder / "wait").touch()
+    (folder / "bin" / "squeue").write_text("#!/bin/bash\necho COMPLETING\n")
+    job = start(folder, "--name", "mine")
+    wait_for(lambda: len(calls(folder)) == 1)
+    job.send_signal(signal.SIGTERM)
+    _, said = job.communicate(timeout=200)
+    assert job.returncode == 130, said
+    assert calls(folder) == ["search --name mine --address 127.0.0.1:20007", "told"]
+    assert "back into the queue" not in said
 
 
 def test_a_job_that_is_told_to_end_before_its_search_begins_starts_none(folder: Path) -> None:
