@@ -86,6 +86,14 @@ def test_a_search_that_ends_by_itself_ends_the_job_with_its_status(
     assert job.returncode == status, said
     [call] = calls(folder)
     assert call == "search --model minilm --task rte --name slurm-7 --address 127.0.0.1:20007"
+    assert ("the same words with --name slurm-7 continue its search" in said) == (status == 1)
+
+
+def test_who_gave_a_name_is_not_told_of_another(folder: Path) -> None:
+    (folder / "status").write_text("1")
+    job = start(folder, "--name", "mine")
+    _, said = job.communicate(timeout=200)
+    assert job.returncode == 1 and "slurm-7" not in said
 
 
 def test_a_job_that_is_told_to_end_tells_its_search_and_goes_back_into_the_queue(
