@@ -215,6 +215,24 @@ def test_ray_start_takes_what_the_cloud_gives_it(which: str) -> None:
     start.make_context("ray start", words[words.index("start") + 1 :])
 
 
+def test_the_clouds_containers_get_the_gpus_of_their_machines() -> None:
+    """Ray adds NVIDIA's runtime, which gives a container what this variable names.
+
+    Base images with CUDA set it themselves.
+    """
+    dockerfile = (DEPLOY / "images/search.Dockerfile").read_text()
+    base = re.search(r"^FROM (\S+)$", dockerfile, re.M)
+    assert base is not None
+    [configuration] = documents("cloud/aws.yaml")
+    types = configuration["available_node_types"].values()
+    assert any("GPU" in node["resources"] for node in types)
+    if not re.search(r"-(cu\d|gpu)", base[1]):
+        options = " ".join(configuration["docker"]["worker_run_options"])
+        assert "-e NVIDIA_VISIBLE_DEVICES=all" in options
+        capabilities = re.search(r"-e NVIDIA_DRIVER_CAPABILITIES=(\S+)", options)
+        assert capabilities is not None and capabilities[1].split(",") == ["compute", "utility"]
+
+
 # An MLflow server
 
 
