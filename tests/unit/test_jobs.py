@@ -40,6 +40,7 @@ from elsa_tune.tracking.artifacts.places import _OWN, OwnStore
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.training.model.model_files import PACKAGE_DISTRIBUTION
 from tests.conftest import Run
 from tests.dashboard import Dashboard, dashboard
 from tests.recorded_search import search_started, whole_search
@@ -706,7 +707,20 @@ def test_pip_installs_what_the_places_need_there(
     done = run("submit", *what, *places, "--address", cluster.url)
     assert done.status == 0, done.err
     more = set(cluster.submitted()["runtime_env"]["pip"]["packages"]) - set(pinned_packages())
-    assert sorted(re.split("[=[]", package)[0] for package in more) == ["fsspec", "psycopg", "s3fs"]
+    names = sorted(re.split("[=[]", package)[0] for package in more)
+    assert names == ["fsspec", PACKAGE_DISTRIBUTION, "psycopg", "s3fs"]
+
+
+def test_pip_installs_the_package_of_the_model_and_no_other(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    what = ("--task", "stdlib", "--environment", "pip", "--address", cluster.url)
+    assert run("submit", "--model", "model", *what).status == 0
+    assert cluster.submitted()["runtime_env"]["pip"]["packages"] == pinned_packages()
+    cluster.jobs.clear()
+    assert run("submit", "--model", "minilm", *what).status == 0
+    more = set(cluster.submitted()["runtime_env"]["pip"]["packages"]) - set(pinned_packages())
+    assert [package.partition("==")[0] for package in more] == [PACKAGE_DISTRIBUTION]
 
 
 def test_a_store_of_copies_that_fsspec_does_not_know_is_taken_there_too(
@@ -735,7 +749,7 @@ def test_a_folder_of_copies_is_absolute_there(
 def test_nodes_without_the_package_are_sent_it(
     work: Path, run: Run, cluster: Dashboard, tmp_path: Path
 ) -> None:
-    what = ("--model", "minilm", "--task", "stdlib", "--name", "mine", "--environment", "pip")
+    what = ("--model", "model", "--task", "stdlib", "--name", "mine", "--environment", "pip")
     assert run("submit", *what, "--address", cluster.url).status == 0
     assert cluster.submitted()["runtime_env"]["pip"]["packages"] == pinned_packages()
     [package] = cluster.packages.values()

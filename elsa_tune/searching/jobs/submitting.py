@@ -23,10 +23,12 @@ from elsa_tune.searching.jobs.server import Job, JobServer
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.lora import Lora
+from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
 from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
+from elsa_tune.training.model.model_files import PACKAGE_DISTRIBUTION
 
 # How a job's nodes come by the packages: they have them, or Ray installs them with pip.
 Environment = Literal["there", "pip"]
@@ -247,6 +249,8 @@ def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:
     """Return the packages that these searches need beside those that every search does."""
     extras: set[str] = set()
     for request in requests:
+        if request.spec.model.source is ModelSource.PACKAGE:
+            extras.add(PACKAGE_DISTRIBUTION)
         if any(isinstance(candidate, Lora) for candidate in request.spec.candidates):
             extras.add("peft")
         if request.spec.artifacts is not None:

