@@ -36,6 +36,7 @@ from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
 from elsa_tune.training.model.encoder import LOCAL, explained, plain_configuration
+from elsa_tune.training.model.model_files import check_tokenizer
 
 ABOUT = "bundle.json"
 PREFIX = "prefix.safetensors"
@@ -105,6 +106,8 @@ def read_members(folder: Path) -> Members:
         else:
             name = folder.resolve().name
             models = {name: _read_exported(folder)}
+        # Without one, transformers makes a tokenizer to which every word is unknown.
+        check_tokenizer(folder, folder.resolve().name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         members = {}
         for name, model in models.items():

@@ -365,6 +365,32 @@ def test_other_tokenizers_are_named(models: Path) -> None:
         elsa_tune.bundle(["intent", "spam"], "router")
 
 
+def test_a_folder_that_was_copied_without_its_tokenizer_is_refused(models: Path) -> None:
+    """Transformers makes one up, to which every word is unknown."""
+    elsa_tune.bundle(["intent", "heat"], "router")
+    for name in ("spam", "router"):
+        for file in Path(name).glob("tokenizer*"):
+            file.unlink()
+    refused = "has no tokenizer in"
+    with pytest.raises(ModelError, match=rf"spam cannot be read as an exported .* {refused} spam"):
+        elsa_tune.predict("spam", TEXTS)
+    with pytest.raises(ModelError, match=refused):
+        elsa_tune.bundle(["intent", "spam"], "other")
+    with pytest.raises(ModelError, match=f"router cannot be read as a bundle: .* {refused} router"):
+        elsa_tune.load_bundle("router")
+
+
+def test_a_vocabulary_alone_is_a_tokenizer(models: Path) -> None:
+    expected = elsa_tune.predict("spam", TEXTS)
+    whole = json.loads(Path("spam/tokenizer.json").read_text())
+    words = whole["model"]["vocab"]
+    ordered = sorted(words, key=words.__getitem__)
+    Path("spam/vocab.txt").write_text("".join(f"{word}\n" for word in ordered))
+    for file in Path("spam").glob("tokenizer*"):
+        file.unlink()
+    pd.testing.assert_frame_equal(elsa_tune.predict("spam", TEXTS), expected)
+
+
 def test_what_is_there_is_not_written_over(models: Path) -> None:
     Path("router").mkdir()
     Path("router/mine").write_text("mine")
