@@ -6,13 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from elsa_tune.errors import DataError, UsageError
+from elsa_tune.errors import UsageError
 from elsa_tune.exporting.predicting import Lists, Predictor
 from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.searching.output import Say
 from elsa_tune.tasks.row_files import ABSENT, ROWS, Chunk, RowFile
 from elsa_tune.tasks.row_files import input_format as format_of_rows
-from elsa_tune.words import listed
 
 _DTYPES = {str: "str", float: "float64"}
 
@@ -28,7 +27,7 @@ def predict_frame(
     rows: a DataFrame, a file's path, or a `Split` of texts alone. input_format: a file's, by
     default by its ending. Raises DataError.
     """
-    frame, where = _frame(predictor.columns, rows, input_format)
+    frame, where = _frame(predictor, rows, input_format)
     names = [str(name) for name in frame.columns]
     added = predictor.added(names, str(where))
     texts = {}
@@ -81,7 +80,7 @@ def _chunk(texts: Lists, start: int) -> Chunk:
 
 
 def _frame(
-    columns: Sequence[str],
+    predictor: Predictor,
     rows: Any,
     input_format: str | None,
 ) -> tuple[pd.DataFrame, Path]:
@@ -93,13 +92,10 @@ def _frame(
         raise UsageError("`input_format` is of a file, and the rows are none; leave it out")
     if isinstance(rows, pd.DataFrame):
         return rows, Path("the DataFrame")
-    texts = rows.texts
-    if len(rows) and len(texts) != len(columns):
-        given = "a pair of texts"
-        if len(texts) == 1:
-            given = "a text"
-        raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
-    texts_by_column = dict(zip(columns, texts, strict=False))
+    if len(rows):
+        predictor.read_by_place(len(rows.texts))
+    columns = predictor.columns
+    texts_by_column = dict(zip(columns, rows.texts, strict=False))  # none of no rows
     frame = pd.DataFrame(
         texts_by_column,
         columns=list(columns),

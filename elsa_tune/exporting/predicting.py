@@ -19,6 +19,10 @@ Lists = dict[str, list[Any]]  # columns of cells, by name
 Types = dict[str, type]  # of columns, `str` or `float`, by name
 
 
+# What the columns of a list's texts are called where tasks name theirs unlike.
+_BY_PLACE: Names = ("text", "text_pair")
+
+
 class Predictor:
     """An exported model or a bundle, and the columns that it adds to rows.
 
@@ -69,6 +73,23 @@ class Predictor:
     def bundle(self) -> Bundle:
         """What answers; a single model is a bundle of one."""
         return self._bundle
+
+    def read_by_place(self, width: int) -> None:
+        """Have each task read its first or second text by its place in rows of a list.
+
+        width: how many texts a row has. Where tasks name theirs unlike, the columns are called
+        `text` and `text_pair`. Raises DataError where a task reads another number of texts.
+        """
+        for task, columns in self._reads.items():
+            if len(columns) != width:
+                given = "a text" if width == 1 else "a pair of texts"
+                raise DataError(
+                    f"each row is {given}, but '{task}' reads {listed(columns)}; tasks that read "
+                    "pairs are asked apart from those that do not, by `task`"
+                )
+        names = set(self._reads.values())
+        if len(names) > 1:
+            self._reads = dict.fromkeys(self._tasks, _BY_PLACE[:width])
 
     @property
     def columns(self) -> Names:

@@ -305,6 +305,49 @@ def test_a_bundle_answers_for_each_task(folder: Path, run: Run) -> None:
     assert status == 2 and "rows.csv has no column 'other', which both reads" in said
 
 
+def reading(name: str, *columns: str) -> None:
+    """Make a copy of `mood` that was trained on these columns."""
+    shutil.copytree("mood", name)
+    config = Path(name, "config.json")
+    facts = json.loads(config.read_text())
+    facts["elsa_tune"]["text_columns"] = columns
+    config.write_text(json.dumps(facts))
+
+
+def test_each_task_reads_a_list_by_the_places_of_its_texts(folder: Path) -> None:
+    """What a task calls its columns orders no pair, and parts none between tasks."""
+    reading("qa", "question", "text")
+    reading("nli", "text", "other")
+    reading("body", "body")
+    elsa_tune.bundle(["qa", "nli"], "pairs")
+    elsa_tune.bundle(["mood", "body"], "texts")
+    elsa_tune.bundle(["mood", "qa"], "mixed")
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    found = elsa_tune.predict("pairs", pairs)
+    assert list(found.columns)[:3] == ["text", "text_pair", "qa_prediction"]
+    assert list(found["text"]) == TEXTS and list(found["text_pair"]) == TEXTS[::-1]
+    for name in ("qa", "nli"):
+        alone = elsa_tune.predict(name, pairs)
+        assert list(found[f"{name}_confidence"]) == pytest.approx(list(alone["confidence"]))
+    alone = elsa_tune.predict("pairs", pairs, task="nli")
+    assert list(alone.columns)[:2] == ["text", "other"]
+
+    found = elsa_tune.predict("texts", TEXTS)
+    alone = elsa_tune.predict("mood", TEXTS)
+    for name in ("mood", "body"):
+        assert list(found[f"{name}_confidence"]) == pytest.approx(list(alone["confidence"]))
+    for name, rows, words in (
+        ("texts", pairs, "each row is a pair of texts, but 'mood' reads text"),
+        ("mood", pairs, "each row is a pair of texts, but 'mood' reads text"),
+        ("pairs", TEXTS, "each row is a text, but 'qa' reads question and text"),
+        ("mixed", TEXTS, "each row is a text, but 'qa' reads question and text.* by `task`"),
+        ("mixed", pairs, "each row is a pair of texts, but 'mood' reads text.* by `task`"),
+    ):
+        with pytest.raises(DataError, match=words):
+            elsa_tune.predict(name, rows)
+    assert len(elsa_tune.predict("mixed", [])) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
