@@ -1,6 +1,6 @@
 """An exported model or a bundle, and the columns that it adds to rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,11 @@ class Predictor:
         for name in self._tasks:
             if name not in self._bundle.tasks:
                 raise UnknownNameError.among("task", name, self._bundle.tasks)
+        widths = {self._bundle.texts_read(name) for name in self._tasks}
+        self._is_mixed = len(widths) > 1  # some read a text, others a pair
         self._reads: dict[str, Names] = {}  # by task, the columns with its texts
         for name in self._tasks:
-            facts = self._bundle.facts(name)
-            self._reads[name] = _columns_read(folder, facts, text)
+            self._reads[name] = self._columns_read(name, text)
 
     @property
     def bundle(self) -> Bundle:
@@ -84,8 +85,8 @@ class Predictor:
             if len(columns) != width:
                 given = "a text" if width == 1 else "a pair of texts"
                 raise DataError(
-                    f"each row is {given}, but '{task}' reads {listed(columns)}; tasks that read "
-                    "pairs are asked apart from those that do not, by `task`"
+                    f"each row is {given}, but {self._who(task)} reads {listed(columns)}"
+                    f"{self._apart}"
                 )
         names = set(self._reads.values())
         if len(names) > 1:
@@ -109,9 +110,10 @@ class Predictor:
             count = list(names).count(name)
             if count == 0:
                 own = ", ".join(f"'{name}'" for name in names)
+                readers = [task for task, columns in self._reads.items() if name in columns]
                 raise DataError(
-                    f"{where} has no column '{name}', which {self._folder} reads; its columns are "
-                    f"{own}: name the right one with `text`"
+                    f"{where} has no column '{name}', which {self._who(readers[0])} reads; its "
+                    f"columns are {own}: name the right one with `text`{self._apart}"
                 )
             if count > 1:
                 raise DataError(f"{where} has the column '{name}' twice; rename or drop one")
@@ -181,6 +183,40 @@ class Predictor:
                 lists[name] = _numbers(cells)
         return lists
 
+    def _columns_read(self, task: str, text: Sequence[str] | None) -> Names:
+        """Return the columns that a task reads. text: other names of them. Raises UsageError."""
+        recorded: Sequence[str] | None = self._bundle.facts(task).get("text_columns")
+        if text is None and recorded is None:
+            raise UsageError(
+                f"{self._folder} was exported before exports kept the names of the text columns; "
+                "name them with `text`"
+            )
+        names = tuple(text or recorded or ())
+        expected = len(recorded or names)
+        has_each_once = len(names) == len(set(names)) == expected
+        if has_each_once and expected in (1, 2):
+            return names
+        named = listed(names) or "nothing"
+        wanted = "two different columns"
+        if expected == 1:
+            wanted = "one column"
+        raise UsageError(
+            f"`text` names {named}; give {wanted}, as {self._who(task)} reads{self._apart}"
+        )
+
+    def _who(self, task: str) -> str:
+        """Return what messages call the reader of a column."""
+        if self._is_mixed:
+            return f"'{task}'"
+        return str(self._folder)
+
+    @property
+    def _apart(self) -> str:
+        """What errors advise, at their end, where no columns do for all tasks."""
+        if self._is_mixed:
+            return ", and ask tasks that read pairs apart from the others, by `task`"
+        return ""
+
     def _columns(self, task: str, logits: Logits) -> Cells:
         """Return the columns that a task's logits [E, C] add, by their names in the rows."""
         columns = self._bundle.cells(
@@ -191,30 +227,6 @@ class Predictor:
         if not self._is_bundle:
             return columns
         return {f"{task}_{name}": cells for name, cells in columns.items()}
-
-
-def _columns_read(
-    folder: Path,
-    facts: Mapping[str, Any],
-    text: Sequence[str] | None,
-) -> Names:
-    """Return the columns that a model reads. facts: of its export. text: other names of them."""
-    recorded: Sequence[str] | None = facts.get("text_columns")
-    if text is None and recorded is None:
-        raise UsageError(
-            f"{folder} was exported before exports kept the names of the text columns; name them "
-            "with `text`"
-        )
-    names = tuple(text or recorded or ())
-    expected = len(recorded or names)
-    has_each_once = len(names) == len(set(names)) == expected
-    if has_each_once and expected in (1, 2):
-        return names
-    named = listed(names) or "nothing"
-    wanted = "two different columns"
-    if expected == 1:
-        wanted = "one column"
-    raise UsageError(f"`text` names {named}; give {wanted}, as {folder} reads")
 
 
 def _are_texts(cells: NDArray[Any]) -> bool:

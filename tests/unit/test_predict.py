@@ -302,7 +302,7 @@ def test_a_bundle_answers_for_each_task(folder: Path, run: Run) -> None:
     status, _, said = run("predict", "both", "rows.csv", "--task", "mod")
     assert status == 2 and "unknown task 'mod': did you mean 'mood'" in said
     status, _, said = run("predict", "both", "rows.csv")
-    assert status == 2 and "rows.csv has no column 'other', which both reads" in said
+    assert status == 2 and "rows.csv has no column 'other', which 'tone' reads" in said
 
 
 def reading(name: str, *columns: str) -> None:
@@ -337,15 +337,31 @@ def test_each_task_reads_a_list_by_the_places_of_its_texts(folder: Path) -> None
     for name in ("mood", "body"):
         assert list(found[f"{name}_confidence"]) == pytest.approx(list(alone["confidence"]))
     for name, rows, words in (
-        ("texts", pairs, "each row is a pair of texts, but 'mood' reads text"),
-        ("mood", pairs, "each row is a pair of texts, but 'mood' reads text"),
-        ("pairs", TEXTS, "each row is a text, but 'qa' reads question and text"),
+        ("texts", pairs, "each row is a pair of texts, but texts reads text$"),
+        ("mood", pairs, "each row is a pair of texts, but mood reads text$"),
+        ("pairs", TEXTS, "each row is a text, but pairs reads question and text"),
         ("mixed", TEXTS, "each row is a text, but 'qa' reads question and text.* by `task`"),
         ("mixed", pairs, "each row is a pair of texts, but 'mood' reads text.* by `task`"),
     ):
         with pytest.raises(DataError, match=words):
             elsa_tune.predict(name, rows)
     assert len(elsa_tune.predict("mixed", [])) == 0
+
+
+def test_columns_that_cannot_do_for_all_tasks_are_named_for_some(folder: Path, run: Run) -> None:
+    reading("nli", "text", "second")
+    elsa_tune.bundle(["mood", "nli"], "router")
+    apart = ", and ask tasks that read pairs apart from the others, by --task"
+    for texts, words in (
+        ((), "rows.csv has no column 'second', which 'nli' reads; its columns are 'id', 'text': "),
+        (("text",), "--text names text; give two different columns, as 'nli' reads"),
+        (("text", "id"), "--text names text and id; give one column, as 'mood' reads"),
+    ):
+        options = [part for name in texts for part in ("--text", name)]
+        status, _, said = run("predict", "router", "rows.csv", *options)
+        assert status == 2 and words in said and said.endswith(f"{apart}\n")
+    asked = ("predict", "router", "rows.csv", "--text", "text", "--text", "id", "--task", "nli")
+    assert run(*asked).status == 0
 
 
 @pytest.mark.parametrize(
