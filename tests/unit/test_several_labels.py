@@ -431,8 +431,13 @@ def test_the_model_in_mlflow_answers_as_the_card_says(searched: Searched, tmp_pa
     assert options == {"truncation": True, "top_k": None}
     text = "the best film never good fun"
     ask = saved.classifier(searched.export)
-    log_model(store, run_id, ask, {"text": text}, options, {})
+    versions = {"python": "3.12.1", "torch": "2.13.0+cpu", "transformers": "5.20.0"}
+    log_model(store, run_id, ask, {"text": text}, options, versions)
     [model] = store.client().search_logged_models([experiment])
+    file = Path(model.artifact_location.removeprefix("file://"), "requirements.txt")
+    required = file.read_text().splitlines()
+    assert {"torch==2.13.0", "transformers==5.20.0"} < set(required)
+    assert not [line for line in required if "+" in line]  # builds that PyPI does not have
     loaded = mlflow.pyfunc.load_model(model.artifact_location)
     [answers] = loaded.predict([{"text": text}]).to_numpy().tolist()
     assert {answer["label"] for answer in answers} == {"crime", "love", "war"}

@@ -28,9 +28,12 @@ def log_model(
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, Schema
 
-    packages = [
-        f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
-    ]
+    packages = []
+    for name in ("torch", "transformers"):
+        if name in versions:
+            # PyPI has no build such as 2.13.0+cpu.
+            version, _, _ = versions[name].partition("+")
+            packages.append(f"{name}=={version}")
     outputs: Schema | None = None  # not known under options that change what comes back
     if options.keys() <= {"truncation"}:
         outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
