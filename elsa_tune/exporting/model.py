@@ -47,7 +47,7 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, read_state
 from elsa_tune.tracking.store import RecordStore
 from elsa_tune.tracking.uris import hidden, reason
 from elsa_tune.training import saved
@@ -137,12 +137,8 @@ def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: 
         sink = store.sink(paths.journal)
         forwarder = Forwarder(paths, sink, journal.earlier).start()
         record = SearchRecord(spec, paths, journal, forwarder, say)
-        rows = rows_of(record.state(), paths.folder)
         try:
-            answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
-            curves = complete_curves(rows, KeptPredictions())
-            choice = choose(answers, request.layers, request.way, curves)
-            _check_adapter(request, choice)
+            choice = _choice(request, spec, record.state())
             rate = choice.learning_rate
             used, data = _data(spec, full=request.full)
             if used.train_examples != spec.train_examples:
@@ -208,6 +204,23 @@ def check(request: ExportRequest) -> None:
             "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
             "`onnx` out"
         )
+
+
+def check_choice(request: ExportRequest) -> None:
+    """Raise NoAnswerError or UsageError where the record has nothing to export, as asked for."""
+    spec = load_specification(request.paths)
+    saved.check_exportable(spec.recipe)
+    state = read_state(request.paths.journal)
+    _choice(request, spec, state)
+
+
+def _choice(request: ExportRequest, spec: SearchSpec, state: SearchState) -> Choice:
+    rows = rows_of(state, request.paths.folder)
+    answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
+    curves = complete_curves(rows, KeptPredictions())
+    choice = choose(answers, request.layers, request.way, curves)
+    _check_adapter(request, choice)
+    return choice
 
 
 def _check_adapter(request: ExportRequest, choice: Choice) -> None:

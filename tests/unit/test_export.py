@@ -599,6 +599,41 @@ def test_of_several_tasks_those_with_an_answer_are_exported(pair: Path, run: Run
     )
 
 
+def test_what_a_task_did_not_measure_is_said_before_another_is_trained(
+    pair: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_model_alone = {0: CURVE[0], 2: CURVE[2]}
+    here = Path.cwd()
+    made_up_search(here, "model", "calm.yaml", full_model_alone, name="three-calm")
+    made_up_search(here, "model", "task.yaml", name="three-mood")
+    monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
+    arguments = ("export", "three", "--all", "--out", "models", "--storage-path", str(pair))
+    done = run(*arguments, "--layers", "1")
+    assert (done.status, done.out) == (2, "")
+    assert "models/calm cannot be exported: --layers is 1, but no model with that" in done.err
+
+
+@pytest.mark.parametrize("error", [DivergedError("the loss is nan"), DataError("rows changed")])
+def test_a_task_that_fails_costs_the_others_no_model(
+    error: Exception, pair: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = model.export
+
+    def failing(request: ExportRequest, say: Any) -> float:
+        if request.out.name == "calm":
+            raise error
+        return real(request, say)
+
+    monkeypatch.setattr(model, "export", failing)
+    arguments = ("export", "pair", "--all", "--out", "models", "--storage-path", str(pair))
+    done = run(*arguments, "--layers", "1")
+    assert (done.status, done.out) == (1, "models/mood\n"), done.err
+    assert f"models/calm: {error}" in done.err
+    assert done.err.splitlines()[-1] == (
+        "elsa-tune: models/calm could not be exported as asked for; each reason is printed above"
+    )
+
+
 def test_a_damaged_search_of_another_name_is_in_nobodys_way(pair: Path, run: Run) -> None:
     other = pair / "zzz"
     other.mkdir()

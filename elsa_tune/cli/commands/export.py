@@ -1,7 +1,8 @@
 """`elsa-tune export` and `bundle`: answers as models, and models that answer together."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,11 +15,15 @@ from elsa_tune.cli.options import (
     wanted_search,
 )
 from elsa_tune.cli.printing import with_options
-from elsa_tune.errors import NoAnswerError, UsageError
+from elsa_tune.errors import NoAnswerError, RunError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.words import listed
+
+if TYPE_CHECKING:
+    from elsa_tune.exporting.model import ExportRequest
 
 
 def export(
@@ -104,20 +109,46 @@ def export(
         )
         model.check(request)
         requests.append(request)
-    exported = 0
-    for request in requests:
+    if not every:
+        model.export(requests[0], say)
+        typer.echo(out)
+        return
+    failed = []
+    answered = _with_answer(requests)
+    if not answered:
+        raise NoAnswerError(f"none of the tasks of '{chosen}' has an answer to export")
+    for request in answered:
         try:
             model.export(request, say)
-        except NoAnswerError as error:
-            if not every:
-                raise
-            # The other tasks may have one.
+        except (RunError, UsageError) as error:  # of this task; the others go on
+            say(f"{request.out}: {with_options(str(error))}")
+            failed.append(str(request.out))
+            continue
+        typer.echo(request.out)
+    if failed:
+        raise RunError(
+            f"{listed(failed)} could not be exported as asked for; each reason is printed above"
+        )
+
+
+def _with_answer(requests: Sequence["ExportRequest"]) -> list["ExportRequest"]:
+    """Return the requests that something can be exported for, and say which have no answer.
+
+    Raises UsageError for what was not measured of a task, before any is trained.
+    """
+    from elsa_tune.exporting import model
+
+    found = []
+    for request in requests:
+        try:
+            model.check_choice(request)
+        except NoAnswerError as error:  # the other tasks may have one
             say(f"{request.out} is not written: {with_options(str(error))}")
             continue
-        exported += 1
-        typer.echo(request.out)
-    if exported == 0:
-        raise NoAnswerError(f"none of the tasks of '{chosen}' has an answer to export")
+        except UsageError as error:
+            raise UsageError(f"{request.out} cannot be exported: {error}") from error
+        found.append(request)
+    return found
 
 
 def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
