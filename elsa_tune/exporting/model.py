@@ -108,6 +108,8 @@ def export(request: ExportRequest, say: Say) -> float:
             failed.append(f"{request.check} was not scored ({first_line(error)})")
     _keep_in_store(store, final, out, say)
     if failed:
+        if request.push is not None:
+            failed.append(f"it was not pushed: to do so, run `hf upload {request.push} {out}`")
         raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
     if request.push is not None:
         address = push(out, request.push)

@@ -371,8 +371,10 @@ def test_a_check_that_fails_costs_no_model(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model.saved, "predict", Mock(side_effect=MemoryError("too long")))
-    with pytest.raises(RunError, match=r"/out, .*dev\.csv .*too long"):
-        exported(paths, check=tmp_path / "dev.csv")
+    monkeypatch.setattr(model, "push", Mock(side_effect=AssertionError))
+    not_pushed = r"not pushed: to do so, run `hf upload owner/name \S+/out`$"
+    with pytest.raises(RunError, match=rf"/out, .*dev\.csv .*too long\); it was {not_pushed}"):
+        exported(paths, check=tmp_path / "dev.csv", push="owner/name")
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
