@@ -74,11 +74,11 @@ class _JsonLines:
             for name, cell in zip(chunk.names, row, strict=True):
                 if cell is not ABSENT:
                     record[name] = _json_value(cell)
-            line = json.dumps(record, ensure_ascii=False, default=str)
+            line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
             try:
                 line.encode()
             except UnicodeEncodeError:  # half of a character, in a column that is no text
-                line = json.dumps(record, default=str)
+                line = json.dumps(record, allow_nan=False, default=str)
             self._target.write(line + "\n")
 
     def close(self) -> None: ...
@@ -171,9 +171,13 @@ _WRITERS: dict[str, type[_Writer]] = {
 
 
 def _json_value(value: Any) -> Any:
-    """Replace NaN and the infinities, which are no JSON, by null."""
+    """Replace NaN and the infinities, which are no JSON, by null, within lists and tables too."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, list | tuple):
+        return [_json_value(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _json_value(part) for name, part in value.items()}
     return value
 
 
@@ -184,7 +188,7 @@ def _cell(value: Any) -> str | None:
     if isinstance(value, str | bool | int | float):
         text = cell_text(value, "", "") or ""
     elif isinstance(value, list | dict):
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False, default=str)
     else:
         text = str(value)  # a date, a decimal
     return text.encode("utf-8", "replace").decode()

@@ -32,6 +32,7 @@ from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
 from tests.unit.tiny_models import make_tiny
 
+MAP = pa.map_(pa.string(), pa.float64())
 TEXTS = ["good film", 'the "best", of\nall: never', "a dull plot " * 20, "é", "bad", "fun fun"]
 
 
@@ -210,6 +211,29 @@ def test_every_format_is_read_and_written(folder: Path, run: Run) -> None:
     ]
     status, _, said = run("predict", "mood", "rows.csv", "--format", "tsv")
     assert status == 2 and "line 3 has a tab or a line break in a cell" in said
+
+
+def test_what_is_written_is_json_whatever_lists_and_tables_hold(folder: Path, run: Run) -> None:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    nan, inf = float("nan"), float("inf")
+    rows = {"text": ["good"], "list": [[1.0, nan]], "table": [{"a": -inf, "b": [[inf]]}]}
+    pq.write_table(pa.table({**rows, "map": pa.array([[("k", nan)]], MAP)}), "rows.parquet")
+    status, out, said = run("predict", "mood", "rows.parquet", "--format", "jsonl")
+    assert status == 0, said
+    found = json.loads(out, parse_constant=refuse)
+    assert found["list"] == [1.0, None] and found["table"] == {"a": None, "b": [[None]]}
+    assert found["map"] == [["k", None]]
+    status, out, said = run("predict", "mood", "rows.parquet", "--format", "csv")
+    assert status == 0, said
+    [row] = rows_of(out)
+    for name in ("list", "table", "map"):
+        assert json.loads(row[name], parse_constant=refuse) == found[name]
+    Path("rows.jsonl").write_text('{"text": "good", "list": [NaN]}\n')
+    status, out, said = run("predict", "mood", "rows.jsonl")
+    assert status == 0, said
+    assert json.loads(out, parse_constant=refuse)["list"] == [None]
 
 
 def test_rows_on_stdin_and_none_at_all(
