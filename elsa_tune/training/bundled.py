@@ -25,6 +25,7 @@ from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import recorded_candidate
 from elsa_tune.specs.arguments import checked
+from elsa_tune.tasks.table_file import check_characters
 from elsa_tune.tasks.types.base import Logits, TaskType
 from elsa_tune.tasks.types.registry import type_of_export
 from elsa_tune.training.adapt import methods
@@ -571,9 +572,11 @@ def split_texts(texts: Texts, missing: str | None = None) -> Split:
     is_table = widths in (set(), {1}, {2})
     if not is_table:
         raise DataError(no_list)
-    for cells in rows:
+    for number, cells in enumerate(rows, start=1):
         if not all(isinstance(cell, str) for cell in cells):
             raise DataError("each text must be a string: one of them is missing, or something else")
+        for cell in cells:
+            check_characters(cell, f"row {number} of the texts")
     columns: list[list[str]] = [[]]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -470,6 +470,9 @@ def test_what_is_no_text_or_no_task_is_refused(models: Path) -> None:
     for lacks_one in ([("a", None)], ["a", None], pd.Series(["a", None]), ["a", pd.NA]):
         with pytest.raises(DataError, match="one of them is missing"):
             router.predict(lacks_one)  # type: ignore[arg-type]
+    for half in (["good", "a \ud800 b"], [("good", "a \ud800 b")]):
+        with pytest.raises(DataError, match=f"row {len(half)} of the texts has half of a char"):
+            router.predict(half)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="there is no folder nowhere"):
         elsa_tune.load_bundle("nowhere")
     assert [one.logits.shape for one in router.predict([]).values()] == [(0, 2), (0, 2)]
