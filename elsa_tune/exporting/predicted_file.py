@@ -67,7 +67,7 @@ def predict_file(request: PredictRequest, say: Say) -> int:
     spent = f"{duration(scoring.progress.seconds)} ({scoring.rate:,.0f} rows a second)"
     say(f"predict: {scoring.rows:,} rows in {spent}")
     if predictor.empty:
-        say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
+        say(f"predict: {predictor.empty_text}")
     return scoring.rows
 
 

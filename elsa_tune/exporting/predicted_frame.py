@@ -46,7 +46,7 @@ def predict_frame(
         share = done / count
         progress.at(f"predict: {done:,} rows", share)
     if predictor.empty:
-        say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
+        say(f"predict: {predictor.empty_text}")
     columns = {}
     for name, kind in added.items():
         columns[name] = pd.Series(

@@ -100,6 +100,13 @@ class Predictor:
             names |= dict.fromkeys(columns)
         return tuple(names)
 
+    @property
+    def empty_text(self) -> str:
+        """Say how many rows so far have an empty text."""
+        if self.empty == 1:
+            return "1 row has an empty text, and was predicted as such"
+        return f"{self.empty:,} rows have an empty text, and were predicted as such"
+
     def added(self, names: Sequence[str], where: str) -> Types:
         """Return the columns that are added to rows with these, and their types, `str` or `float`.
 

@@ -304,6 +304,10 @@ def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
     labels, _ = by_transformers("mood", ["good", "", "", "  "])
     assert [row["prediction"] for row in rows_of(out)] == labels
     assert "3 rows have an empty text, and were predicted as such" in said
+    Path("gap.csv").write_text('text\ngood\n\n""\n\n')  # an empty line is no row
+    status, out, said = run("predict", "mood", "gap.csv")
+    assert status == 0 and [row["text"] for row in rows_of(out)] == ["good", ""]
+    assert "predict: 1 row has an empty text, and was predicted as such" in said
 
 
 def test_a_bundle_answers_for_each_task(folder: Path, run: Run) -> None:
