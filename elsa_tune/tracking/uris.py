@@ -1,11 +1,12 @@
 """URIs as they may be shown or stored: without passwords, tokens and other secrets."""
 
+import ipaddress
 import json
 import os
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from elsa_tune.errors import first_line
 
@@ -173,6 +174,18 @@ def server_of(uri: str) -> str:
         return ""
     address = re.split(r"[/?#\\]", parts.place, maxsplit=1)[0]
     return f"{scheme_of(uri)}://{address.lower()}"
+
+
+def is_on_loopback(uri: str) -> bool:
+    """Whether a URI's host is whichever machine reads it: localhost, 127.0.0.1 and such."""
+    try:
+        host = urlsplit(uri).hostname or ""
+        if host == "localhost":
+            return True
+        address = ipaddress.ip_address(host)
+    except ValueError:  # another name, or none
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def is_misread(uri: str) -> bool:

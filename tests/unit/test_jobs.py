@@ -304,6 +304,57 @@ def test_a_record_below_the_home_there(
     assert words.endswith(f"--storage-path {home}/all/it's")
 
 
+SERVER_HERE = "http://127.0.0.1:5000"
+
+
+@pytest.mark.parametrize("server", [SERVER_HERE, "http://localhost:5000", "http://[::1]:5000"])
+@pytest.mark.parametrize("upload", ["--upload", "--no-upload"])
+def test_a_server_of_this_machine_is_not_the_clusters(
+    work: Path,
+    run: Run,
+    cluster: Dashboard,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    server: str,
+    upload: str,
+) -> None:
+    # A tunnel leads to a head elsewhere, in a network that is kept for examples.
+    cluster.nodes[0] |= {"node_ip": "192.0.2.1", "is_head_node": True}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    what = ("--model", "minilm", "--task", "stdlib", upload, "--address", cluster.url)
+    done = run("submit", *what)
+    assert done.status == 0, done.err
+    home = tmp_path / "home"
+    store, _, _ = shell_of(cluster, home).split("|")
+    records = work if upload == "--no-upload" else home / "elsa-tune"
+    assert store == f"sqlite:///{records}/mlruns/mlflow.db"
+    assert f"MLFLOW_TRACKING_URI is {server}, which is not reachable from the cluster" in done.err
+
+
+def test_a_server_that_is_asked_for_is_the_driver_nodes_own(
+    work: Path, run: Run, cluster: Dashboard, tmp_path: Path
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--tracking-uri", SERVER_HERE)
+    done = run("submit", *what, "--address", cluster.url)
+    assert done.status == 0 and "not reachable" not in done.err
+    assert shell_of(cluster, tmp_path / "home").startswith(f"{SERVER_HERE}|")
+
+
+def test_a_cluster_whose_head_is_this_machine_has_its_server(
+    work: Path,
+    run: Run,
+    cluster: Dashboard,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    cluster.nodes[0] |= {"node_ip": "127.0.0.1", "is_head_node": True}
+    cluster.nodes.append(cluster.nodes[0] | {"node_ip": "192.0.2.1", "is_head_node": False})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER_HERE)
+    done = run("submit", "--model", "minilm", "--task", "stdlib", "--address", cluster.url)
+    assert done.status == 0 and "not reachable" not in done.err
+    assert shell_of(cluster, tmp_path / "home").startswith(f"{SERVER_HERE}|")
+
+
 def test_without_upload_it_runs_here_and_records_here(
     work: Path, run: Run, cluster: Dashboard, tmp_path: Path
 ) -> None:

@@ -65,8 +65,8 @@ _PLACES = {
         rich_help_panel=RECORD,
         metavar="URI",
         help="MLflow store, as the driver's node reaches it, without a password. Default: that "
-        "node's MLFLOW_TRACKING_URI, else the server in this machine's, else mlflow.db beside the "
-        "journals' folder.",
+        "node's MLFLOW_TRACKING_URI, else the server in this machine's (unless at localhost), else "
+        "mlflow.db beside the journals' folder.",
     ),
 }
 

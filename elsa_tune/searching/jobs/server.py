@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,13 +186,30 @@ class JobServer:
 
     def nodes(self) -> list[dict[str, float]] | None:
         """Return what each node of the cluster has, by resource; None where it does not tell."""
-        # Ray's own command line asks the dashboard the same; an answer is not promised.
         try:
-            answer = self._client._do_request("GET", "/api/v0/nodes?detail=true")
-            nodes = answer.json()["data"]["result"]["result"]
-            return [dict(node["resources_total"]) for node in nodes if node["state"] == "ALIVE"]
+            return [dict(node["resources_total"]) for node in self._nodes()]
         except (OSError, ValueError, LookupError, TypeError):
             return None
+
+    def is_of_this_machine(self) -> bool:
+        """Whether the cluster's head is this machine, as far as the dashboard tells.
+
+        Its own address does not: at 127.0.0.1 there may be a tunnel to it.
+        """
+        try:
+            [address] = [node["node_ip"] for node in self._nodes() if node["is_head_node"]]
+            # Only on the machine that has an address can a socket be bound to it.
+            with socket.create_server((address, 0)):
+                return True
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes that are alive, as the dashboard describes them."""
+        # Ray's own command line asks the dashboard the same; an answer is not promised.
+        answer = self._client._do_request("GET", "/api/v0/nodes?detail=true")
+        nodes = answer.json()["data"]["result"]["result"]
+        return [node for node in nodes if node["state"] == "ALIVE"]
 
     @property
     def most_bytes(self) -> int:

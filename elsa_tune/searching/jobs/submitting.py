@@ -27,7 +27,13 @@ from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme, packages_of
 from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
-from elsa_tune.tracking.uris import SQLITE, scheme_of, shown_uri, without_credentials
+from elsa_tune.tracking.uris import (
+    SQLITE,
+    is_on_loopback,
+    scheme_of,
+    shown_uri,
+    without_credentials,
+)
 from elsa_tune.training.model.model_files import PACKAGE_DISTRIBUTION
 
 # How a job's nodes come by the packages: they have them, or Ray installs them with pip.
@@ -79,6 +85,7 @@ def submit(
     here = Path.cwd()
     places = _places(options, here, uploads)
     server = JobServer(options.address)
+    places = _reached_there(places, server, say)
     requests = _checked(options)
     name = options.name or _name_of(requests)
     earlier = _ended_session(server, name)
@@ -191,7 +198,7 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             f"`storage_path` {storage} is relative, and the job's own folder on the cluster is "
             "deleted after it; give an absolute path there, best one that all nodes share"
         )
-    beside = f"{SQLITE}{PurePosixPath(storage).parent}/mlflow.db"
+    beside = _store_beside(storage)
     named = StorePaths(here).named_uri(given)
     if named is None:
         return JobPlaces(storage=storage, tracking_uri=beside)
@@ -206,6 +213,28 @@ def _places(options: SearchOptions, here: Path, uploads: bool) -> JobPlaces:
             "deleted after it; give sqlite:////ABSOLUTE/FILE.db there, or a server"
         )
     return JobPlaces(storage=storage, tracking_uri=named, is_given=True)
+
+
+def _store_beside(storage: str) -> str:
+    """Return the store of a folder of searches for which none is named."""
+    return f"{SQLITE}{PurePosixPath(storage).parent}/mlflow.db"
+
+
+def _reached_there(places: JobPlaces, server: JobServer, say: Say) -> JobPlaces:
+    """Return the places with a store that the job can reach.
+
+    A server that this machine's variable names at localhost is another machine's there, unless the
+    job runs on this one. One that was asked for stays: it is that of the driver's node.
+    """
+    uri = places.tracking_uri
+    if places.is_given or not is_on_loopback(uri) or server.is_of_this_machine():
+        return places
+    beside = _store_beside(places.storage)
+    say(
+        f"submit: {TRACKING_VARIABLE} is {uri}, which is not reachable from the cluster: the "
+        f"search is recorded in {beside} there, unless its nodes name a store"
+    )
+    return replace(places, tracking_uri=beside)
 
 
 def _checked(options: SearchOptions) -> list[Request]:
