@@ -86,9 +86,8 @@ class Answers(tuple[Answer, ...]):
             parts.append(f"<p>{html.escape(name)}</p>")
             parts.append(_first_lines_html(answer.first_lines))
             parts.append(rows.to_html(index=False))
-        has_points = any(answer.points for answer in self)
-        if has_points:
-            chart = freeze_curve(answers)
+        chart = freeze_curve(answers)
+        if chart.panels:  # none where nothing has been measured yet
             svg = draw(chart)["svg"]
             parts.append(svg.decode())
         return "\n".join(parts)

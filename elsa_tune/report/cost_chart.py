@@ -166,6 +166,8 @@ def _target(comparison: WayComparison, ends: tuple[float, float]) -> Series | No
     if best is None or best.point.quality is None:
         return None
     base = comparison.curve.chance or 0.0
+    if best.point.quality <= base:  # of no gain, and of a score below 0, no share can be kept
+        return None
     quality = base + comparison.target * (best.point.quality - base)
     of_what = "gain" if comparison.curve.chance else "score"
     share = target_text(comparison.target)
