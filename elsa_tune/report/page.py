@@ -242,7 +242,8 @@ def page_html(
     probe_features = ""
     if any(answer.probe for answer in answers):
         probe_features = PROBE_FEATURES
-    commands = [origin.command for origin in origins.values()]
+    shown = {row.search for row in rows}  # what else a folder or a store holds is not the page's
+    commands = [origin.command for name, origin in origins.items() if name in shown]
     exports = [export_command(answer) for answer in named.values()]
     template = environment.get_template("page.html.jinja")
     return template.render(

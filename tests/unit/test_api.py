@@ -305,6 +305,17 @@ def test_a_notebook_shows_first_lines_table_and_curve() -> None:
     assert list(found.to_dataframe()["operating_point_fine_tuned_layers"]) == [2]
 
 
+def test_a_notebook_shows_an_answer_of_which_nothing_is_measured(tmp_path: Path) -> None:
+    table = tmp_path / "exploring.csv"
+    table.write_text(
+        "model,task,layers,frozen_layers,learning_rate,seed,quality,metric,phase\n"
+        "bert,rte,12,0,2e-5,0,0.7,accuracy,explore\n"
+        "bert,rte,12,6,2e-5,0,0.6,accuracy,explore\n"
+    )
+    shown = elsa_tune.answer(table)._repr_html_()
+    assert "No answer" in shown and "<svg" not in shown
+
+
 def test_published_numbers_are_a_source() -> None:
     found = elsa_tune.answer("published")
     assert {one.model for one in found} >= {"bert_base", "roberta_base"}

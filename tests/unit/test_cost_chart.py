@@ -54,6 +54,11 @@ def test_each_way_is_a_point_with_bars_both_ways() -> None:
     assert drawn["recommended"].x == drawn["the last 2 layers"].x
 
 
+def test_of_a_score_below_zero_no_target_is_drawn() -> None:
+    below = [replace(one, quality=one.quality - 2, chance=None) for one in four_ways()]
+    assert not [name for name in series_of(below) if name.startswith("95 %")]
+
+
 def ways_as_measured() -> list[ResultRow]:
     """Return seven ways that stand as they do in a recorded study, with runs' own spread."""
     found = {

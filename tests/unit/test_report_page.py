@@ -161,6 +161,9 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
     again = page_of(rows, origins=origins).split('id="again"')[1]
     assert escape(command) in again
     assert "elsa-tune export first --out first-model" in again
+    # Nor of a search that the folder holds, and the page is not about.
+    other = Origin(place="2026-11-20 09:00 UTC, lab3", command="elsa-tune search --name other")
+    assert "--name other" not in page_of(rows, origins={**origins, "other": other})
 
 
 def test_a_page_of_rows_without_a_search_names_no_command_that_needs_one() -> None:
