@@ -270,7 +270,7 @@ def _settings(result: _Result) -> dict[str, Any]:
 
 
 def _training_settings(config: _TrainConfig) -> dict[str, Any]:
-    """Return all that a file's `train_config` says; of an object each value by `NAME.ITS_NAME`."""
+    """Return a file's `train_config`; the values of an inner object have dotted names."""
     settings: dict[str, Any] = {}
     for name, value in config.model_dump(exclude_unset=True).items():
         if isinstance(value, dict):
