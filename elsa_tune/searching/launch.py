@@ -71,52 +71,61 @@ PUBLISHED_SIZES = {
 }
 
 
-class Sizes(NamedTuple):
-    """How many examples a task has."""
+class Rows(NamedTuple):
+    """How many examples a task has, and what guessing scores on them."""
 
     train: int  # those in use, a holdout included
     evaluation: int
     units: int  # how many independent units the evaluation examples are
+    chance: float  # the quality of the best constant answer
 
 
-def plan(request: Request, sizes: Sizes) -> SearchSpec:
+def plan(request: Request, rows: Rows) -> SearchSpec:
     """Return the search as it would be carried out; nothing is touched."""
     from elsa_tune.training.loop import evaluation_steps
 
     spec = request.spec
     if spec.artifacts is not None:
         artifacts_at(spec.artifacts)  # raises for an unknown scheme
-    train_examples = sizes.train - round(sizes.train * (spec.recipe.holdout or 0.0))
+    train_examples = rows.train - round(rows.train * (spec.recipe.holdout or 0.0))
     evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
     return dataclasses.replace(
         spec,
+        chance=rows.chance,
         train_examples=train_examples,
-        evaluation_examples=sizes.evaluation,
-        evaluation_units=sizes.units,
+        evaluation_examples=rows.evaluation,
+        evaluation_units=rows.units,
     )
 
 
-def sizes_of(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> Sizes:
-    """Return how many examples a task has.
+def rows_in_use(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> Rows:
+    """Return how many examples a task has, and what guessing scores on them.
 
-    Nothing is written. GLUE on the hub is not downloaded for a plan: its sizes are published.
+    Nothing is written. GLUE on the hub is not downloaded for a plan: its sizes are published, and
+    what guessing scores by most metrics; by the others an even guess is assumed.
     say: called with what is odd about the rows.
     """
+    from elsa_tune.tasks.types.scores import chance
     from elsa_tune.training.data.preparation import read_splits, size_in_use
     from elsa_tune.training.data.row_checks import row_findings, units_of
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train, evaluation = PUBLISHED_SIZES[task.source.config]
-        return Sizes(size_in_use(task, recipe, train), evaluation, units=evaluation)
+        guessing = task.known_chance
+        if guessing is None:
+            guessing = 1 / task.outputs
+        in_use = size_in_use(task, recipe, train)
+        return Rows(in_use, evaluation, units=evaluation, chance=guessing)
     splits = read_splits(task, recipe)
     findings = row_findings(task, splits)
     for line in finding_lines(findings, task.is_published):
         say(line)
     train = len(splits["train"]) + len(splits.get("holdout", ()))
-    evaluation = len(splits["evaluation"])
-    units = units_of(splits["evaluation"])
-    distinct = evaluation if units is None else int(units.max()) + 1
-    return Sizes(train, evaluation, distinct)
+    evaluation = splits["evaluation"]
+    units = units_of(evaluation)
+    distinct = len(evaluation) if units is None else int(units.max()) + 1
+    guessing = chance(task.metric, evaluation.labels, task.outputs)
+    return Rows(train, len(evaluation), distinct, guessing)
 
 
 def start(request: Request, say: Say) -> Finished:

@@ -14,7 +14,7 @@ from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.results.published import Study, printed_rows
 from elsa_tune.searching.inputs import SearchOptions, asked_inputs, search_command
-from elsa_tune.searching.launch import sizes_of
+from elsa_tune.searching.launch import rows_in_use
 from elsa_tune.searching.request import Request, request_of
 from elsa_tune.searching.several import plan_of_recorded
 from elsa_tune.searching.specification import differing_settings, load_specification, with_seeds
@@ -63,7 +63,7 @@ def plan_study(
             seeds=wanted.seeds,
         )
         whole = asked_inputs(of_task, task)
-        available = sizes_of(whole.task, whole.recipe).train
+        available = rows_in_use(whole.task, whole.recipe).train
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most that many
         size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)

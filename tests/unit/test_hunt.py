@@ -741,13 +741,7 @@ def test_the_power_of_a_plan_is_that_of_its_looks_at_the_last_depth(tmp_path: Pa
     assert [(test.seeds, test.full_seeds) for test in power.tests] == [(3, 3), (10, 4)]
     assert power.tests[0].level == pytest.approx(0.8 * 0.035)  # the first look's share
     assert (power.target, power.seed_spread) == (0.9, Policy().seed_spread)
-    # Guessing is what is known of the task, else one of its classes.
-    rte = resolve_task("rte")
-    of_rte = planned_power(dataclasses.replace(plan, task=rte))
-    assert of_rte is not None and of_rte.guessing == pytest.approx(146 / 277)
-    unknown = dataclasses.replace(rte, published_chance={})
-    of_two_classes = planned_power(dataclasses.replace(plan, task=unknown))
-    assert of_two_classes is not None and of_two_classes.guessing == 0.5
+    assert power.guessing == plan.chance
 
 
 def test_no_power_is_estimated_without_a_test_or_for_no_share_of_examples(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.launch import Sizes, check_gpu_hours, plan
+from elsa_tune.searching.launch import Rows, check_gpu_hours, plan, rows_in_use
 from elsa_tune.searching.planning.even import Even
 from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import (
@@ -301,7 +301,7 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
 def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
     (name,) = share
     with pytest.raises(UsageError, match=f"`{name}` is"):
-        plan(request_for(**share), Sizes(100, 50, 50))
+        plan(request_for(**share), Rows(100, 50, 50, 0.5))
 
 
 def test_gpu_hours_need_gpus() -> None:
@@ -313,12 +313,20 @@ def test_gpu_hours_need_gpus() -> None:
 
 def test_a_store_of_an_unknown_scheme_is_refused_by_a_dry_run_too() -> None:
     with pytest.raises(UsageError, match="has the unknown scheme 'foo'"):
-        plan(request_for(artifacts="foo://bar"), Sizes(100, 50, 50))
+        plan(request_for(artifacts="foo://bar"), Rows(100, 50, 50, 0.5))
+
+
+def test_guessing_is_what_is_known_of_glue_on_the_hub_else_an_even_guess() -> None:
+    rte = resolve_task("rte")
+    assert rows_in_use(rte, Recipe()) == (2490, 277, 277, rte.published_chance["accuracy"])
+    by_an_unknown_metric = dataclasses.replace(rte, published_chance={})
+    assert rows_in_use(by_an_unknown_metric, Recipe()).chance == 0.5
+    assert plan(request_for(), Rows(100, 50, 50, 0.7)).chance == 0.7
 
 
 def test_a_holdout_is_not_trained_on() -> None:
     request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
-    assert steps_per_trial(plan(request, Sizes(100, 50, 50))) == 10  # ceil(70 / 16) x 2 epochs
+    assert steps_per_trial(plan(request, Rows(100, 50, 50, 0.5))) == 10  # ceil(70 / 16) x 2 epochs
 
 
 def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:

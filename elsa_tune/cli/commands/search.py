@@ -47,7 +47,7 @@ from elsa_tune.words import duration, kind_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
-    from elsa_tune.searching.launch import Sizes
+    from elsa_tune.searching.launch import Rows
     from elsa_tune.specs.search import SearchSpec
 
 
@@ -236,7 +236,7 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.checkpoint_size import checkpoint_text
-    from elsa_tune.searching.launch import plan, sizes_of
+    from elsa_tune.searching.launch import plan, rows_in_use
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
@@ -247,8 +247,8 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         ways_outlook,
     )
 
-    sizes = sizes_of(request.spec.task, request.spec.recipe, say)
-    spec = plan(request, sizes)
+    rows = rows_in_use(request.spec.task, request.spec.recipe, say)
+    spec = plan(request, rows)
     for warning in plan_warnings(spec):
         say(warning)
     trials = trial_ranges(spec, ())
@@ -260,7 +260,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         candidates += " frozen layers"
     lines = {
         "model": f"{spec.model.name} ({spec.layers} layers)",
-        "task": f"{spec.task.name}: {_examples_text(sizes)}",
+        "task": f"{spec.task.name}: {_examples_text(rows)}",
         f"{kind_text(spec.candidates)}s": candidates,
         "exploring": f"{_up_to(*trials[Phase.EXPLORE])} trials",
         "measuring": f"{_up_to(*trials[Phase.MEASURE])} trials",
@@ -283,11 +283,11 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     show(lines)
 
 
-def _examples_text(sizes: "Sizes") -> str:
+def _examples_text(rows: "Rows") -> str:
     """Write how many examples a task has."""
-    text = f"{sizes.train:,} training, {sizes.evaluation:,} evaluation examples"
-    if sizes.units < sizes.evaluation:
-        text += f" of {sizes.units:,} units"
+    text = f"{rows.train:,} training, {rows.evaluation:,} evaluation examples"
+    if rows.units < rows.evaluation:
+        text += f" of {rows.units:,} units"
     return text
 
 

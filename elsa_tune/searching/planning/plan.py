@@ -312,7 +312,7 @@ def planned_power(spec: SearchSpec) -> Power | None:
     for (seeds, full_seeds), level in zip(looks.counts, by_look, strict=True):
         tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
     return Power(
-        guessing=_guessing(spec),
+        guessing=spec.chance,
         target=spec.target,
         tests=tuple(tests),
         seed_spread=policy.seed_spread,
@@ -336,7 +336,7 @@ def ways_outlook(spec: SearchSpec) -> str | None:
         rows=_independent_rows(spec),
         are_units=_independent_rows(spec) < spec.evaluation_examples,
         ways=sum(candidate.is_tested for candidate in spec.candidates),
-        guessing=_guessing(spec),
+        guessing=spec.chance,
         policy=spec.policy,
     )
     return ways_power_text(power)
@@ -351,17 +351,6 @@ def _has_too_few_units(spec: SearchSpec) -> bool:
     """Whether the rows share so few units that nothing is certified."""
     fewest = min(spec.evaluation_examples, spec.policy.fewest_units)
     return _independent_rows(spec) < fewest
-
-
-def _guessing(spec: SearchSpec) -> float:
-    """Return the quality of a constant answer; an even guess's where it is not known yet."""
-    has_read_rows = bool(spec.fingerprints)
-    if has_read_rows:
-        return spec.chance
-    guessing = spec.task.known_chance
-    if guessing is None:
-        guessing = 1 / spec.task.outputs
-    return guessing
 
 
 def power_text(power: Power, spec: SearchSpec) -> str:
