@@ -110,12 +110,12 @@ def rows_in_use(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) ->
     from elsa_tune.training.data.row_checks import row_findings, units_of
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
-        train, evaluation = PUBLISHED_SIZES[task.source.config]
+        train_rows, evaluation_rows = PUBLISHED_SIZES[task.source.config]
         guessing = task.known_chance
         if guessing is None:
             guessing = 1 / task.outputs
-        in_use = size_in_use(task, recipe, train)
-        return Rows(in_use, evaluation, units=evaluation, chance=guessing)
+        in_use = size_in_use(task, recipe, train_rows)
+        return Rows(in_use, evaluation_rows, units=evaluation_rows, chance=guessing)
     splits = read_splits(task, recipe)
     findings = row_findings(task, splits)
     for line in finding_lines(findings, task.is_published):
