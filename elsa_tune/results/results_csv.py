@@ -51,6 +51,12 @@ _OF_TRIAL = "tags.elsa_tune.trial"
 # How often a trial reported, in Ray Tune's table, which has no status.
 _RAY_REPORTS = "training_iteration"
 
+# What rows of the phases are that count in no answer.
+_LEFT_OUT_PHASES: Mapping[str, str] = {
+    Phase.PROBE: "linear probes of the frozen model",
+    Phase.FINAL: "of phase final, which train the model that is exported",
+}
+
 # What rows that belong together have in common.
 _Key = tuple[object, ...]
 
@@ -60,7 +66,9 @@ class Imported:
     """A results table that was read."""
 
     rows: list[ResultRow]  # one or more
-    notes: tuple[str, ...]  # what was understood, one line each; () for a table of our own
+    # What was understood and what was left out, one line each; () for a table of our own names of
+    # which every row counts.
+    notes: tuple[str, ...]
 
 
 def import_results(
@@ -71,9 +79,10 @@ def import_results(
 ) -> Imported:
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
-    Where columns have other names, rows without depth and quality are left out, and counted in
-    `notes`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
-    ResultsError, with the line, for whatever is missing, unreadable or out of its range.
+    Linear probes and trainings for an export are left out and counted in `notes`, and where columns
+    have other names rows without depth and quality, too. Rows that repeat another exactly are
+    returned; the curve counts them once. Raises ResultsError, with the line, for whatever is
+    missing, unreadable or out of its range.
     """
     given = read_mapping(mapping)
     lines = _lines(path)
@@ -101,20 +110,21 @@ def import_results(
             left_out[why] += 1
         else:
             rows.append(read_row(path, number, cells, percent))
-    _check(path, rows, percent=percent)
+    _check(path, rows, left_out, percent=percent)
     _check_chance(path, layout.constants.get("chance"), percent=percent)
     is_of_earlier_version = set(EARLIER_COLUMNS) <= set(layout.places)
     if is_of_earlier_version and LOOKS not in layout.places:
         rows = _without_looks_of_hunts(rows)
-    if not is_foreign:
+    notes = [f"{path}:"]
+    if is_foreign:
+        final_rows = _without_repeated(rows)
+        left_out["of attempts that were repeated"] = len(rows) - len(final_rows)
+        rows = final_rows
+        notes += [*layout.understood, _counts(rows)]
+    notes += _left_out_notes(left_out)
+    if len(notes) == 1:
         return Imported(rows, ())
-    final_rows = _without_repeated(rows)
-    left_out["of attempts that were repeated"] = len(rows) - len(final_rows)
-    notes = [f"{path}:", *layout.understood, _counts(final_rows)]
-    for why, count in left_out.items():
-        if count:
-            notes.append(f"left out: {count} {why}")
-    return Imported(final_rows, tuple(notes))
+    return Imported(rows, tuple(notes))
 
 
 def _without_looks_of_hunts(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -154,8 +164,18 @@ def _cells_of(line: Sequence[str], layout: Layout) -> dict[str, str]:
     return cells
 
 
-def _check(path: Path, rows: Sequence[ResultRow], *, percent: bool) -> None:
+def _left_out_notes(left_out: Mapping[str, int]) -> list[str]:
+    """Return a line on each kind of row that was left out: how many, by what they are."""
+    return [f"left out: {count} {what}" for what, count in left_out.items() if count]
+
+
+def _check(
+    path: Path, rows: Sequence[ResultRow], left_out: Mapping[str, int], *, percent: bool
+) -> None:
     """Raise ResultsError for a table without rows, or with fractions that are called percent."""
+    if not rows and left_out:
+        told = ", ".join(_left_out_notes(left_out))
+        raise ResultsError(f"{path} has no rows that can be answered; {told}")
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
     # Of runs that failed, and of scores of 0, nothing is told.
@@ -206,9 +226,7 @@ def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:
     holds_a_result = not names_of_results.isdisjoint(cells)
     if is_foreign and not holds_a_result:
         return "with neither frozen layers nor quality"  # such as the run of a whole search
-    if cells.get("phase") == Phase.PROBE:
-        return "linear probes of the frozen model"
-    return ""
+    return _LEFT_OUT_PHASES.get(cells.get("phase", "").lower(), "")
 
 
 def _without_repeated(rows: Sequence[ResultRow]) -> list[ResultRow]:

@@ -141,6 +141,31 @@ def test_statuses_without_a_phase(tmp_path: Path) -> None:
     assert phases == [Phase.MEASURE, Phase.EXPLORE, Phase.MEASURE, Phase.MEASURE]
 
 
+def test_rows_whose_phase_counts_in_no_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "m,t,6,0,0.8,1,Measure",
+        "m,t,6,0,0.7,2,EXPLORE",
+        "m,t,6,0,0.9,3,final",
+        "m,t,6,0,0.9,4,Final",
+        "m,t,6,6,0.6,,Probe",
+        header=f"{HEADER},phase",
+    )
+    imported = import_results(path)
+    assert [one.phase for one in imported.rows] == [Phase.MEASURE, Phase.EXPLORE]
+    assert imported.notes == (
+        f"{path}:",
+        "left out: 2 of phase final, which train the model that is exported",
+        "left out: 1 linear probes of the frozen model",
+    )
+
+
+def test_a_table_of_which_every_row_is_left_out_is_not_called_empty(tmp_path: Path) -> None:
+    path = table(tmp_path, "m,t,6,0,0.9,3,final", header=f"{HEADER},phase")
+    with pytest.raises(ResultsError, match="no rows that can be answered; left out: 1 of phase"):
+        import_results(path)
+
+
 def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     text = (
