@@ -966,6 +966,18 @@ def test_ways_of_one_rate_are_named_where_no_exploring_is_recorded() -> None:
     )
 
 
+def test_no_way_is_said_to_have_run_at_one_rate_where_no_rate_is_known() -> None:
+    unknown = [replace(one, learning_rate=None) for one in four_ways()]
+    not_recorded = "how the learning rates were chosen is not recorded."
+    assert line(compared(unknown), "Fair?") == not_recorded
+    of_full = [one for one in four_ways() if one.candidate == FULL]
+    others = [one for one in unknown if one.candidate != FULL]
+    assert line(compared([*of_full, *others]), "Fair?") == (
+        f"{not_recorded} The full model ran at one rate alone: another may be better or worse by "
+        "any amount."
+    )
+
+
 def with_adapters(*qualities: float) -> list[ResultRow]:
     return [
         *way_rows(FULL, 0.9, examples=10_000),

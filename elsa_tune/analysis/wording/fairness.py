@@ -67,7 +67,11 @@ def _effort(comparison: WayComparison) -> str:
     tries = [way.point.explored for way in comparison.ways]
     if not any(tries):
         text = "how the learning rates were chosen is not recorded."
-        of_one_rate = [way.candidate for way in comparison.ways if way.point.rates == 1]
+        of_one_rate: list[Candidate] = []
+        for way in comparison.ways:
+            # A table that names no rates may have the best of many.
+            if way.point.rates == 1 and way.point.learning_rate is not None:
+                of_one_rate.append(way.candidate)
         if of_one_rate:
             names = "every way"
             if len(of_one_rate) < len(comparison.ways):
