@@ -251,7 +251,7 @@ def test_the_two_halves_do_not_contradict_each_other() -> None:
     assert not possible & {way.candidate for way in found.below_full}
 
 
-def means(std: float, examples: int | None = None) -> list[ResultRow]:
+def means(std: float | None, examples: int | None = None) -> list[ResultRow]:
     """Return two ways a tenth of a point apart, each a mean of five runs."""
     common = {"std": std, "runs": 5, "seed": None, "examples": examples}
     return [row(FULL, 0.63, **common), row(ADAPTER, 0.631, **common)]
@@ -269,6 +269,15 @@ def test_seeds_that_all_score_the_same_tell_nothing_of_their_spread() -> None:
     assert found is not None and found.counts_rows and len(found.without_spread) == 2
     assert [way.candidate for way in found.possible] == [ADAPTER, FULL]
     assert line(by_rows, "Differ?").endswith("another seed would move the scores is not known.")
+
+
+def test_means_without_a_standard_deviation_are_not_taken_for_single_runs() -> None:
+    reason = "not known: means without a standard deviation do not tell how far seeds move the "
+    without = compared(means(None))
+    assert without.differences is None
+    assert line(without, "Differ?").startswith(reason)
+    beside_one_run = compared([*means(None), row(HEAD, 0.6)])
+    assert line(beside_one_run, "Differ?").startswith(reason)
 
 
 def test_what_is_found_of_the_best_counts_beside_the_full_model() -> None:

@@ -18,12 +18,8 @@ def differences_text(comparison: WayComparison) -> str:
         return ""
     differences = comparison.differences
     if differences is None:
-        stds = [way.point.std for way in comparison.ways if way.point.std is not None]
-        why = "too few ways have a second run to tell"
-        if any(std <= SAME_QUALITY for std in stds):
-            why = "seeds that all score the same do not tell"
         return (
-            f"not known: {why} how far seeds move the scores, and "
+            f"not known: {_why_no_spread(comparison)} how far seeds move the scores, and "
             "how far other evaluation rows would move them is not known either."
         )
     texts = [
@@ -32,6 +28,16 @@ def differences_text(comparison: WayComparison) -> str:
         _not_counted(comparison, differences),
     ]
     return " ".join(text for text in texts if text)
+
+
+def _why_no_spread(comparison: WayComparison) -> str:
+    """Say why a comparison without differences does not know the spread over seeds."""
+    stds = [way.point.std for way in comparison.ways if way.point.seeds > 1]
+    if any(std is not None and std <= SAME_QUALITY for std in stds):
+        return "seeds that all score the same do not tell"
+    if None in stds:
+        return "means without a standard deviation do not tell"
+    return "too few ways have a second run to tell"
 
 
 def _best_of(comparison: WayComparison, differences: Differences) -> str:
