@@ -48,6 +48,9 @@ FULL = "full"
 _OF_SEARCH = "tags.elsa_tune.search_id"
 _OF_TRIAL = "tags.elsa_tune.trial"
 
+# Of which values MLflow keeps the texts alone.
+_MLFLOW_TEXTS = ("params.", "tags.")
+
 # How often a trial reported, in Ray Tune's table, which has no status.
 _RAY_REPORTS = "training_iteration"
 
@@ -99,7 +102,7 @@ def import_results(
     rows = []
     is_foreign = len(layout.understood) > 0
     for number, line in lines:
-        cells = _cells_of(line, layout)
+        cells = _cells_of(header, line, layout)
         if METHOD in cells and _is_our_trial(header, line):
             # There it is no free text, but the label of what we trained.
             cells.setdefault(CANDIDATE, cells.pop(METHOD))
@@ -153,12 +156,19 @@ def _search_of(row: ResultRow) -> _Key:
     return (row.search, row.model, row.task, row.train_size)
 
 
-def _cells_of(line: Sequence[str], layout: Layout) -> dict[str, str]:
-    """Return what a line holds, by the names of our columns; empty cells are left out."""
+def _cells_of(header: Sequence[str], line: Sequence[str], layout: Layout) -> dict[str, str]:
+    """Return what a line holds, by the names of our columns; empty cells are left out.
+
+    A param or tag of MLflow's that is Python's None is empty, too.
+    """
+    nones = {"None"}
+    if _is_our_trial(header, line):
+        nones.add("none")  # in others' runs it may be a name
     cells: dict[str, str] = {}
     for name, place in layout.places.items():
         cell = line[place]
-        if cell:
+        is_none = cell in nones and header[place].startswith(_MLFLOW_TEXTS)
+        if cell and not is_none:
             cells[name] = cell
     cells.update(layout.constants)
     return cells

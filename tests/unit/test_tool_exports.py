@@ -126,6 +126,35 @@ def test_statuses_of_mlflow(tmp_path: Path) -> None:
     ]
 
 
+def test_python_none_in_a_param_or_tag_of_mlflow_is_an_empty_cell(tmp_path: Path) -> None:
+    columns = ("params.train_size", "params.chance", "params.method", "tags.search", "notes")
+    header = ",".join((MLFLOW_HEADER, *columns))
+    path = save(
+        tmp_path,
+        header,
+        "r1,1,FINISHED,m,t,6,0,1,0.8,None,None,None,None,None,None",
+        "r2,1,FINISHED,None,None,None,None,None,,parent,None,None,None,None,None",
+    )
+    imported = read(path)
+    (row,) = imported.rows
+    assert (row.train_size, row.chance, row.search) == (None, None, None)
+    assert row.candidate == FULL_MODEL
+    assert "left out: 1 with neither frozen layers nor quality" in imported.notes
+
+
+def test_none_is_a_name_elsewhere_and_in_lower_case_empty_in_our_runs(tmp_path: Path) -> None:
+    header = "model,task,method,quality,seed"
+    (row,) = read(save(tmp_path, header, "m,t,None,0.8,1")).rows
+    assert row.candidate.label == "None"
+    header = MLFLOW_HEADER.replace("params.frozen_layers", "params.method")
+    line = "r1,1,FINISHED,m,t,6,none,1,0.8,x"
+    (row,) = read(save(tmp_path, header, line)).rows
+    assert row.candidate.label == "none"
+    header = f"{MLFLOW_HEADER},params.chance,tags.elsa_tune.trial"
+    (row,) = read(save(tmp_path, header, "r1,1,FINISHED,m,t,6,0,1,0.8,x,none,N0-s1")).rows
+    assert row.chance is None
+
+
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
     lacks = r"missing .* frozen_layers \(a depth\) or method .*`map` model="
