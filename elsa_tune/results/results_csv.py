@@ -51,6 +51,10 @@ _OF_TRIAL = "tags.elsa_tune.trial"
 # Of which values MLflow keeps the texts alone.
 _MLFLOW_TEXTS = ("params.", "tags.")
 
+# There the metric `quality` is the last evaluation's; where the trial's selection chose another
+# one, its quality is here.
+_TRIAL_QUALITY = "metrics.trial_quality"
+
 # How often a trial reported, in Ray Tune's table, which has no status.
 _RAY_REPORTS = "training_iteration"
 
@@ -103,9 +107,8 @@ def import_results(
     is_foreign = len(layout.understood) > 0
     for number, line in lines:
         cells = _cells_of(header, line, layout)
-        if METHOD in cells and _is_our_trial(header, line):
-            # There it is no free text, but the label of what we trained.
-            cells.setdefault(CANDIDATE, cells.pop(METHOD))
+        if _is_our_trial(header, line):
+            cells = _as_our_trial(cells, header, line, given)
         why = _why_left_out(cells, is_foreign=is_foreign)
         if _is_whole_search(header, line):
             why = "of whole searches"
@@ -123,7 +126,10 @@ def import_results(
         final_rows = _without_repeated(rows)
         left_out["of attempts that were repeated"] = len(rows) - len(final_rows)
         rows = final_rows
-        notes += [*layout.understood, _counts(rows)]
+        notes += layout.understood
+        if _TRIAL_QUALITY in header and "quality" not in given:
+            notes.append(f"quality <- {_TRIAL_QUALITY}, in trials of elsa-tune that have one")
+        notes.append(_counts(rows))
     notes += _left_out_notes(left_out)
     if len(notes) == 1:
         return Imported(rows, ())
@@ -228,6 +234,24 @@ def _is_our_trial(header: Sequence[str], line: Sequence[str]) -> bool:
     if _OF_TRIAL not in header:
         return False
     return bool(line[header.index(_OF_TRIAL)])
+
+
+def _as_our_trial(
+    cells: Mapping[str, str], header: Sequence[str], line: Sequence[str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the cells of a run of one of our trials, by what we mean there.
+
+    given: the user's mapping, which counts first.
+    """
+    ours = dict(cells)
+    if METHOD in ours:
+        # There it is no free text, but the label of what we trained.
+        ours.setdefault(CANDIDATE, ours.pop(METHOD))
+    if _TRIAL_QUALITY in header and "quality" not in given:
+        quality = line[header.index(_TRIAL_QUALITY)]
+        if quality:
+            ours["quality"] = quality
+    return ours
 
 
 def _why_left_out(cells: Mapping[str, str], *, is_foreign: bool) -> str:

@@ -155,6 +155,30 @@ def test_none_is_a_name_elsewhere_and_in_lower_case_empty_in_our_runs(tmp_path: 
     assert row.chance is None
 
 
+def test_a_trial_of_ours_has_the_quality_of_the_evaluation_that_its_selection_chose(
+    tmp_path: Path,
+) -> None:
+    header = (
+        f"{MLFLOW_HEADER.replace('eval_accuracy', 'quality')},metrics.trial_quality,"
+        "tags.elsa_tune.trial"
+    )
+    path = save(
+        tmp_path,
+        header,
+        "r1,1,FINISHED,m,t,6,0,1,0.80,best,0.85,N0-s1",
+        "r2,1,FINISHED,m,t,6,0,2,0.81,last,,N0-s2",
+        "r3,1,FINISHED,m,t,6,0,3,0.82,other,0.89,",
+    )
+    imported = read(path)
+    assert [row.quality for row in imported.rows] == [0.85, 0.81, 0.82]
+    assert "quality <- metrics.trial_quality, in trials of elsa-tune that have one" in (
+        imported.notes
+    )
+    imported = read(path, "quality=metrics.quality")
+    assert [row.quality for row in imported.rows] == [0.80, 0.81, 0.82]
+    assert not any("trial_quality" in note for note in imported.notes)
+
+
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
     lacks = r"missing .* frozen_layers \(a depth\) or method .*`map` model="
