@@ -177,6 +177,29 @@ def test_a_message_of_an_earlier_attempt_does_not_stay(
     assert not tags["first"].get("message") and not tags[C].get("message")
 
 
+def test_the_quality_of_an_earlier_attempt_does_not_stay(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    """The selection chose an evaluation before the first attempt's last, and then the last."""
+    interrupted, completed = TrialStatus.INTERRUPTED, TrialStatus.COMPLETED
+    records: list[Record] = [
+        search_started(),
+        trial_started(A),
+        report(A, 1, 0.7),
+        report(A, 2, 0.6),
+        TrialEnded(trial=A, status=interrupted, metrics={"quality": 0.7}),
+        SearchEnded(status=SearchStatus.INTERRUPTED),
+        search_started(attempt=2),
+        trial_started(A, attempt=2),
+        report(A, 3, 0.8, attempt=2),
+        TrialEnded(trial=A, attempt=2, status=completed, metrics={"quality": 0.8}),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ]
+    assert record(SearchPaths(places.storage, "first"), records, store) == 0
+    metrics = runs_in(places)[A].data.metrics
+    assert (metrics["quality"], metrics["trial_quality"]) == (0.8, 0.8)
+
+
 @pytest.mark.parametrize("end", ["ended", "driver lives", "driver died"])
 def test_journal_and_store_give_the_same_rows(
     places: StorePaths, store: MlflowStore, end: str

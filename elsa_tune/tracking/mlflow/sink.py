@@ -193,8 +193,9 @@ class MlflowSink:
             step = last.step
             last_quality = last.metrics.get(QUALITY)
         quality = values.pop(QUALITY, None)
-        # Another number than the last evaluation's only where the selection chose another.
-        if quality is not None and quality != last_quality:
+        # Another number than the last evaluation's only where the selection chose another. One of
+        # an earlier attempt must not stay in the run: MLflow's exports show it.
+        if quality is not None and (quality != last_quality or record.attempt > 1):
             values[names.TRIAL_QUALITY] = quality
         if trial.reports and trial.reports[-1].restored:
             # The attempt has no point of its own, and its end must not be read without any.
