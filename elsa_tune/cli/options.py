@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places, read_gpu_share
 from elsa_tune.searching.output import say
+from elsa_tune.tracking.uris import without_credentials
 
 # The headings of `--help`.
 WHAT = "What is searched"
@@ -245,6 +247,16 @@ def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
         f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "
         "another place"
     )
+
+
+def asking_store(tracking_uri: str | None) -> str:
+    """Return the option that has a printed command ask the store that was typed; "" for none.
+
+    It begins with a space. A password is left out: the command needs it in the environment.
+    """
+    if tracking_uri is None:
+        return ""
+    return f" --tracking-uri {shlex.quote(without_credentials(tracking_uri))}"
 
 
 @contextlib.contextmanager

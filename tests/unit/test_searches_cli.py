@@ -205,6 +205,19 @@ def test_searches_that_began_together_are_listed_by_name(
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
 
 
+def test_the_command_for_a_search_that_a_store_has_names_the_store(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = SearchState(search=search_started("a"), started=5.0)
+    monkeypatch.setattr(MlflowStore, "overview", lambda store: [elsewhere])
+    assert run(monkeypatch, "searches", "--tracking-uri", "sqlite:///my store.db") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["Next: elsa-tune answer a --tracking-uri 'sqlite:///my store.db'"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://store:5000")
+    assert run(monkeypatch, "searches") == 0
+    assert capsys.readouterr().err.splitlines() == ["Next: elsa-tune answer a"]
+
+
 def test_an_unreadable_journal_is_a_warning_and_the_rest_is_listed(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

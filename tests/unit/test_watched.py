@@ -205,14 +205,16 @@ def test_what_a_store_has_is_shown_without_a_plan() -> None:
     ]
 
 
+ELSEWHERE = {HOST_TAG: "another-machine", JOURNAL_TAG: "/there/first/journal.jsonl"}
+
+
 def test_a_search_of_another_machine_is_watched_in_its_store(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journal is not here: what the store has is read again until the search has ended."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(watched, "STORE_SECONDS", 0.01)
-    there = {HOST_TAG: "another-machine", JOURNAL_TAG: "/there/first/journal.jsonl"}
-    records: list[Record] = [dataclasses.replace(search_started(), tags=there)]
+    records: list[Record] = [dataclasses.replace(search_started(), tags=ELSEWHERE)]
     stages = [
         [trial_started("measure-N0-s1")],
         [report("measure-N0-s1", 1, 0.5), trial_ended("measure-N0-s1", TrialStatus.COMPLETED)],
@@ -235,10 +237,38 @@ def test_a_search_of_another_machine_is_watched_in_its_store(
         "first: minilm on rte, running; trials: 0 ended, 1 begun",
         "first: minilm on rte, running; trials: 1 ended, 0 begun",
         "search 'first': completed",
-        "Next: elsa-tune answer first",
+        f"Next: elsa-tune answer first --tracking-uri sqlite:///{tmp_path}/store.db",
     ]
     unknown = run("watch", "firts", *place)
     assert unknown.status == 2 and "did you mean 'first'?" in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("tags", "typed", "said"),
+    [
+        (ELSEWHERE, True, "Next, on another-machine: elsa-tune resume first --storage-path /there"),
+        ({}, True, "Next: elsa-tune answer first --tracking-uri http://store:5000"),
+        ({}, False, "Next: elsa-tune answer first"),  # the variable names it for the answer, too
+    ],
+)
+def test_what_to_type_about_a_search_that_a_store_alone_has(
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+    typed: bool,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    uri = "http://me:s3cret@store:5000"
+    records: list[Record] = [dataclasses.replace(search_started(), tags=tags)]
+    records.append(SearchEnded(status=SearchStatus.INTERRUPTED))
+    states = [SearchState.replay(records)]
+    monkeypatch.setattr(MlflowStore, "searches", lambda store, tasks, search: states)
+    if not typed:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    done = run("watch", "first", *(("--tracking-uri", uri) if typed else ()))
+    assert done.err.splitlines()[-2:] == ["search 'first': interrupted", said]
 
 
 def test_a_search_of_this_machine_is_watched_by_its_journal_though_a_store_is_named(

@@ -1,6 +1,7 @@
 """`elsa-tune submit`: a search sent to a cluster; `watch`, `logs` and `stop`, from any shell."""
 
 import functools
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from elsa_tune.cli.options import (
     AskedUri,
     JobAddress,
     StoragePath,
+    asking_store,
     grouped,
     pointing_at_clusters,
     wanted_search,
@@ -23,7 +25,8 @@ from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.tracking.record_names import COMPARISON
+from elsa_tune.tracking.record_names import COMPARISON, HOST_TAG, JOURNAL_TAG
+from elsa_tune.tracking.store import local_folder
 from elsa_tune.visible import visible
 
 if TYPE_CHECKING:
@@ -163,21 +166,39 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
     if name is None:
         raise UsageError("a store has many searches; name the one to watch")
     assert uri is not None
-    _say_end(*watch_store(uri, name))
+    state, paths = watch_store(uri, name)
+    _say_end(state, paths, tracking_uri)
 
 
-def _say_end(state: "SearchState", paths: SearchPaths | None) -> None:
-    """Print how a search that was watched has ended, and what to type next."""
+def _say_end(
+    state: "SearchState", paths: SearchPaths | None, tracking_uri: str | None = None
+) -> None:
+    """Print how a search that was watched has ended, and what to type next.
+
+    paths: None where its journal is not on this machine. tracking_uri: the store, where one was
+    typed.
+    """
     name = state.search.name if paths is None else paths.name
-    arguments = name if paths is None else paths.arguments
-    verb = "compare" if COMPARISON in state.decisions else "answer"
-    if not state.is_complete and paths is not None:
-        verb = "resume"
     message = ""
     if state.end is not None and state.end.message:
         message = f" ({state.end.message})"
     say(f"search '{name}': {state.status_text}{message}")
-    say(f"Next: elsa-tune {verb} {arguments}")
+    say(_next(state, paths, tracking_uri))
+
+
+def _next(state: "SearchState", paths: SearchPaths | None, tracking_uri: str | None) -> str:
+    """Return what to type next; a search that was cut short goes on where its journal is."""
+    asks = "compare" if COMPARISON in state.decisions else "answer"
+    if paths is not None:
+        verb = asks if state.is_complete else "resume"
+        return f"Next: elsa-tune {verb} {paths.arguments}"
+    tags = state.search.tags
+    is_elsewhere = JOURNAL_TAG in tags and local_folder(tags) is None
+    if is_elsewhere and not state.is_complete:
+        folder = Path(tags[JOURNAL_TAG]).parent
+        resume = ["elsa-tune", "resume", folder.name, "--storage-path", str(folder.parent)]
+        return f"Next, on {tags.get(HOST_TAG)}: {shlex.join(resume)}"
+    return f"Next: elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
 
 
 def _watch_job(name: str | None, address: str) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, JobAddress, StoragePath, pointing_at_clusters
+from elsa_tune.cli.options import (
+    AskedUri,
+    JobAddress,
+    StoragePath,
+    asking_store,
+    pointing_at_clusters,
+)
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
@@ -61,7 +67,7 @@ def searches(
         if format == "table":
             say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
             return
-    rows = submitted + [_as_json(folder, state) for folder, state in recorded]
+    rows = submitted + [_as_json(folder, state, tracking_uri) for folder, state in recorded]
     if name is not None:
         with pointing_at_clusters(address):
             rows = _only(rows, name)
@@ -220,14 +226,17 @@ def _say_next(rows: Sequence[_Listed]) -> None:
         say(f"Next: {unfinished[0]}{others}")
 
 
-def _next(folder: Path | None, state: "SearchState") -> str | None:
-    """Return the command for a search; None while it runs."""
+def _next(folder: Path | None, state: "SearchState", tracking_uri: str | None) -> str | None:
+    """Return the command for a search; None while it runs.
+
+    tracking_uri: the store, where one was typed.
+    """
     from elsa_tune.tracking.journal_records import SearchStatus
     from elsa_tune.tracking.record_names import COMPARISON
 
     asks = "compare" if COMPARISON in state.decisions else "answer"
     if folder is None:
-        return f"elsa-tune {asks} {state.search.name}"
+        return f"elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
     if state.status is SearchStatus.RUNNING:
         return None
     verb = asks if state.is_complete else "resume"
@@ -235,7 +244,7 @@ def _next(folder: Path | None, state: "SearchState") -> str | None:
     return f"elsa-tune {verb} {arguments}"
 
 
-def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
+def _as_json(folder: Path | None, state: "SearchState", tracking_uri: str | None) -> _Listed:
     from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.record_names import ANSWER, COMPARISON
 
@@ -252,7 +261,7 @@ def _as_json(folder: Path | None, state: "SearchState") -> _Listed:
         "answer": state.decisions.get(ANSWER),
         "comparison": state.decisions.get(COMPARISON),
         "folder": None if folder is None else str(folder),
-        "next": _next(folder, state),
+        "next": _next(folder, state, tracking_uri),
     }
 
 
