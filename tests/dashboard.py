@@ -28,7 +28,8 @@ class Dashboard:
         # How a job stands that is told to stop: its status, and its driver's exit status.
         self.stops_as: tuple[str, int | None] = ("STOPPED", None)
         self.refuses: tuple[int, str] | None = None  # a new job
-        self.status = 200  # of every answer
+        self.status = 200  # of every answer; of another one the text is
+        self.text = "no"
         self.patience = threading.Event()  # where it is cleared nothing is answered
         self.patience.set()
 
@@ -47,7 +48,7 @@ class Dashboard:
         """Return the status and the value for a request."""
         self.patience.wait(60)
         if self.status != 200:
-            return self.status, "no"
+            return self.status, self.text
         if path == "/api/version":
             return 200, self.version
         if path.startswith("/api/v0/nodes"):
@@ -73,6 +74,8 @@ class Dashboard:
 
     def _about_job(self, path: str) -> tuple[int, Any]:
         id, _, what = path.partition("/")
+        if not any(job.get("submission_id") == id for job in self.jobs):
+            return 404, f"Job {id} does not exist"
         if what == "logs":
             log = self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
             return 200, {"logs": log}
@@ -80,10 +83,8 @@ class Dashboard:
             self.stopped.append(id)
             self.job(id, *self.stops_as)
             return 200, {"stopped": True}
-        for job in self.jobs:
-            if job.get("submission_id") == id:
-                return 200, job
-        return 404, f"Job {id} does not exist"
+        [job] = [job for job in self.jobs if job.get("submission_id") == id]
+        return 200, job
 
 
 @contextlib.contextmanager

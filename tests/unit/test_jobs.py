@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elsa_tune.errors import ModelError, UsageError
+from elsa_tune.errors import ModelError, RunError, UsageError
 from elsa_tune.searching.board import CandidateLine, counts_of
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.jobs import server as servers
@@ -541,6 +541,18 @@ def test_a_dashboard_without_jobs_or_that_refuses(cluster: Dashboard) -> None:
     cluster.status = 401
     with pytest.raises(UsageError, match=r"asks for a token; copy ~/\.ray/auth_token"):
         JobServer(cluster.url)
+
+
+def test_other_errors_with_a_404_are_told_as_they_are(cluster: Dashboard) -> None:
+    cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
+    server = JobServer(cluster.url)
+    job = server.find("mine")
+    cluster.jobs.clear()
+    with pytest.raises(RunError, match="404: Job elsa-tune-1-mine does not exist"):
+        server.log(job)
+    cluster.status, cluster.text = 500, "node 404 is gone"
+    with pytest.raises(RunError, match="500: node 404 is gone"):
+        server.jobs()
 
 
 def test_ray_without_its_jobs(cluster: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

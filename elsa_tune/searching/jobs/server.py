@@ -25,6 +25,8 @@ WORK_SECONDS = 300.0
 _MOST_BYTES = 100 * 1024**2
 # Ray would take these for the address that it is given.
 _OTHER_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+# What Ray's client raises begins so where something else than a job server answers.
+_NOT_FOUND = ("Version check returned 404", "Request failed with status code 404")
 _JOB_ID = re.compile(r"elsa-tune-(\d+)-(.+)")
 
 
@@ -279,7 +281,9 @@ class JobServer:
             )
         if "already exists" in text:
             return UsageError(f"{what}: somebody else has just submitted it")
-        if "404" in text and not what:
+        # A job server answers so, too, of a job that does not exist.
+        is_missing = text.startswith(_NOT_FOUND) and "does not exist" not in text
+        if is_missing and not what:
             return UsageError(
                 f"what answers at `address` {self.url} takes no jobs: install `ray[default]` on "
                 "the cluster's head and start it again"
