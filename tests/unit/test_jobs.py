@@ -686,6 +686,15 @@ def test_the_list_has_jobs_whose_record_is_elsewhere(
     assert f"Next: elsa-tune watch mine --address {cluster.url}" in done.err
 
 
+def test_all_rows_of_the_list_have_the_same_keys(work: Path, run: Run, cluster: Dashboard) -> None:
+    with Journal(SearchPaths(StorePaths(work).storage, "here").journal) as journal:
+        journal.append(search_started("here"))
+    cluster.job("elsa-tune-1-there", "SUCCEEDED", 0)
+    done = run("searches", "--address", cluster.url, "--format", "json")
+    here, there = sorted(json.loads(done.out), key=lambda row: str(row["name"]))
+    assert here.keys() == there.keys()
+
+
 def test_a_job_is_counted_by_its_log(work: Path, run: Run, cluster: Dashboard) -> None:
     cluster.job("elsa-tune-1-mine", "RUNNING")
     counts = Counter({"done": 2, "running": 1, "waiting": 30})

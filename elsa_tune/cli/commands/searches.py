@@ -76,7 +76,7 @@ def searches(
         return
     readable = []
     for row in rows:
-        answer = _found_text(row["answer"], row.get("comparison"))
+        answer = _found_text(row["answer"], row["comparison"])
         readable.append({**row, "answer": answer, "status": _status_text(row)})
     show(readable, format, LISTED)
     for row in rows:
@@ -172,6 +172,7 @@ def _submitted(address: str, recorded: "Searches") -> list[_Listed]:
             "waits_for": progress.waits_for,
             "started": local_time(job.started),
             "answer": None,
+            "comparison": None,
             "folder": None,
             "next": f"elsa-tune {verb} {job.name} --address {server.url}",
         }
