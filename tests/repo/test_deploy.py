@@ -23,6 +23,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from elsa_tune.cli.app import app
+from elsa_tune.searching.jobs.submitting import DEFAULT_PLACE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -231,6 +232,21 @@ def test_the_clouds_containers_get_the_gpus_of_their_machines() -> None:
         assert "-e NVIDIA_VISIBLE_DEVICES=all" in options
         capabilities = re.search(r"-e NVIDIA_DRIVER_CAPABILITIES=(\S+)", options)
         assert capabilities is not None and capabilities[1].split(",") == ["compute", "utility"]
+
+
+def test_the_clouds_record_comes_home_into_a_folder_of_its_own() -> None:
+    from ray.scripts.scripts import rsync_down
+
+    guide = (ROOT / "docs/guides/cloud.md").read_text()
+    copy_line = re.search(r"^ray rsync-down (.+)$", guide, re.M)
+    assert copy_line is not None
+    copied = rsync_down.make_context("ray rsync-down", shlex.split(copy_line[1])).params
+    assert copied["source"] == DEFAULT_PLACE.replace("$HOME", "/home/ray") + "/"
+    target = Path(copied["target"])
+    assert target != Path("mlruns")  # of whoever types it
+    # rsync makes the last folder of a path alone.
+    assert f"\nmkdir -p {target.parent}\n{copy_line[0]}\n" in guide
+    assert f"\nelsa-tune answer rte --storage-path {target}/searches\n" in guide
 
 
 # An MLflow server
