@@ -254,7 +254,7 @@ def asking_store(tracking_uri: str | None) -> str:
 
     It begins with a space. A password is left out: the command needs it in the environment.
     """
-    if tracking_uri is None:
+    if not tracking_uri:
         return ""
     return f" --tracking-uri {shlex.quote(without_credentials(tracking_uri))}"
 

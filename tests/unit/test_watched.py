@@ -192,6 +192,9 @@ def test_what_has_ended_is_said_with_what_to_type(paths: SearchPaths, run: Run) 
         "Next: elsa-tune resume first",
     ]
     assert run("watch", "other").status == 2
+    # As of a variable that is not set.
+    assert run("watch", "first", "--tracking-uri", "").err.endswith("elsa-tune resume first\n")
+    assert "unknown search 'other'" in run("watch", "other", "--tracking-uri", "").err
 
 
 def test_what_a_store_has_is_shown_without_a_plan() -> None:

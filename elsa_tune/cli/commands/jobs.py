@@ -151,23 +151,21 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
     places = StorePaths(Path.cwd())
     storage = places.storage_at(storage_path)
     uri = places.named_uri(tracking_uri)
-    is_asked_of_store = tracking_uri is not None
-    if name is not None and not SearchPaths(storage, name).exists and uri is not None:
-        is_asked_of_store = True
-    say(f"watch: reading {'the store' if is_asked_of_store else storage}")
+    is_here = name is None or SearchPaths(storage, name).exists
+    if is_here and not tracking_uri:
+        uri = None  # a store that the environment names is behind the journal
+    say(f"watch: reading {storage if uri is None else 'the store'}")
 
     from elsa_tune.searching.jobs.watched import watch_journal, watch_store
 
-    if not is_asked_of_store:
+    if uri is None:
         with pointing_at_clusters():
             paths = find_search(storage, wanted_search(name, None, storage))
         _say_end(watch_journal(paths), paths)
         return
     if name is None:
         raise UsageError("a store has many searches; name the one to watch")
-    assert uri is not None
-    state, paths = watch_store(uri, name)
-    _say_end(state, paths, tracking_uri)
+    _say_end(*watch_store(uri, name), tracking_uri)
 
 
 def _say_end(
