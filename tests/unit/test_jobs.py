@@ -489,6 +489,19 @@ def test_two_who_submit_at_once(work: Path, run: Run, cluster: Dashboard) -> Non
     assert done.err.splitlines()[-1].endswith("cannot be submitted: RuntimeError: no agent")
 
 
+def test_submitted_again_it_says_which_record_it_goes_on_from(
+    work: Path, run: Run, cluster: Dashboard
+) -> None:
+    record = "$HOME/elsa-tune/mlruns/searches/mine"
+    cluster.job("elsa-tune-1-mine", "STOPPED", metadata={"record": record})
+    what = ("submit", "--model", "minilm", "--task", "stdlib", "--name", "mine")
+    done = run(*what, "--storage-path", "/all", "--address", cluster.url)
+    assert f"it recorded in {record}; this one goes on from /all/mine\n" in done.err
+    cluster.job("elsa-tune-2-mine", "STOPPED", metadata={"record": record})
+    done = run(*what, "--address", cluster.url)
+    assert "(job elsa-tune-2-mine, interrupted): this one goes on from its record" in done.err
+
+
 def test_an_address_where_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -112,9 +112,13 @@ def _say_submitted(submitted: "Submitted") -> None:
     job = submitted.job
     earlier = submitted.earlier
     if earlier is not None:
+        goes_on = "this one goes on from its record"
+        its_record = (earlier.metadata or {}).get("record", submitted.record)
+        if its_record != submitted.record:
+            goes_on = f"it recorded in {its_record}; this one goes on from {submitted.record}"
         say(
-            f"search '{job.name}' was submitted before (job {earlier.id}, {earlier.state}): this "
-            "one goes on from its record"
+            f"search '{job.name}' was submitted before (job {earlier.id}, {earlier.state}): "
+            f"{goes_on}"
         )
     typer.echo(job.id)
     say(
