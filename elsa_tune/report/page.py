@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, FirstLines
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Doubt, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.analysis.comparing.comparison_json import comparison_object, comparisons_csv
 from elsa_tune.analysis.comparing.ways import WayComparison
@@ -263,9 +263,24 @@ def page_html(
         exports=_distinct(exports),
         command=command,
         again=_again(target, answers, comparisons),
-        # What a table cannot hold, and what a certificate may rest on.
-        has_more=any(row.predictions for row in rows),
+        lacking=listed(_lacking(answers, rows, comparisons)),
     )
+
+
+def _lacking(
+    answers: Sequence[Answer], rows: Sequence[ResultRow], comparisons: Sequence[WayComparison]
+) -> list[str]:
+    """Return what these answers rest on that the table of their trials does not hold."""
+    units = {comparison.unit for comparison in comparisons}
+    doubts = {doubt for answer in answers for doubt in answer.recommendation.doubts}
+    is_lacking = {
+        "predictions": any(row.predictions for row in rows),
+        "the linear probe": any(answer.probe for answer in answers),
+        "latencies": bool(units & {Cost.LATENCY, Cost.BUNDLE}),
+        "the given learning rates": any(answer.within_given for answer in answers),
+        "the trials that are left": Doubt.INCOMPLETE in doubts,
+    }
+    return [what for what, lacks in is_lacking.items() if lacks]
 
 
 def _again(target: float, answers: Sequence[Answer], comparisons: Sequence[WayComparison]) -> str:

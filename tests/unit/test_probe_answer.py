@@ -80,6 +80,13 @@ def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
     assert len(import_results(tmp_path / "trials.csv").rows) == len(rows) - 1
 
 
+def test_the_page_does_not_promise_its_answer_from_a_table_that_lacks_it() -> None:
+    promise = "the same answers from the table beside this page"
+    assert promise in page_of(falling_curve())
+    page = page_of([*falling_curve(), probe(0.70)])
+    assert promise not in page and "what it lacks:\n# the linear probe\n" in page
+
+
 def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
     table = tmp_path / "trials.csv"
     table.write_text(write_results([*falling_curve(), probe(0.70)]), encoding="utf-8")
