@@ -6,7 +6,9 @@ The bytes are the same at every run: no dates, and a fixed salt for the names in
 import io
 import math
 import re
+import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +44,7 @@ RIGHT = 8.0
 BOTTOM = 38.0
 TOP = 28.0
 LEGEND_HEIGHT = 19.0
-LONGEST_NAME = 40  # longer ones are shortened in the middle
+LONGEST_NAME = 40  # longer ones are shortened in the middle, unless that makes them alike
 NAME_WIDTH = 6.0  # of a character, and of what stands before a name
 HANDLE_WIDTH = 50.0
 WORDS_PAD = 0.2  # around an arrow's words, in parts of their font's size
@@ -142,9 +144,11 @@ def _figure(chart: Chart) -> Figure:
     panel_height = TOP + axes_height + BOTTOM
     width = columns * panel_width
     panels_height = rows * panel_height
-    legend = _legend(chart)
+    legend = _legend(chart, width)
     names_in_a_row = _names_in_a_row(legend, width)
-    legend_rows = math.ceil(len(legend) / names_in_a_row)
+    # A name in several lines fills the width, so that it has rows of its own.
+    lines = sum(len(name.splitlines()) for name in legend)
+    legend_rows = math.ceil(lines / names_in_a_row)
     height = panels_height + LEGEND_HEIGHT * legend_rows
     figure = Figure((width / 72, height / 72))
     all_axes = figure.subplots(rows, columns, squeeze=False).flat
@@ -175,19 +179,29 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _legend(chart: Chart) -> dict[str, Look]:
-    """Return how each series of a chart is drawn, by its name."""
-    legend: dict[str, Look] = {}
+def _legend(chart: Chart, width: float) -> dict[str, Look]:
+    """Return how each series of a chart is drawn, by its name.
+
+    A long name is shortened, unless others would then look alike: those are in full, in lines.
+    """
+    looks: dict[str, Look] = {}
     for panel in chart.panels:
         for series in panel.series:
-            name = _name(series.name)
-            legend[name] = series.look
+            looks[visible(series.name)] = series.look
+    short_names = Counter(shortened(name, LONGEST_NAME) for name in looks)
+    most = int((width - HANDLE_WIDTH) / NAME_WIDTH)
+    legend: dict[str, Look] = {}
+    for name, look in looks.items():
+        shown = shortened(name, LONGEST_NAME)
+        if short_names[shown] > 1:
+            shown = textwrap.fill(name, most)
+        legend[shown] = look
     return legend
 
 
 def _names_in_a_row(names: Collection[str], width: float) -> int:
     """Return how many names of a legend stand beside one another, at least 1."""
-    longest = max(len(name) for name in names)
+    longest = max(len(line) for name in names for line in name.splitlines())
     widest_entry = HANDLE_WIDTH + NAME_WIDTH * longest
     room_for = int(width / widest_entry)
     in_a_row = min(len(names), room_for)

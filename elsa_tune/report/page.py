@@ -25,7 +25,7 @@ from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw, page_svgs
-from elsa_tune.report.tables import NO_TABLE, Table, cost_table, curve_table, overview
+from elsa_tune.report.tables import NO_TABLE, Table, cost_table, curve_table, overview, ways_table
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import Origin, ResultRow
@@ -76,6 +76,7 @@ class Section:
     remarks: tuple[str, ...]  # the warnings that change no decision
     # The comparison with ways that have no place on the curve; None where there are none.
     ways: FirstLines | None = None
+    ways_table: Table = NO_TABLE  # also where ways alone were compared
 
 
 def check_folder(folder: Path) -> None:
@@ -345,17 +346,20 @@ def _sections(
     sections: list[Section] = []
     for name, answer in named.items():
         section = _section(len(sections) + 1, name, answer, figures)
+        comparison = comparisons.get(name)
         of_curve = replace(
             section,
             table=curve_table(name, answer),
             costs=cost_table(name, answer),
             in_full=in_full(answer),
-            ways=comparisons[name].first_lines if name in comparisons else None,
+            ways=comparison.first_lines if comparison else None,
+            ways_table=ways_table(name, comparison) if comparison else NO_TABLE,
         )
         sections.append(of_curve)
     for name, comparison in comparisons.items():
         if name not in named:
-            sections.append(_section(len(sections) + 1, name, comparison, figures))
+            section = _section(len(sections) + 1, name, comparison, figures)
+            sections.append(replace(section, ways_table=ways_table(name, comparison)))
     return sections
 
 

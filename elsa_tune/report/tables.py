@@ -1,11 +1,12 @@
-"""The tables of a report's page: a row a depth, and a row an answer."""
+"""The tables of a report's page: a row a depth, a row a way, and a row an answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
-from elsa_tune.analysis.comparing.ways import WayComparison
+from elsa_tune.analysis.comparing.ways import Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.analysis.wording.tables import answer_cells, tuned_cell
 from elsa_tune.words import number_or_name, number_text, percent, points
 
@@ -13,6 +14,9 @@ OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the f
 
 # Of the curve's cells, those that say what was found; the rest says what it took.
 _FOUND = ("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds", "failed")
+
+# Of the cells of a way, those that the page leaves to `ways.csv`.
+_WAY_DETAILS = ("p", "p of score", "tries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,28 @@ def _cost_cells(point: CurvePoint) -> dict[str, str]:
         "tries": str(point.explored or ""),
         "stopped": str(point.stopped_early or ""),
     }
+
+
+def ways_table(name: str, comparison: WayComparison) -> Table:
+    """Return a row a way, the cheapest first; the recommended one is pointed out."""
+    rows = []
+    for way in comparison.ways:
+        cells = way_cells(comparison, way)
+        shown = {name: cell for name, cell in cells.items() if name not in _WAY_DETAILS}
+        rows.append({**shown, "certified": _certified_cell(way)})
+    chosen = None
+    if comparison.recommended is not None:
+        candidates = [way.candidate for way in comparison.ways]
+        chosen = candidates.index(comparison.recommended.candidate)
+    caption = f"{name}: quality × 100 of each way; kept: share of the best way's."
+    return _table(caption, rows, chosen)
+
+
+def _certified_cell(way: Way) -> str:
+    """Say of what a way is certified to keep the target; "" for nothing."""
+    if way.certified:
+        return "yes"
+    return "the score alone" if way.score_certified else ""
 
 
 def overview(

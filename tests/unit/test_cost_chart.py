@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 from matplotlib.text import Text
 
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Series
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.page import by_name, comparisons_by_name, write_report
+from elsa_tune.report.tables import ways_table
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.adapt import candidates
 from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.adapt.lora import Lora
+from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run
@@ -86,6 +91,31 @@ def test_each_way_has_a_look_of_its_own() -> None:
     many = [charts.point_look(number) for number in range(24)]
     shapes = {(look["marker"], look["markerfacecolor"] == look["color"]) for look in many}
     assert len(shapes) == 24
+
+
+def legend_of(names: Sequence[str]) -> list[str]:
+    """Return the legend's entries for ways of these names."""
+    rows: list[ResultRow] = []
+    for number, name in enumerate(names, 1):
+        rows += way_rows(NamedWay(name), 0.8, train_seconds=float(number))
+    chart = quality_by_cost({"minilm on rte": compared(rows)})
+    with figures._drawing("test"):
+        figure = figures._figure(chart)
+        [legend] = figure.legends
+        width = figure.bbox.width
+        boxes = [text.get_window_extent() for text in legend.get_texts()]
+    assert all(box.x0 >= 0 and box.x1 <= width for box in boxes)
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_ways_that_are_shortened_alike_keep_an_entry_each() -> None:
+    long = "LoRA on the query and value projections, rank {}, of all layers, with a warm up of .06"
+    alike = [long.format(rank) for rank in (8, 16, 32)]
+    assert len({shortened(name, figures.LONGEST_NAME) for name in alike}) == 1
+    found = [name.replace("\n", " ") for name in legend_of([*alike, "BitFit"])]
+    assert {*alike, "BitFit"} <= set(found)
+    # One that is like no other is short.
+    assert shortened(alike[0], figures.LONGEST_NAME) in legend_of([alike[0], "BitFit"])
 
 
 def test_a_way_looks_alike_in_every_panel() -> None:
@@ -185,6 +215,20 @@ def test_a_report_has_it_where_ways_are_compared(tmp_path: Path) -> None:
     assert not (tmp_path / "figures" / "quality_by_cost.svg").exists()
     assert not (tmp_path / "ways.json").exists() and not (tmp_path / "ways.csv").exists()
     assert "The cheapest way" not in (tmp_path / "index.html").read_text()
+
+
+def test_the_page_has_a_row_for_each_way(tmp_path: Path) -> None:
+    rows = four_ways()
+    table = ways_table("minilm on rte", compared(rows))
+    assert [row[0] for row in table.rows] == [
+        *("the head alone", "the last 2 layers", "adapters of size 8", "the full model"),
+    ]
+    assert table.chosen == 1
+    found = dict(zip(table.names, table.rows[1], strict=True))
+    assert (found["quality"], found["kept"], found["certified"]) == ("89.8 ± 0.1", "99.8 %", "yes")
+    for answers in (answer_rows(rows), []):
+        [page, *_] = write_report(answers, rows, tmp_path, comparisons=[compared(rows)])
+        assert page.read_text().count(escape(table.caption)) == 2  # its caption and its label
 
 
 def test_a_comparison_stands_beside_the_answer_on_the_same_task() -> None:
