@@ -229,6 +229,14 @@ class Answer(FreezeCurve):
         return self.corrected_certified if self.claims_corrected else self.certified
 
     @property
+    def certified_depth(self) -> Certified | None:
+        """What is certified of the one claim; None where that is the full model itself."""
+        claimed = self.claimed
+        if claimed is None or claimed.candidate.is_reference:
+            return None
+        return claimed
+
+    @property
     def claimed_point(self) -> CurvePoint | None:
         """The operating point that the claim is about."""
         return self.corrected_operating_point if self.claims_corrected else self.operating_point

@@ -187,13 +187,10 @@ def _marks(curve: FreezeCurve, candidate: Candidate, *, details: bool) -> str:
         marks = CHOSEN_MARK
     if not details:
         return marks
-    certified = None
-    if not candidate.is_reference:
-        certified = curve.claimed
     decisions = (
         curve.operating_point,
         curve.corrected_operating_point,
-        certified,
+        curve.certified_depth,
     )
     for mark, decision in zip(DETAILED_MARKS, decisions, strict=True):
         if _is_of(decision, candidate):

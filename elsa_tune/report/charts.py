@@ -373,7 +373,7 @@ def _decided_series(
     """Yield a mark at each depth that was decided on; the arrow points to the answer itself."""
     corrected = answer.corrected_operating_point
     decided = [
-        ("certified", CERTIFIED, answer.claimed),
+        ("certified", CERTIFIED, answer.certified_depth),
         ("operating point", OPERATING, answer.operating_point),
     ]
     if corrected != answer.operating_point:

@@ -137,7 +137,7 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
         "kept": kept,
         "kept, corrected": corrected,
         "k, corrected": _number(answer, answer.corrected_operating_point),
-        "k, certified": _number(answer, answer.claimed),
+        "k, certified": _number(answer, answer.certified_depth),
         "k, plausible": ", ".join(plausible),
         **_overview_end(answer, remark),
     }

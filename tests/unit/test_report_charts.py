@@ -14,7 +14,7 @@ from elsa_tune.analysis.answer import Certified
 from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Panel, Series, all_charts
-from elsa_tune.report.tables import curve_table
+from elsa_tune.report.tables import curve_table, overview
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -61,6 +61,18 @@ def test_the_freeze_curve_marks_what_was_decided() -> None:
     assert panel.arrow == charts.Arrow(text="answer: 3 of 6 layers", x=3, y=pytest.approx(88))
     assert not {"corrected for chance", "certified"} & set(series)
     assert panel.x_title == "layers fine-tuned"
+
+
+def test_the_full_model_is_never_certified() -> None:
+    ((name, answer),) = named(falling_curve()).items()
+    nothing = Certified(
+        candidate=FreezeDepth(0, False), fine_tuned_layers=6, confidence=0.95, procedure="a test"
+    )
+    decided = replace(answer, certified=nothing, corrected_certified=nothing)
+    assert decided.claimed == nothing and decided.certified_depth is None
+    assert "certified" not in by_name(only(charts.freeze_curve({name: decided})))
+    plain = replace(answer, certified=None, corrected_certified=None)
+    assert overview([(decided, "")]).rows == overview([(plain, "")]).rows
 
 
 def test_of_a_score_below_zero_there_is_no_target_to_draw() -> None:
