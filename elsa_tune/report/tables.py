@@ -5,12 +5,20 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
 from elsa_tune.analysis.comparing.ways import Way, WayComparison
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.analysis.wording.tables import answer_cells, tuned_cell
 from elsa_tune.words import number_or_name, number_text, percent, points
 
-OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
+OVERVIEW = (
+    "Every answer at a glance, by the number of fine-tuned layers; kept: share of the full model's "
+    "score that the recommended number keeps; gain kept: of its gain over a constant answer."
+)
+# The columns of what was decided: what is recommended, what that keeps, and what it rests on.
+_DECIDED = (
+    *("recommended", "kept", "gain kept"),
+    *("operating point", "corrected for chance", "certified", "plausible"),
+)
 
 # Of the curve's cells, those that say what was found; the rest says what it took.
 _FOUND = ("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds", "failed")
@@ -119,12 +127,6 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
     task = answer.task
     if task == ALL_TASKS:
         task = "all together"
-    kept = "-"
-    corrected = "-"
-    point = answer.operating_point
-    if point is not None:
-        kept = percent(point.retention)
-        corrected = percent(point.corrected_retention)
     plausible = []
     for candidate in answer.plausible_candidates or ():
         plausible.append(number_or_name(candidate, answer.layers))
@@ -133,13 +135,29 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
         remark = answer.reason.value.replace("_", " ")
     return {
         **_overview_heading(answer, task),
-        "k": _number(answer, point),
-        "kept": kept,
-        "kept, corrected": corrected,
-        "k, corrected": _number(answer, answer.corrected_operating_point),
-        "k, certified": _number(answer, answer.certified_depth),
-        "k, plausible": ", ".join(plausible),
+        **_recommended_cells(answer),
+        "operating point": _number(answer, answer.operating_point),
+        "corrected for chance": _number(answer, answer.corrected_operating_point),
+        "certified": _number(answer, answer.certified_depth),
+        "plausible": ", ".join(plausible),
         **_overview_end(answer, remark),
+    }
+
+
+def _recommended_cells(answer: Answer) -> dict[str, str]:
+    """Return the cells of what an answer recommends; empty ones where it recommends to wait."""
+    advice = answer.recommendation
+    keeps: CurvePoint | LinearProbe | None = advice.point
+    what = _number(answer, advice.point)
+    if advice.action is Action.LINEAR_MODEL:
+        keeps = answer.probe
+        what = "linear model"
+    if keeps is None:
+        return {"recommended": "", "kept": "", "gain kept": ""}
+    return {
+        "recommended": what,
+        "kept": percent(keeps.retention),
+        "gain kept": percent(keeps.corrected_retention),
     }
 
 
@@ -166,15 +184,17 @@ def _overview_end(curve: FreezeCurve, remark: str) -> dict[str, str]:
 
 
 def _overview_cells_of_ways(comparison: WayComparison) -> dict[str, str]:
-    """Return the cells of a comparison; nothing of depths, of which there are none."""
+    """Return the cells of a comparison: the recommended way, and nothing of depths."""
     curve = comparison.curve
     remark = "ways compared, no freeze curve"
     if not comparison.is_answered and comparison.reason is not None:
         remark = comparison.reason.value.replace("_", " ")
-    decided = ("k", "kept", "kept, corrected", "k, corrected", "k, certified", "k, plausible")
+    decided = dict.fromkeys(_DECIDED, "")
+    if comparison.recommended is not None:
+        decided["recommended"] = comparison.recommended.candidate.name(curve.layers)
     return {
         **_overview_heading(curve, curve.task),
-        **dict.fromkeys(decided, ""),
+        **decided,
         **_overview_end(curve, remark),
     }
 

@@ -16,7 +16,7 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
 from elsa_tune.report.page import facts, in_full, page_html, summary
-from elsa_tune.report.tables import cost_table, curve_table
+from elsa_tune.report.tables import cost_table, curve_table, overview
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.policy import UNRECORDED
@@ -24,6 +24,7 @@ from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import falling_curve, row, seeds
+from tests.unit.test_probe_answer import probe
 
 CSS = Path(__file__).parents[2] / "elsa_tune" / "report" / "assets" / "page.css"
 
@@ -207,6 +208,20 @@ def test_each_of_several_answers_is_a_section_that_the_overview_leads_to() -> No
     sections = [a["id"] for tag, a in elements.found if tag == "section" and "id" in a]
     links = [a["href"] for tag, a in elements.found if tag == "a"]
     assert sections == ["answer-1", "answer-2"] and links == ["#answer-1", "#answer-2"]
+
+
+def test_the_overview_shows_what_each_answer_recommends() -> None:
+    # The raw operating point has two layers; corrected for chance it takes three.
+    [answer] = answers_of(falling_curve())
+    assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 2
+    table = overview([(answer, "answer-1")])
+    found = dict(zip(table.names, table.rows[0], strict=True))
+    assert (found["recommended"], found["kept"]) == ("3", "97.8 %")
+    assert (found["operating point"], found["corrected for chance"]) == ("2", "3")
+    [answer] = answers_of([*falling_curve(), probe(0.89)])
+    table = overview([(answer, "answer-1")])
+    found = dict(zip(table.names, table.rows[0], strict=True))
+    assert (found["recommended"], found["kept"]) == ("linear model", "98.9 %")
 
 
 def test_the_page_says_how_it_was_decided_and_by_which_target() -> None:
