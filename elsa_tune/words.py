@@ -10,6 +10,9 @@ from elsa_tune.specs.task import Metric
 # Beside a learning rate that lies at the border of what was tried, and what that means.
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
 BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower rates may be better"}
+# Beside the row of a table that is recommended.
+CHOSEN_MARK = "▶"
+CHOSEN = "recommended"
 
 _ORDINALS = (
     "first",
@@ -332,6 +335,15 @@ def capitalized(text: str) -> str:
     """Return the text with its first letter as a sentence begins with it."""
     first = text[:1].upper()
     return first + text[1:]
+
+
+def border_legend(borders: Collection[Border | None]) -> list[str]:
+    """Return what the arrows mean of these borders: `↑ higher rates may be better`."""
+    legend = []
+    for border, meaning in BORDER_WORDS.items():
+        if border in borders:
+            legend.append(f"{BORDER_ARROWS[border]} {meaning}")
+    return legend
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

@@ -19,10 +19,8 @@ from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.output import unfiltered
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
+from elsa_tune.words import CHOSEN, CHOSEN_MARK, border_legend, listed, metric_text, points
 
-CHOSEN_MARK = "▶"
-CHOSEN = "recommended"
 # The raw operating point, the corrected one, and the certified number of layers.
 CERTIFIED_MARK = "✓"
 DETAILED_MARKS = {
@@ -278,10 +276,7 @@ def _legend(
     """Return what the marks and columns that are shown mean."""
     legend = _legend_of_marks(curve, "".join(marks))
     if "rate" in columns:
-        borders = {point.tried.at_border for point in curve.points}
-        for border, meaning in BORDER_WORDS.items():
-            if border in borders:
-                legend.append(f"{BORDER_ARROWS[border]} {meaning}")
+        legend += border_legend({point.tried.at_border for point in curve.points})
     if "quality" in columns:
         legend.append("±: spread of seeds")
     if "95 %" in columns:

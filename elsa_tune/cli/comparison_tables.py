@@ -11,14 +11,12 @@ from elsa_tune.analysis.wording.comparison import DIFFER
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.cli.answer_tables import (
     CERTIFIED_MARK,
-    CHOSEN,
-    CHOSEN_MARK,
     print_first_lines,
     print_heading,
     stdout_console,
 )
 from elsa_tune.fitted_table import fitted_table
-from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, target_text
+from elsa_tune.words import CHOSEN, CHOSEN_MARK, border_legend, target_text
 
 # Beside a way of which only the score is certain.
 SCORE_MARK = "○"
@@ -123,10 +121,7 @@ def _legend(comparison: WayComparison, marks: str, shown: set[str]) -> list[str]
     if SCORE_MARK in marks:
         legend.append(f"{SCORE_MARK} certified to keep {share} of the best score alone")
     if "rate" in shown:
-        borders = {way.border for way in comparison.ways}
-        for border, meaning in BORDER_WORDS.items():
-            if border in borders:
-                legend.append(f"{BORDER_ARROWS[border]} {meaning}")
+        legend += border_legend({way.border for way in comparison.ways})
     legend.append("±: spread of seeds")
     if "95 %" in shown:
         legend.append("95 %: interval of the mean")

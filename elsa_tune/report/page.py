@@ -31,7 +31,7 @@ from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.visible import visible
-from elsa_tune.words import listed, number_text, target_text
+from elsa_tune.words import CHOSEN, CHOSEN_MARK, listed, number_text, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
@@ -253,6 +253,8 @@ def page_html(
         facts=facts(rows, origins),
         overview=at_a_glance,
         sections=sections,
+        chosen_mark=CHOSEN_MARK,
+        chosen_name=CHOSEN,
         joint=_joint(answers),
         target=share,
         # Where ways alone were compared, no depth was decided on.

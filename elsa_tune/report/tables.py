@@ -1,6 +1,6 @@
 """The tables of a report's page: a row a depth, a row a way, and a row an answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
@@ -8,7 +8,16 @@ from elsa_tune.analysis.comparing.ways import Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.analysis.wording.tables import answer_cells, tuned_cell
-from elsa_tune.words import number_or_name, number_text, percent, points
+from elsa_tune.specs.border import Border
+from elsa_tune.words import (
+    CHOSEN,
+    CHOSEN_MARK,
+    border_legend,
+    number_or_name,
+    number_text,
+    percent,
+    points,
+)
 
 OVERVIEW = (
     "Every answer at a glance, by the number of fine-tuned layers; kept: share of the full model's "
@@ -36,6 +45,15 @@ class Table:
     rows: tuple[tuple[str, ...], ...]  # cells in the order of the columns
     chosen: int | None = None  # the number of the row to point out
     links: tuple[str, ...] = ()  # for each row the key of the section it leads to, or ""
+    arrows: tuple[str, ...] = ()  # what those beside learning rates mean
+
+    @property
+    def legend(self) -> str:
+        """What its signs mean; "" without any."""
+        signs = list(self.arrows)
+        if self.chosen is not None:
+            signs.insert(0, f"{CHOSEN_MARK} {CHOSEN}")
+        return "; ".join(signs)
 
     @property
     def is_number(self) -> tuple[bool, ...]:
@@ -57,7 +75,8 @@ def curve_table(name: str, answer: Answer) -> Table:
         cells = answer_cells(answer, point)
         rows.append({name: cells[name] for name in _FOUND})
     caption = f"{name}: quality × 100 by fine-tuned layers, all of them first."
-    return _table(caption, rows, _chosen(answer))
+    borders = {point.tried.at_border for point in answer.points}
+    return _table(caption, rows, _chosen(answer), borders)
 
 
 def cost_table(name: str, answer: Answer) -> Table:
@@ -94,7 +113,7 @@ def ways_table(name: str, comparison: WayComparison) -> Table:
         candidates = [way.candidate for way in comparison.ways]
         chosen = candidates.index(comparison.recommended.candidate)
     caption = f"{name}: quality × 100 of each way; kept: share of the best way's."
-    return _table(caption, rows, chosen)
+    return _table(caption, rows, chosen, {way.border for way in comparison.ways})
 
 
 def _certified_cell(way: Way) -> str:
@@ -215,7 +234,12 @@ def _chosen(answer: Answer) -> int | None:
     return candidates.index(advice.point.candidate)
 
 
-def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
+def _table(
+    caption: str,
+    rows: Sequence[Mapping[str, str]],
+    chosen: int | None = None,
+    borders: Collection[Border | None] = (),
+) -> Table:
     """Make a table without the columns in which no cell holds anything."""
     filled_names = set()
     for row in rows:
@@ -237,4 +261,5 @@ def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None =
         names=tuple(names),
         rows=tuple(lines),
         chosen=chosen,
+        arrows=tuple(border_legend(borders)),
     )

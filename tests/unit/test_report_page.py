@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 from markupsafe import escape
@@ -254,6 +255,27 @@ def test_the_curve_table_points_out_the_answer() -> None:
     assert cost_table(name, answer).names == (
         *("tuned", "trained parameters", "seconds", "tries", "stopped"),
     )
+
+
+def test_the_row_of_the_answer_has_a_sign_and_signs_are_explained() -> None:
+    ((name, answer),) = named(searched()).items()
+    table = curve_table(name, answer)
+    # The answer's depth was measured at the highest rate that was explored.
+    page = page_of(searched())
+    mark = '<span role="img" aria-label="recommended">▶</span>'
+    row = page.split('<tr class="chosen">')[1].split("</tr>")[0]
+    assert row.count(mark) == 1 and mark not in page.split("<table>")[0]
+    assert table.legend.startswith("▶ recommended; ↑ higher rates may be better")
+    assert f"{table.caption} {table.legend}." in page
+
+
+def test_no_heading_is_skipped() -> None:
+    warned = falling_curve(chance=None)
+    for rows in (warned, [*warned, *falling_curve(task="cola")]):
+        page = page_of(rows)
+        assert ">Warnings</h" in page
+        levels = [int(tag[1]) for tag, _ in Elements(page).found if re.fullmatch("h[1-6]", tag)]
+        assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_the_page_is_the_same_at_every_run() -> None:
