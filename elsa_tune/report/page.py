@@ -297,7 +297,9 @@ def _again(target: float, answers: Sequence[Answer], comparisons: Sequence[WayCo
         is_asked = unit is not Cost.TIME or _are_depths(comparisons)
         if unit in units and is_asked:
             more += f"--cost {unit} "
-    return f"elsa-tune report --from trials.csv --target {target:g} {more}--out again"
+    if answers:  # ways are compared by a target of their own
+        more = f"--target {target:g} {more}"
+    return f"elsa-tune report --from trials.csv {more}--out again"
 
 
 def _are_depths(comparisons: Sequence[WayComparison]) -> bool:

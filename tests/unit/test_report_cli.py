@@ -72,6 +72,41 @@ def test_bad_questions_write_nothing(
     assert not out.exists()
 
 
+def of_methods(folder: Path, *methods: str) -> Path:
+    """Save a table of one run of each method, which says nothing of depths."""
+    path = folder / "methods.csv"
+    lines = [f"m,t,{method},0.9,1,{number}" for number, method in enumerate(methods, 1)]
+    path.write_text("\n".join(["model,task,method,quality,seed,train_seconds", *lines]) + "\n")
+    return path
+
+
+def test_a_table_of_methods_without_an_answer_says_why(drawn: Run, tmp_path: Path) -> None:
+    found = drawn("--from", of_methods(tmp_path, "LoRA r=8"), "--out", tmp_path / "report")
+    assert found.status == 3 and Path(found.out.strip()).is_file()
+    assert "nothing that was asked can be compared: m on t: " in found.err
+    assert not found.err.rstrip().endswith("m on t:")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--target", "0.8"], "`elsa-tune compare --target 0.8` asks it of other ways"),
+        (["--exclude-task", "t"], "--exclude-task is of the joint answer on freeze depths"),
+        (["--exclude-task", "cola"], "--task names the tasks to report on"),
+    ],
+)
+def test_of_a_table_of_methods_no_depth_is_asked(
+    drawn: Run, tmp_path: Path, options: list[str], complaint: str
+) -> None:
+    table, out = of_methods(tmp_path, "LoRA r=8", "BitFit"), tmp_path / "report"
+    refused = drawn("--from", table, "--out", out, *options)
+    assert (refused.status, refused.out) == (2, "") and complaint in refused.err
+    assert not out.exists()
+    drawn("--from", table, "--out", out)
+    again = (out / "index.html").read_text().split('id="again"')[1]
+    assert "elsa-tune report --from trials.csv --out again" in again
+
+
 def test_a_file_is_no_folder(drawn: Run, tmp_path: Path) -> None:
     table = saved(tmp_path, falling_curve())
     found = drawn("--from", table, "--out", table)

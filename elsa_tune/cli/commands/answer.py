@@ -218,6 +218,7 @@ def report(
     except NoAnswerError:
         if not comparisons:
             raise
+        _refuse_options_of_depths(target, exclude_task)
         curves = []
     answers = answer_curves(curves, share, exclude_task or ())
     origins = source.origins(question)
@@ -225,8 +226,24 @@ def report(
     page, *others = write_report(answers, rows, out, command, origins, comparisons)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
-    if not any(comparison.is_answered for comparison in comparisons):
+    if not curves:
+        require_a_comparison(comparisons, is_table=False)
+    elif not any(comparison.is_answered for comparison in comparisons):
         _require_an_answer(answers, is_table=False)
+
+
+def _refuse_options_of_depths(target: float | None, exclude_task: Sequence[str] | None) -> None:
+    """Raise UsageError for what is only asked of freeze depths, where there are none."""
+    if target is not None:
+        raise UsageError(
+            "--target is of freeze depths in a report, and these results have none; "
+            f"`elsa-tune compare --target {target:g}` asks it of other ways"
+        )
+    if exclude_task:
+        raise UsageError(
+            "--exclude-task is of the joint answer on freeze depths, and these results have none; "
+            "--task names the tasks to report on"
+        )
 
 
 def compared(
@@ -418,3 +435,17 @@ def _require_an_answer(answers: Sequence[Answer], *, is_table: bool) -> None:
         if answer.decided_by is None
     ]
     raise NoAnswerError(f"nothing that was asked has an answer: {'; '.join(first_few(reasons))}")
+
+
+def require_a_comparison(comparisons: Sequence[WayComparison], *, is_table: bool) -> None:
+    """Raise NoAnswerError, with each reason, unless something could be compared."""
+    if any(comparison.is_answered for comparison in comparisons):
+        return
+    if is_table and len(comparisons) == 1:
+        # The table says why, as its first sentence.
+        raise typer.Exit(NoAnswerError.exit_status)
+    reasons = []
+    for comparison in comparisons:
+        what = f"{comparison.curve.model} on {comparison.curve.task}"
+        reasons.append(f"{what}: {comparison.first_lines.headline}")
+    raise NoAnswerError(f"nothing that was asked can be compared: {'; '.join(first_few(reasons))}")

@@ -1,16 +1,20 @@
 """`compare`: ask a record or a results table for the cheapest way to adapt the model."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from elsa_tune.cli.commands.answer import Details, Format, Options, compared, note, read_question
+from elsa_tune.cli.commands.answer import (
+    Details,
+    Format,
+    Options,
+    compared,
+    note,
+    read_question,
+    require_a_comparison,
+)
 from elsa_tune.cli.options import ANSWER, CostName, grouped
-from elsa_tune.errors import NoAnswerError, first_few
-
-if TYPE_CHECKING:
-    from elsa_tune.analysis.comparing.ways import WayComparison
+from elsa_tune.errors import NoAnswerError
 
 Target = Annotated[
     float,
@@ -65,19 +69,4 @@ def compare(
         from elsa_tune.cli.comparison_tables import print_comparisons
 
         print_comparisons(comparisons, details=details)
-    _require_an_answer(comparisons, is_table=format == "table")
-
-
-def _require_an_answer(comparisons: Sequence["WayComparison"], *, is_table: bool) -> None:
-    """Raise NoAnswerError, with each reason, unless something could be compared."""
-    if any(comparison.is_answered for comparison in comparisons):
-        return
-    if is_table and len(comparisons) == 1:
-        # The table says why, as its first sentence.
-        raise typer.Exit(NoAnswerError.exit_status)
-    reasons = []
-    for comparison in comparisons:
-        what = f"{comparison.curve.model} on {comparison.curve.task}"
-        reasons.append(f"{what}: {comparison.first_lines.headline}")
-    listed = "; ".join(first_few(reasons))
-    raise NoAnswerError(f"nothing that was asked can be compared: {listed}")
+    require_a_comparison(comparisons, is_table=format == "table")
