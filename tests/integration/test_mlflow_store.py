@@ -305,6 +305,25 @@ def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: Mlflow
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
+@pytest.mark.parametrize("written", [None, "index.html"])
+def test_a_description_links_no_figure_that_was_not_logged(
+    places: StorePaths, store: MlflowStore, written: str | None
+) -> None:
+    """Neither where the report lacks one, nor where the report did not reach the store."""
+    paths = SearchPaths(places.storage, "first")
+    if written is not None:
+        paths.report.mkdir(parents=True)
+        (paths.report / written).write_text("a page")
+    records = [
+        search_started(),
+        Decision(what="description", value="3 of 6 layers"),
+        SearchEnded(status=SearchStatus.COMPLETED),
+        Decision(what="report", value="report"),
+    ]
+    assert record(paths, records, store) == 0
+    assert runs_in(places)["first"].data.tags["mlflow.note.content"] == "3 of 6 layers"
+
+
 def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
     places: StorePaths, store: MlflowStore
 ) -> None:

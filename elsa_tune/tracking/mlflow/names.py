@@ -58,7 +58,9 @@ RUN_STATUS: Final[dict[str, str]] = {
 EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
 # Another name of an evaluation's `quality` or `step`, which MLflow would draw again.
 TWICE: Final = frozenset({"epoch"})
-_FIGURE = "![freeze curve](get-artifact?path=report/figures/freeze_curve.png&run_uuid={})"
+# Of a report's folder; a report in which no depth was measured has none.
+FREEZE_CURVE: Final = "figures/freeze_curve.png"
+_FIGURE = f"![freeze curve](get-artifact?path={REPORT}/{FREEZE_CURVE}&run_uuid={{}})"
 # By metric of the parent run: the field of the curve in the answer's JSON.
 _OF_CURVE = {
     "quality": "quality",
@@ -265,15 +267,15 @@ def _only(answers: Any) -> dict[str, Any] | None:
     return answer
 
 
-def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
+def described(decisions: Mapping[str, Any], run_id: str, *, has_figure: bool) -> dict[str, str]:
     """Return a search's description as a tag, with its figure where the run has one.
 
-    {} without any.
+    {} without any description.
     """
     if DESCRIPTION not in decisions:
         return {}
     note = str(decisions[DESCRIPTION])
-    if REPORT in decisions:
+    if has_figure:
         figure = _FIGURE.format(run_id)
         note += f"\n\n{figure}"
     return {"mlflow.note.content": note}

@@ -3,9 +3,10 @@
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -219,12 +220,14 @@ class MlflowSink:
 
     def _decide(self, record: Decision) -> None:
         search = self.state.search
+        is_logged = True
         if record.what == REPORT:
-            self._add_artifact("", str(record.value))
+            is_logged = self._add_artifact("", str(record.value))
         if record.what in (REPORT, DESCRIPTION):
             decisions = self.state.decisions | {record.what: record.value}
             run_id = self._writer.run_id(search)
-            tags = names.described(decisions, run_id)
+            has_figure = is_logged and self._has_figure(decisions)
+            tags = names.described(decisions, run_id, has_figure=has_figure)
         else:
             tag = f"{names.DECISION_PREFIX}{record.what}"
             tags = {tag: names.tag_text(record.value)}
@@ -234,7 +237,18 @@ class MlflowSink:
             tags |= names.comparison_tags(record.value)
         self._writer.log(search, "", [], tags)
 
-    def _add_artifact(self, trial: str, artifact: str) -> None:
+    def _has_figure(self, decisions: Mapping[str, Any]) -> bool:
+        """Whether the search's report has a freeze curve."""
+        if REPORT not in decisions:
+            return False
+        report = self._journal.parent / str(decisions[REPORT])
+        return (report / names.FREEZE_CURVE).is_file()
+
+    def _add_artifact(self, trial: str, artifact: str) -> bool:
+        """Keep a file or the report's folder; return whether the store has it, which may refuse.
+
+        Raises what may pass.
+        """
         file = self._journal.parent / artifact
         home = self._journal.parent.resolve()
         now = time.monotonic()
@@ -247,6 +261,7 @@ class MlflowSink:
                     raise RefusedError(f"{file} leads out of the search's folder")
             self._writer.add_artifact(self.state.search, trial, file)
             self._artifact_tries.pop(trial, None)
+            return True
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
             is_patient = tries + 1 < _ARTIFACT_TRIES
             if may_pass(error):
@@ -257,6 +272,7 @@ class MlflowSink:
             self._artifact_tries.pop(trial, None)
             what = f"the predictions of {trial}" if trial else "the report"
             log.warning("%s did not reach MLflow: %s", what, reason(error, self.uri))
+            return False
 
     def _interrupt_running(self, at: float) -> None:
         """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
