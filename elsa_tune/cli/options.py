@@ -209,20 +209,25 @@ SearchName = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="The search. Default: the latest one in this folder."),
 ]
+# A list, so that a second one is refused and not taken in place of the first.
 SearchOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option("--search", metavar="NAME", rich_help_panel=WHICH, help="The same as NAME."),
 ]
 
 
-def named_search(name: str | None, option: str | None) -> str | None:
+def named_search(name: str | None, options: list[str] | None) -> str | None:
     """Return the search that an argument or an option names; None where neither is given.
 
     Raises UsageError where they name two.
     """
-    if name is not None and option is not None and name != option:
-        raise UsageError(f"search '{name}' and --search {option} are two; name one")
-    return option if name is None else name
+    named = [] if name is None else [name]
+    named += options or []
+    if not named:
+        return None
+    if len(set(named)) > 1:
+        raise UsageError(f"{' and '.join(named)} are {len(named)} searches; name one")
+    return named[0]
 
 
 def latest_search(storage: Path) -> str | None:
@@ -236,9 +241,9 @@ def latest_search(storage: Path) -> str | None:
     return paths.name
 
 
-def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
+def wanted_search(name: str | None, options: list[str] | None, storage: Path) -> str:
     """Return the search that is named, else the latest. Raises UsageError where there is none."""
-    chosen = named_search(name, option)
+    chosen = named_search(name, options)
     if chosen is None:  # an empty name is none of a search: SearchPaths refuses it
         chosen = latest_search(storage)
     if chosen is not None:

@@ -55,8 +55,9 @@ def test_the_one_that_is_named_or_the_latest(
     url = run(*command, "first", "--storage-path", "s3://bucket/x")
     assert url.status == 2 and "the storage path s3://bucket/x is a URL" in url.err
     assert "as --artifacts" in url.err and not Path("s3:").exists()
-    both = run(*command, "first", "--search", "second")
-    assert both.status == 2 and "are two; name one" in both.err
+    for two in (("first", "--search", "second"), ("--search", "first", "--search", "second")):
+        both = run(*command, *two)
+        assert both.status == 2 and "first and second are 2 searches; name one" in both.err
     assert "did you mean 'first'" in run(*command, "frist").err
 
 
