@@ -49,7 +49,7 @@ _PATIENCE = 5.0
 
 # Headings for a narrow window, and the columns that a very narrow one does without.
 SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
-SPARED = ("rate", "tuned")
+SPARED = ("at rate", "tuned")
 
 # Of the trials that run, how many are described.
 SHOWN_RUNNING = 4
@@ -492,7 +492,7 @@ class Board:
             best = "best held out"
         measured = f"measured {self._spec.task.metric.value}"
         columns: dict[str, list[str]] = {}
-        for heading in ("frozen", "tuned", *COUNTED, best, "rate", measured):
+        for heading in ("frozen", "tuned", *COUNTED, best, "at rate", measured):
             columns[heading] = []
         for line in lines:
             frozen, tuned = depth_cells(line.candidate, self._spec.layers)
@@ -507,7 +507,7 @@ class Board:
                 score = points(line.best.score)
                 rate = rate_text(line.best.learning_rate)
             columns[best].append(score)
-            columns["rate"].append(rate)
+            columns["at rate"].append(rate)
             mean = points(line.measured)
             columns[measured].append(mean)
         short = {

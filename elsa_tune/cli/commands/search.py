@@ -66,7 +66,8 @@ def search(
 ) -> None:
     """Search for the operating point of a model and a task.
 
-    Explores learning rates at every depth, measures each depth's best one, and prints the answer.
+    Explores learning rates at every depth, measures each depth's best one (or one a step below
+    where training collapses just above), and prints the answer.
     """
     task_names = ", ".join(wanted.task)
     say(f"search: reading {wanted.model}, {task_names} and the space {wanted.space}")

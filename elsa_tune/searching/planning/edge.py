@@ -14,17 +14,22 @@ from elsa_tune.words import capitalized, rate_text
 def away_from_edge(spec: SearchSpec, tries: Trials, best: float) -> float:
     """Return the rate to measure at: the best one, or the next lower one where that is at the edge.
 
-    The lower one must have cost little quality. A search that keeps to the given rates, as a
-    published protocol does, measures the best of them. tries: all exploring trials of one
-    candidate. best: the rate of the best completed one.
+    The lower one must lie near and have cost little quality. The full model keeps its best rate:
+    what others keep of it must not look better because it was trained at another. So does every
+    candidate of a search that keeps to the given rates, as a published protocol does.
+    tries: all exploring trials of one candidate. best: the rate of the best completed one.
     """
     share_kept = spec.policy.kept_off_edge
-    if share_kept is None or spec.extend is None or not is_at_edge(spec, tries, best):
+    if share_kept is None or spec.extend is None:
+        return best
+    if tries[0].candidate.is_reference or not is_at_edge(spec, tries, best):
         return best
     lower = [trial for trial in tries if trial.is_completed and trial.learning_rate < best]
     if not lower:
         return best
     next_lower = max(lower, key=_rate)
+    if best > spec.policy.widest_gap * next_lower.learning_rate:
+        return best
     gain = _gain(spec, _at(best, tries))
     if _gain(spec, next_lower) < share_kept * gain:
         return best
@@ -34,10 +39,10 @@ def away_from_edge(spec: SearchSpec, tries: Trials, best: float) -> float:
 def is_at_edge(spec: SearchSpec, tries: Trials, best: float) -> bool:
     """Whether training collapsed at the next higher rate: it diverged, or learnt next to nothing.
 
-    That is judged at its last evaluation, if the best rate's trial had learnt by then. Arguments as
-    of `away_from_edge`.
+    That is judged at its last evaluation, if the best rate's trial had learnt by then. A trial that
+    crashed or was interrupted says nothing. Arguments as of `away_from_edge`.
     """
-    higher = [trial for trial in tries if trial.learning_rate > best]
+    higher = [trial for trial in tries if trial.learning_rate > best and not trial.is_unfinished]
     if not higher:
         return False
     next_higher = min(higher, key=_rate)
