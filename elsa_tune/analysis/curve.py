@@ -425,7 +425,9 @@ def _completed(
     if interval is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
         lowest = _lowest(group)
-        point = replace(point, ci_low=max(interval.low, lowest), ci_high=min(interval.high, 1.0))
+        ci_low = min(max(interval.low, lowest), 1.0)
+        ci_high = min(max(interval.high, lowest), 1.0)
+        point = replace(point, ci_low=ci_low, ci_high=ci_high)
     if full is None:
         return point
     return replace(

@@ -15,7 +15,7 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.statistics.intervals import Spread
+from elsa_tune.analysis.statistics.intervals import Interval, Spread
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import ExampleDraws
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
@@ -474,6 +474,16 @@ def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     runs = CandidateRuns(candidate=FULL_MODEL, qualities=(0.6,) * 3, failed=(False,) * 3)
     known = Uncertainty(runs={FULL_MODEL: runs}, examples=draws)
     assert verdict_on(replace(curve, uncertainty=known)) is Learnt.YES
+
+
+@pytest.mark.parametrize(("value", "nearest"), [(1.02, 1.0), (-1.02, -1.0)])
+def test_no_end_of_an_interval_lies_beyond_the_metrics_range(
+    monkeypatch: pytest.MonkeyPatch, value: float, nearest: float
+) -> None:
+    beyond = Interval(value=value, low=value, high=value, lower=value)
+    monkeypatch.setattr(Uncertainty, "quality", lambda *_: beyond)
+    point = at(only_curve(seeds(0, [0.9, 0.8], metric="matthews")), 0)
+    assert (point.ci_low, point.ci_high) == (nearest, nearest)
 
 
 def test_equal_seeds_have_no_spread_and_no_interval() -> None:

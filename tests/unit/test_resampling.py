@@ -323,6 +323,52 @@ def test_a_flawless_run_may_fail_on_fresh_units() -> None:
     assert lowest == pytest.approx(-3 / 100, rel=0.05)  # the rule of three
 
 
+def of_few_positives(positives: int, missed: int, size: int = 1) -> Predictions:
+    """200 examples in units of this size; so many units are of class 1, some of them missed."""
+    labels = np.zeros(200, dtype=np.int8)
+    labels[: positives * size] = 1
+    answers = labels.copy()
+    answers[: missed * size] = 0
+    run = Predictions(predictions=answers, labels=labels, classes=2)
+    return run if size == 1 else in_units(run, np.arange(200, dtype=np.int32) // size)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("positives", [4, 6, 8])
+@pytest.mark.parametrize("metric", ["f1", "matthews", "f1_macro"])
+def test_the_rule_of_three_counts_the_units_of_the_rarest_class(
+    metric: str, positives: int, size: int
+) -> None:
+    """Resamples without class 1 say nothing; of a flawless run 3 of its units may fail."""
+    run = of_few_positives(positives, 0, size)
+    resampled = resample([run], metric)
+    assert (resampled.runs == 1).all()
+    draws = ExampleDraws.of(resampled, {FreezeDepth.of(0): [0]})
+    moves = draws.candidates[FreezeDepth.of(0)]
+    assert moves.max() <= 0
+    one_mistake = run.labels.copy()
+    one_mistake[0] = 0
+    cost = size * (1 - trainers_score(Metric(metric), one_mistake, run.labels, 2))
+    # The stretch of few units goes on top.
+    lowest = np.quantile(moves, 0.05)
+    assert lowest == pytest.approx(-3 * cost, rel=0.05 if size == 1 else 0.1)
+
+
+def test_mistakes_on_a_rare_class_have_the_exact_upper_bound() -> None:
+    """One of 8 missed: by Garwood 4.74 of 8 at most, where resamples alone say 3."""
+    resampled = resample([of_few_positives(8, 1)], "f1")
+    moves = ExampleDraws.of(resampled, {FreezeDepth.of(0): [0]}).candidates[FreezeDepth.of(0)]
+    by_resamples = np.quantile(resampled.runs - resampled.runs.mean(), 0.05)
+    assert np.quantile(moves, 0.05) < by_resamples - 0.05
+
+
+@pytest.mark.parametrize("labels", [np.zeros(30, np.int8), np.arange(30, dtype=np.float32)])
+def test_a_flawless_run_of_other_labels_has_a_cost_of_mistakes(labels: np.ndarray) -> None:
+    metric, classes = ("accuracy", 2) if labels.max() == 0 else ("pearson", 0)
+    run = Predictions(predictions=labels, labels=labels, classes=classes)
+    assert 0 < resample([run], metric, 20).cost_of_mistake <= 1 / 30
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
 def test_many_classes_are_counted_as_few_are(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)

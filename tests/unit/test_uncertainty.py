@@ -16,6 +16,7 @@ from elsa_tune.analysis.statistics.resampling import (
     ExampleDraws,
     Resampled,
     resample,
+    score,
 )
 from elsa_tune.analysis.statistics.uncertainty import (
     CandidateRuns,
@@ -278,9 +279,61 @@ def test_a_single_run_flips_with_no_other() -> None:
     assert set(draws.flips) == {DEEP}
 
 
+def _is_certified(
+    metric: str, positives: int, missed: int, *, size: int = 1, missed_by_all: int = 0
+) -> bool:
+    """Whether .9 of a full model is certified of a depth that misses so many units of class 1.
+
+    The full model misses only those that all do.
+    """
+    labels = np.zeros(200, dtype=np.int8)
+    labels[: positives * size] = 1
+    units = np.repeat(np.arange(200 // size), size).astype(np.int32)
+    answers: list[Predictions] = []
+    both: list[CandidateRuns] = []
+    for candidate, count in ((FULL_MODEL, missed_by_all), (DEEP, missed_by_all + missed)):
+        predictions = labels.copy()
+        predictions[: count * size] = 0
+        answer = Predictions(predictions=predictions, labels=labels, classes=2, units=units)
+        answers.append(answer)
+        both.append(runs(candidate, [score(answer, metric)] * 3))
+    draws = ExampleDraws.of(resample(answers, metric), {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
+    contrast = known(*both, examples=draws).contrast(DEEP, 0.9)
+    assert contrast is not None
+    return contrast.lower > 0
+
+
+@pytest.mark.parametrize(("positives", "size"), [(4, 1), (8, 1), (8, 2), (16, 1), (30, 1)])
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_few_positives_certify_falsely_in_5_percent_at_most(
+    metric: str, positives: int, size: int
+) -> None:
+    """At the edge the full model misses none and the depth 2 of 11, where F1 is .9."""
+    false = 0.0
+    for missed in range(positives):
+        if not _is_certified(metric, positives, missed, size=size):
+            break
+        false += stats.binom.pmf(missed, positives, 2 / 11)
+    assert false <= 0.05
+
+
+def test_a_mistake_that_all_runs_share_does_not_certify() -> None:
+    assert not _is_certified("f1", 8, 0, missed_by_all=1)
+
+
+def test_many_positives_without_a_mistake_certify() -> None:
+    assert _is_certified("f1", 30, 0)
+
+
 @pytest.mark.parametrize("count", [20, 400])
 def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> None:
-    resampled = Resampled(np.ones((RESAMPLES, 6)), np.full(RESAMPLES, 0.5), examples=count)
+    resampled = Resampled(
+        np.ones((RESAMPLES, 6)),
+        np.full(RESAMPLES, 0.5),
+        examples=count,
+        hiding=frozenset(range(6)),
+        cost_of_mistake=1 / count,
+    )
     draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
     several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)
     found = several.quality(DEEP)

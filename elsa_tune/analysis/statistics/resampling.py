@@ -19,8 +19,10 @@ from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions
-from elsa_tune.tasks.types.base import stacked
+from elsa_tune.specs.task import Metric
+from elsa_tune.tasks.types.base import Array, stacked
 from elsa_tune.tasks.types.registry import kernel_of
 
 RESAMPLES = 10_000
@@ -37,6 +39,7 @@ _FEW_UNITS = 3
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
 Integers = NDArray[np.integer[Any]]
+Booleans = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Resampled:
     units: int | None = None  # U; None where each example is its own
     # How many units of one size tell as much; likewise.
     equal_units: float | None = None
+    # The runs, 0..M-1, of which the examples may hide a mistake.
+    hiding: frozenset[int] = frozenset()
+    # What one more unit answered wrongly costs such a run, at most.
+    cost_of_mistake: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,26 +69,30 @@ class ExampleDraws:
     # runs answer differently on single examples. It is part of the spread between seeds and of
     # `depths`, whose variance holds a share 1 / S of it.
     flips: Mapping[Candidate, float] = field(default_factory=dict)
+    # How far the mean move of a depth lies below 0 for mistakes that its examples may hide.
+    falls: Mapping[Candidate, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
         """Return the draws of resampled runs. columns: for each depth its runs' columns.
 
-        None: the run diverged and counts as chance. A run without a mistake scores 1 on
-        every resample, and yet may make some on fresh examples: its error rate moves like
-        Exponential(1) / U, whose upper 95 % bound is the rule of three (3 / U; Hanley and
-        Lippman-Hand 1983, J. Am. Med. Assoc. 249). Where examples share units, what two seeds
+        None: the run diverged and counts as chance. A run without a mistake scores 1 on every
+        resample, and yet may make some on fresh examples: as many units as Exponential(1), whose
+        upper 95 % bound is the rule of three (Hanley and Lippman-Hand 1983, J. Am. Med. Assoc.
+        249), each at what a mistake costs. The same is added where k mistakes were made on a label
+        of few units: a resample has about Poisson(k) of them, and the exact upper bound is that of
+        Gamma(k + 1) (Garwood 1936, Biometrika 28). Where examples share units, what two seeds
         answer differently is compared by units, too: of a unit they often flip all at once.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         flips: dict[Candidate, float] = {}
+        falls: dict[Candidate, float] = {}
         stretch = _stretch(resampled)
-        units = resampled.units or resampled.examples
         resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=resamples)
-            moves_if_flawless = -errors / units
+            hidden = -errors * resampled.cost_of_mistake
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             variances = []
@@ -90,15 +101,17 @@ class ExampleDraws:
                 if number is not None:
                     qualities = resampled.runs[:, number]
                 moves = qualities - qualities.mean()
-                is_flawless = (qualities == 1).all()
-                if is_flawless:
-                    moves = moves_if_flawless
+                if number in resampled.hiding:
+                    moves = moves + hidden
                 total += moves
                 variance = moves.var()
                 variances.append(variance)
             seeds = len(numbers)
             moves_of_mean = _rounded(total / seeds)
-            moves_by_depth[candidate] = _rounded(moves_of_mean * stretch)
+            moves_of_depth = _rounded(moves_of_mean * stretch)
+            moves_by_depth[candidate] = moves_of_depth
+            if not resampled.hiding.isdisjoint(numbers):
+                falls[candidate] = -float(moves_of_depth.mean())
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 variance_of_run = np.mean(variances)
@@ -113,6 +126,7 @@ class ExampleDraws:
             candidates=moves_by_depth,
             chance=_rounded(moves_of_chance * stretch),
             flips=flips,
+            falls=falls,
         )
 
     @classmethod
@@ -148,6 +162,10 @@ def resample(
 ) -> Resampled:
     """Score all runs on the same resampled examples.
 
+    Resamples on which the metric is not defined are replaced by others: F1 of class 1 and a
+    correlation are 0 / 0 where an example of class 1, or all but one class, was not drawn. That
+    says nothing of a run, and would lower each alike.
+
     runs: one or more, with the same labels, and the same units where these are known. metric: a
     name as in `specs.task.Metric`. Raises ResultsError where the runs were judged by different
     examples, or for an unknown metric.
@@ -162,6 +180,7 @@ def resample(
     predictions = stacked(of_each_run)  # [E, M, ...]
     score_runs = kernel.scorer(predictions, labels, classes, np.float32)
     score_chance = kernel.chance(labels, classes, np.float32)
+    score_labels = kernel.scorer(stacked([labels]), labels, classes, np.float32)
     examples = len(labels)
     unit_of_example = _common_units(runs)
     units = None
@@ -172,6 +191,7 @@ def resample(
         equal_units = _equal_units(sizes)
     of_runs = np.empty((resamples, len(runs)))
     of_chance = np.empty(resamples)
+    of_labels = np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
         start = 0
@@ -182,14 +202,117 @@ def resample(
                 weights = drawn_weights[:, unit_of_example]
             of_runs[start:end] = score_runs(weights)
             of_chance[start:end] = score_chance(weights)
+            of_labels[start:end] = score_labels(weights)[:, 0]
             start = end
+    # Of labels that score 0 as answers no answer scores more.
+    is_undefined = of_labels == 0
+    _replace(of_runs, is_undefined)
+    _replace(of_chance, is_undefined)
+    rarest = _rarest_label(labels, unit_of_example)
+    hiding = _hiding(runs, metric, rarest)
+    cost_of_mistake = 0.0
+    if hiding:
+        cost_of_mistake = _cost_of_mistake(labels, classes, metric, rarest)
     return Resampled(
         runs=of_runs,
         chance=of_chance,
         examples=examples,
         units=units,
         equal_units=equal_units,
+        hiding=hiding,
+        cost_of_mistake=cost_of_mistake,
     )
+
+
+def _replace(scores: Floats, is_undefined: Booleans) -> None:
+    """Put scores [R, ...] of other resamples in the place of undefined ones, if there are others.
+
+    is_undefined: [R].
+    """
+    defined = np.flatnonzero(~is_undefined)
+    if len(defined) > 0:
+        others = np.resize(defined, is_undefined.sum())
+        scores[is_undefined] = scores[others]
+
+
+@dataclass(frozen=True, slots=True)
+class _RarestLabel:
+    """The label that the fewest units have."""
+
+    example: int  # the first that has it
+    units: int  # how many have it
+    unit_size: (
+        float  # examples of a unit: those of these with the label, or of all, if that is more
+    )
+    mistaken_for: Any  # [...], the label of the next fewest; itself where there is no other
+
+
+def _rarest_label(labels: Array, unit_of_example: Integers | None) -> _RarestLabel:
+    """Return the label that the fewest units have. unit_of_example: [E]; None: each is its own."""
+    if unit_of_example is None:
+        unit_of_example = np.arange(len(labels))
+    kinds, first_examples, kind_of_example, examples_of_kind = np.unique(
+        labels,
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    pairs = np.stack([kind_of_example.reshape(-1), unit_of_example], axis=1)
+    distinct_pairs = np.unique(pairs, axis=0)
+    units_of_kind = np.bincount(distinct_pairs[:, 0])
+    rarest_first = np.argsort(units_of_kind, kind="stable")
+    rarest = rarest_first[0]
+    next_rarest = rarest_first[:2][-1]
+    units = int(units_of_kind[rarest])
+    all_units = int(unit_of_example.max()) + 1
+    own_size = examples_of_kind[rarest] / units
+    usual_size = len(labels) / all_units
+    return _RarestLabel(
+        example=int(first_examples[rarest]),
+        units=units,
+        unit_size=float(max(own_size, usual_size)),
+        mistaken_for=kinds[next_rarest],
+    )
+
+
+def _hiding(runs: Sequence[Predictions], metric: str, rarest: _RarestLabel) -> frozenset[int]:
+    """Return the runs, 0..M-1, of which the examples may hide a mistake that matters.
+
+    Those without one, and of labels with few units all: there even a mistake that all runs share
+    leaves nothing in a contrast that says how few they are. Accuracy rests on all units alike.
+    """
+    has_classes = runs[0].classes > 0
+    counts_labels = has_classes and not Metric(metric).is_share
+    if counts_labels and rarest.units < Policy().fewest_units:
+        return frozenset(range(len(runs)))
+    hiding: list[int] = []
+    for number, run in enumerate(runs):
+        if np.array_equal(run.predictions, run.labels):
+            hiding.append(number)
+    return frozenset(hiding)
+
+
+def _cost_of_mistake(
+    labels: Array,
+    classes: int,
+    metric: str,
+    rarest: _RarestLabel,
+) -> float:
+    """Return what a mistake on all examples of a unit costs at most: one on the rarest label.
+
+    F1 of P examples of class 1 falls by 1 / (2 P - 1) with each, accuracy by 1 / E whatever the
+    label; by as much where all labels are alike, and no other is known to be given.
+    """
+    mistaken = labels.copy()
+    mistaken[rarest.example] = rarest.mistaken_for
+    cost_of_example = 1 / len(labels)
+    if not np.array_equal(mistaken, labels):
+        kernel = kernel_of(metric)
+        flawless_score = kernel.score(labels, labels, classes)
+        score_with_mistake = kernel.score(mistaken, labels, classes)
+        cost_of_example = flawless_score - score_with_mistake
+    return cost_of_example * rarest.unit_size
 
 
 def _equal_units(sizes: Integers) -> float:

@@ -377,7 +377,9 @@ class Uncertainty:
             return None
         moves_of_depth = self.examples.candidates[candidate]
         moves_of_other = self.examples.candidates[against]
-        moved = moves_of_depth - target * moves_of_other
+        # What the examples may hide of the other's mistakes must not speak for the depth.
+        fall = self.examples.falls.get(against, 0.0)
+        moved = moves_of_depth - target * (moves_of_other + fall)
         if corrected:
             weight_of_chance = 1 - target
             moved = moved - weight_of_chance * self.examples.chance
