@@ -241,9 +241,7 @@ class _RarestLabel:
 
     example: int  # the first that has it
     units: int  # how many have it
-    unit_size: (
-        float  # examples of a unit: those of these with the label, or of all, if that is more
-    )
+    unit_size: float  # examples that one of these units has with the label, or a usual unit in all
     mistaken_for: Any  # [...], the label of the next fewest; itself where there is no other
 
 
