@@ -1,0 +1,166 @@
+"""Rows of a rare class: how often a depth that just falls short is certified, by F1 and Matthews.
+
+    python bench/few_positives.py                    # today's code
+    python bench/few_positives.py --called before    # an older one, found by PYTHONPATH
+
+The depth keeps exactly the target of the full model's quality in expectation over fresh rows, so
+at most 5 % of its studies may certify it. Nothing is drawn: a study is judged for each number of
+positive units that the two may miss, and weighted by how probable these numbers are. The three
+seeds of each answer alike, so that only the rows are uncertain. Of the units 200 are single rows,
+or 100 have two rows each.
+Writes bench/results/few_positives.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from typing import Any, NamedTuple
+
+import machine
+import numpy as np
+from scipy import optimize, stats
+
+from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.result_row import Predictions
+
+RESULT = machine.RESULTS / "few_positives.json"
+DEPTH = FreezeDepth.of(5)
+SEEDS = 3
+RARE = 2e-3  # numbers of mistakes less probable than this are left out
+
+
+class Case(NamedTuple):
+    """What is simulated."""
+
+    metric: str
+    positives: int  # units of class 1
+    rows_a_unit: int = 1
+    full_misses: float = 0.0  # the share of positive units that the full model misses
+    both_miss: int = 0  # positive units that every run misses
+    both_invent: int = 0  # rows of class 0 that every run takes for class 1
+    target: float = 0.9
+
+    @property
+    def units(self) -> int:
+        return 200 if self.rows_a_unit == 1 else 100
+
+    @property
+    def open(self) -> int:
+        """The positive units that a run may miss or not."""
+        return self.positives - self.both_miss
+
+
+CASES = (
+    *(Case("f1", positives) for positives in (4, 6, 8, 13, 16, 30)),
+    *(Case("f1", positives, rows_a_unit=2) for positives in (4, 8, 16)),
+    *(Case("matthews", positives) for positives in (4, 8, 16)),
+    *(Case("f1_macro", positives) for positives in (4, 8)),
+    Case("f1_macro", 8, target=0.95),
+    Case("f1", 30, target=0.95),
+    Case("f1", 8, full_misses=0.1),
+    Case("f1", 16, full_misses=0.05),
+    Case("f1", 8, both_invent=1),
+    Case("f1", 8, both_miss=1),
+    Case("f1", 16, both_miss=1),
+    Case("matthews", 8, rows_a_unit=2, both_invent=1),
+)
+
+
+def answers(case: Case, missed: int, *, from_the_end: bool) -> Predictions:
+    """Return a run's answers. missed: of the open positives. The two depths miss others."""
+    labels = np.zeros(case.units * case.rows_a_unit, np.int8)
+    labels[: case.positives * case.rows_a_unit] = 1
+    open_units = range(case.both_miss, case.positives)
+    missed_units = [*range(case.both_miss)]
+    if missed:
+        missed_units += open_units[-missed:] if from_the_end else open_units[:missed]
+    given = labels.copy()
+    for unit in missed_units:
+        given[unit * case.rows_a_unit : (unit + 1) * case.rows_a_unit] = 0
+    if case.both_invent:
+        given[-case.both_invent * case.rows_a_unit :] = 1
+    units = None
+    if case.rows_a_unit > 1:
+        units = np.repeat(np.arange(case.units, dtype=np.int32), case.rows_a_unit)
+    return Predictions(predictions=given, labels=labels, classes=2, units=units)
+
+
+@functools.cache
+def is_certified(case: Case, full_missed: int, depth_missed: int) -> bool:
+    """Whether a study certifies the depth. missed: open positives."""
+    given: list[Predictions] = []
+    runs: dict[FreezeDepth, CandidateRuns] = {}
+    columns: dict[FreezeDepth, list[int]] = {}
+    for candidate, missed in ((FULL_MODEL, full_missed), (DEPTH, depth_missed)):
+        one = answers(case, missed, from_the_end=candidate is FULL_MODEL)
+        quality = score(one, case.metric)
+        columns[candidate] = [len(given)] * SEEDS
+        given.append(one)
+        runs[candidate] = CandidateRuns(
+            candidate=candidate,
+            qualities=(quality,) * SEEDS,
+            failed=(False,) * SEEDS,
+        )
+    draws = ExampleDraws.of(resample(given, case.metric), columns)
+    known = Uncertainty(runs=runs, chance=0.0, examples=draws)
+    contrast = known.contrast(DEPTH, case.target)
+    assert contrast is not None
+    return contrast.lower > known.policy.rounding
+
+
+def expected_quality(case: Case, missed: float) -> float:
+    """Return the score where this share of the open positives is missed, by expected counts."""
+    negatives = case.units - case.positives
+    misses = case.both_miss + missed * case.open
+    hits = case.positives - misses
+    invented = case.both_invent
+    rejected = negatives - invented
+    if case.metric == "matthews":
+        margins = (hits + invented) * case.positives * negatives * (rejected + misses)
+        return float((hits * rejected - misses * invented) / np.sqrt(margins))
+    of_class_1 = 2 * hits / (2 * hits + misses + invented)
+    if case.metric == "f1":
+        return of_class_1
+    of_class_0 = 2 * rejected / (2 * rejected + misses + invented)
+    return (of_class_1 + of_class_0) / 2
+
+
+def false_certificates(case: Case) -> float:
+    """Return in which share of studies the depth is certified that keeps exactly the target."""
+    enough = case.target * expected_quality(case, case.full_misses)
+    depth_misses = optimize.brentq(lambda missed: expected_quality(case, missed) - enough, 0, 0.999)
+    share = 0.0
+    for full_missed in range(case.open // 2 + 1):
+        is_probable = stats.binom.pmf(full_missed, case.open, case.full_misses)
+        if is_probable < RARE:
+            continue
+        for depth_missed in range(case.open // 2 + 1):
+            weight = is_probable * stats.binom.pmf(depth_missed, case.open, depth_misses)
+            if weight >= RARE * is_probable and is_certified(case, full_missed, depth_missed):
+                share += weight
+    return float(share)
+
+
+def main() -> None:
+    """Judge all cases; print and write how often each is certified."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--called", default="now")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    if RESULT.exists():
+        results = json.loads(RESULT.read_text())["results"]
+    found = []
+    for case in CASES:
+        share = round(false_certificates(case), 4)
+        found.append({**case._asdict(), "falsely_certified": share})
+        print(found[-1], flush=True)
+    results[options.called] = found
+    machine.write("few_positives", results, "share of studies that certify a depth at the target")
+
+
+if __name__ == "__main__":
+    main()
