@@ -78,16 +78,27 @@ class Column:
         return words / max(1, len(self.cells))
 
     @functools.cached_property
+    def labels(self) -> Sequence[str]:
+        """Its cells but for words that mean no label."""
+        return [cell for cell in self.cells if not means_no_label(cell)]
+
+    @functools.cached_property
     def are_numbers(self) -> bool:
         """Whether every cell holds a finite number, but for empty ones and words for no label."""
-        filled = [cell for cell in self.cells if not means_no_label(cell)]
-        if self.cells and not filled:
+        if self.cells and not self.labels:
             return False
         try:
-            numbers = [float(cell) for cell in filled]
+            numbers = [float(cell) for cell in self.labels]
         except ValueError:
             return False
         return all(map(math.isfinite, numbers))
+
+    @functools.cached_property
+    def number_with_comma(self) -> str | None:
+        """The first number with a decimal comma, None unless every label is a number so written."""
+        if not all(map(DECIMAL_COMMA.fullmatch, self.labels)):
+            return None
+        return next((label for label in self.labels if "," in label), None)
 
     @property
     def is_named_label(self) -> bool:
@@ -300,6 +311,11 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
 
     Raises DataError for values whose decimal commas make them look like classes.
     """
+    if label.number_with_comma is not None:
+        raise DataError(
+            f"column '{label.name}' of {path} holds numbers with commas, such as "
+            f"'{label.number_with_comma}'; write them with points"
+        )
     rows = Counter(label.cells)
     fields: dict[str, Any] = {}
     if label.are_numbers:
@@ -313,13 +329,7 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
             return {"regression": True, **fields, "metric": "spearman"}, ""
     commonest_first = rows.most_common()
     values = [value for value, _ in commonest_first]
-    are_few = len(values) <= MOST_WRITTEN
-    if not label.are_numbers and not are_few and all(map(DECIMAL_COMMA.fullmatch, values)):
-        raise DataError(
-            f"column '{label.name}' of {path} holds numbers with commas, such as '{values[0]}'; "
-            "write them with points"
-        )
-    if are_few:
+    if len(values) <= MOST_WRITTEN:
         fields["classes"] = sorted(values, key=number_then_text)
     fields["metric"] = "accuracy"
     why = ""

@@ -466,16 +466,19 @@ def test_evaluation_rows_of_a_table_are_held_out_alike_and_stratified(tmp_path: 
     assert sorted(once.labels.tolist()) == [0] * 10 + [1] * 2
 
 
-def test_numbers_with_commas_are_no_classes(tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
-    rows = [f'text {n},"{n},5"' for n in range(40)]
-    table.write_text("\n".join(["text,score", *rows]) + "\n")
-    with pytest.raises(DataError, match=r"column 'score' .* numbers with commas, such as '0,5'"):
-        guess_task(table, Columns("score"))
-    # A few of them may be the names of classes.
-    rows = [f'text {n},"{n % 3},5"' for n in range(40)]
-    table.write_text("\n".join(["text,score", *rows]) + "\n")
-    assert guess_task(table, Columns("score")).fields["classes"] == ["0,5", "1,5", "2,5"]
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{n},5" for n in range(40)],
+        ["NA", *(f"{n},5" for n in range(40)), "n/a"],
+        [f"{n % 3},5" for n in range(40)],  # few, as classes have
+        ["1,5", *(f"{n % 3}" for n in range(40))],
+    ],
+)
+def test_numbers_with_commas_are_no_classes(tmp_path: Path, values: list[str]) -> None:
+    _write(tmp_path, "t.csv", [{"text": f"t {n}", "score": v} for n, v in enumerate(values)])
+    with pytest.raises(DataError, match=r"column 'score' .* numbers with commas, such as '\d+,5'"):
+        guess_task(tmp_path / "t.csv", Columns("score"))
 
 
 def test_a_draft_says_what_is_odd_about_the_rows(tmp_path: Path) -> None:
