@@ -16,7 +16,7 @@ from elsa_tune.files import slug
 from elsa_tune.specs.task import Metric, TaskKind
 from elsa_tune.tasks.data_set_task import number_then_text
 from elsa_tune.tasks.hub import is_built_in
-from elsa_tune.tasks.labels import are_values, means_no_label
+from elsa_tune.tasks.labels import are_values, check_no_lists, means_no_label
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
@@ -309,7 +309,7 @@ def _named(path: Path) -> dict[str, Any]:
 def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
     """Return the fields that follow from a label, and why macro F1, if that is the metric.
 
-    Raises DataError for values whose decimal commas make them look like classes.
+    Raises DataError for numbers with decimal commas and for lists, which would look like classes.
     """
     if label.number_with_comma is not None:
         raise DataError(
@@ -317,6 +317,7 @@ def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
             f"'{label.number_with_comma}'; write them with points"
         )
     rows = Counter(label.cells)
+    check_no_lists(rows, f"column '{label.name}' of {path}")
     fields: dict[str, Any] = {}
     if label.are_numbers:
         no_labels = sorted(filter(means_no_label, rows))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable
 
+from elsa_tune.errors import DataError
 from elsa_tune.specs.task import folded
 
 # More different whole numbers than this are values rather than classes, unless they count classes.
@@ -18,10 +19,29 @@ UNLABELLED_ID = "-1"
 # A word of a column's name that says that its numbers are values, however many there are.
 _VALUE_WORDS = re.compile(r"(?<![a-z])(score|rating|stars|degree|price|value)s?(?![a-z])")
 
+# A list as Python, JSON or NumPy write it into a cell. Where some write no quotes, `[a, b]` is one;
+# `[a]` is one beside it, and alone may be the name of a class.
+_LIST = re.compile(r"\[(\s*['\"\d].*|.*,.*)?\]", re.DOTALL)
+_IN_BRACKETS = re.compile(r"\[.*\]", re.DOTALL)
+
 
 def means_no_label(label: str) -> bool:
     """Whether a cell of the label column rather says that there is none."""
     return folded(label) in _NO_LABEL
+
+
+def check_no_lists(labels: Iterable[str], column: str) -> None:
+    """Raise DataError where all labels, but for words for none, are lists written as texts.
+
+    column: as the message names it.
+    """
+    filled = [label for label in labels if not means_no_label(label)]
+    lists = [label for label in filled if _LIST.fullmatch(label)]
+    if lists and all(map(_IN_BRACKETS.fullmatch, filled)):
+        raise DataError(
+            f"the labels in {column} are lists, as {min(lists)}; several labels a row and token "
+            "labels are not supported: write one label a row"
+        )
 
 
 def are_values(numbers: Collection[float], column: str) -> bool:

@@ -43,13 +43,11 @@ from elsa_tune.tasks.data_set_task import (
 from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
 from elsa_tune.tasks.hub import HUB_TASKS, is_built_in
 from elsa_tune.tasks.known import KNOWN_TASKS, UNLABELLED
-from elsa_tune.tasks.labels import MOST_CLASSES
+from elsa_tune.tasks.labels import MOST_CLASSES, check_no_lists
 from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# A list as Python, JSON or NumPy write it into a cell.
-LIST = re.compile(r"\[(\s*['\"\d].*)?\]", re.DOTALL)
 
 
 def free_name(name: str) -> str:
@@ -452,11 +450,7 @@ def _classes(
 
     rows: how many rows of the training files have each, where none are declared. kind: of the task.
     """
-    if rows and all(LIST.fullmatch(label_text) for label_text in rows):
-        raise DataError(
-            f"the labels in column '{label}' are lists, as {min(rows)}; several labels a row and "
-            "token labels are not supported: write one label a row"
-        )
+    check_no_lists(rows, f"column '{label}'")
     # The first declared one, or the commonest, names the class.
     by_rows = sorted(rows, key=lambda name: (-rows[name], name))
     names = _cleaned_names(declared or by_rows, cleaning)

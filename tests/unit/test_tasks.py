@@ -481,6 +481,33 @@ def test_numbers_with_commas_are_no_classes(tmp_path: Path, values: list[str]) -
         guess_task(tmp_path / "t.csv", Columns("score"))
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["['a', 'b']", "['a']", "[]"], r"as \['a', 'b'\];"),
+        (["[a, b]", "[a]", "[c]", "NA"], r"as \[a, b\];"),
+        (["[1 2]", "[1]"], r"as \[1 2\];"),
+    ],
+)
+def test_lists_written_as_texts_are_no_classes(
+    tmp_path: Path, values: list[str], shown: str
+) -> None:
+    rows = [{"text": f"t {n}", "labels": values[n % len(values)]} for n in range(40)]
+    _write(tmp_path, "t.csv", rows)
+    with pytest.raises(DataError, match=rf"column 'labels' of .* are lists, {shown} .*support"):
+        guess_task(tmp_path / "t.csv", Columns("labels"))
+    task_file = tmp_path / "task.yaml"
+    task_file.write_text("name: t\nfiles: t.csv\ntext: text\nlabel: labels\n")
+    with pytest.raises(DataError, match=rf"column 'labels' are lists, {shown} .*support"):
+        resolve_task(str(task_file))
+
+
+def test_classes_in_brackets_are_no_lists(tmp_path: Path) -> None:
+    rows = [{"text": f"t {n}", "label": ("[spam]", "[good]")[n % 2]} for n in range(40)]
+    _write(tmp_path, "t.csv", rows)
+    assert resolve_task(str(tmp_path / "t.csv")).classes == ("[good]", "[spam]")
+
+
 def test_a_draft_says_what_is_odd_about_the_rows(tmp_path: Path) -> None:
     _write(tmp_path, "t.csv", UNEVEN * 2)
     done = run.invoke(app, [str(tmp_path / "t.csv"), "--label", "team"], catch_exceptions=False)
