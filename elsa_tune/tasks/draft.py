@@ -107,11 +107,15 @@ class Column:
 
     @functools.cached_property
     def may_be_label(self) -> bool:
-        """Whether values repeat, or are numbers in a column that is named as a label."""
+        """Whether values repeat, or are numbers in a column that is named as a label.
+
+        Numbers with commas too, so that an error can say what is wrong with them.
+        """
         if self.values < 2:
             return False
         values_repeat = 2 * self.values <= len(self.cells)
-        return values_repeat or (self.is_named_label and self.are_numbers)
+        are_numbers = self.are_numbers or self.number_with_comma is not None
+        return values_repeat or (self.is_named_label and are_numbers)
 
     def __str__(self) -> str:
         size = f"{self.values:,} values"

@@ -481,6 +481,12 @@ def test_numbers_with_commas_are_no_classes(tmp_path: Path, values: list[str]) -
         guess_task(tmp_path / "t.csv", Columns("score"))
 
 
+def test_a_column_named_as_a_label_is_found_by_its_numbers_with_commas(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", [{"text": f"t {n}", "score": f"{n},5"} for n in range(40)])
+    with pytest.raises(DataError, match=r"column 'score' .* numbers with commas"):
+        guess_task(tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
