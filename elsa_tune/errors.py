@@ -153,7 +153,7 @@ class UnknownNameError(UsageError):
         meant = nearest(name, names)
         if meant:
             sentence += f" did you mean '{meant}'?"
-        sentence += f" known: {shortlist(names)}."
+        sentence += f" known: {shortlist(names) or 'none'}."
         if hint:
             sentence += f" {hint}"
         return cls(sentence)

@@ -4,7 +4,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from elsa_tune.specs.task import Metric, TaskKind
 from elsa_tune.tasks.data_set_task import number_then_text
 from elsa_tune.tasks.hub import is_built_in
 from elsa_tune.tasks.labels import are_values, check_no_lists, means_no_label
-from elsa_tune.tasks.table_file import format_of, read_table
+from elsa_tune.tasks.table_file import NO_LISTS, Table, format_of, read_table
 from elsa_tune.visible import visible
 
 # A word of a column's name that says it is the label.
@@ -221,8 +221,12 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     The table is named as `path` is. Raises DataError for what is no readable table and where
     nothing looks like a text or a label, UnknownNameError for a column that is not there.
     """
-    columns = _columns(path)
+    # One of another ending is read as CSV.
+    table = read_table(path, format_of(path) or "csv", wanted=None)
+    columns = _columns(table)
     for name in (given.label, *given.texts, given.group):
+        if name in table.lists:
+            raise DataError(f"column '{name}' of {path} holds lists; {NO_LISTS}")
         if name is not None and name not in columns:
             hint = "Columns of times, bytes or lists are left out."
             raise UnknownNameError.among(f"column of {path}", name, columns, hint)
@@ -236,8 +240,7 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     if label is None:
         raise _nothing_looks_like(
             "label (values that repeat, or a name that says so)",
-            path,
-            columns,
+            table,
         )
     if not label.cells:
         raise DataError(
@@ -246,7 +249,7 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     others = [column for column in in_order if column.name != given.group]
     texts = list(given.texts) or _texts(others, label)
     if not texts:
-        raise _nothing_looks_like("text", path, columns)
+        raise _nothing_looks_like("text", table)
     label_fields, uneven = _of_label(label, path)
     fields = {
         **_named(path),
@@ -268,22 +271,23 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     )
 
 
-def _nothing_looks_like(
-    what: str,
-    path: Path,
-    columns: Iterable[str],
-) -> DataError:
-    shown = shortlist(columns) or "none"
-    return DataError(
-        f"no column of {path} looks like a {what}; its columns are {shown}: name them by `label` "
-        "and `text`, or write the task file by hand"
-    )
+def _nothing_looks_like(what: str, table: Table) -> DataError:
+    fault = f"no column of {table.path} looks like a {what}"
+    if table.columns:
+        shown = shortlist(table.columns)
+        fault += (
+            f"; its columns are {shown}: name them by `label` and `text`, or write the task file "
+            "by hand"
+        )
+    else:
+        fault += "; it has no column of plain values"
+    if table.lists:
+        fault += f"; columns of lists are left out ({shortlist(table.lists)}); {NO_LISTS}"
+    return DataError(fault)
 
 
-def _columns(path: Path) -> dict[str, Column]:
-    """Return a table's columns by their names; one of another ending is read as CSV."""
-    format = format_of(path) or "csv"
-    table = read_table(path, format, wanted=None)
+def _columns(table: Table) -> dict[str, Column]:
+    """Return a table's columns by their names."""
     rows = len(table)
     columns: dict[str, Column] = {}
     for name, cells in table.columns.items():

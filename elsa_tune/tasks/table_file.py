@@ -34,6 +34,11 @@ SUFFIXES = {
 # What else than Arrow's own errors reading Parquet raises; Python has no time of the year 10000.
 UNREADABLE = (OSError, ValueError, OverflowError)
 
+NO_LISTS = (
+    "several labels a row, token labels and texts in parts are not supported: write one plain "
+    "value a row"
+)
+
 # A cell may be a book; Python's own limit is 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
@@ -50,6 +55,8 @@ class Table:
     lines: list[int]  # each row's (first) line, for Parquet its number; both from 1
     # Line and fault of rows that cannot be parted into columns; they are in no other list.
     malformed: list[tuple[int, str]] = field(default_factory=list)
+    # Names of columns that hold lists, which are left out where every column is wanted.
+    lists: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -297,6 +304,7 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
     columns: dict[str, CellTexts] = {name: [] for name in wanted or ()}
     lines: list[int] = []
     keys: dict[str, None] = {}  # of all records, in the order of their first one
+    lists: dict[str, None] = {}  # keys left out
     for number, line in _lines(path):
         if not line.strip():
             continue
@@ -306,6 +314,8 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
             for name, value in record.items():
                 if not _is_plain(value):
                     columns.pop(name, None)
+                    if isinstance(value, list):
+                        lists[name] = None
                 elif name not in keys:
                     columns[name] = [None] * len(lines)
         keys.update(dict.fromkeys(record))
@@ -315,7 +325,7 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
             cells.append(cell_text(value, where, name))
     # A key that only some records have is a missing cell; one that none has is a missing column.
     _check_columns(path, list(keys), list(columns))
-    return Table(path, columns, lines)
+    return Table(path, columns, lines, lists=list(lists))
 
 
 def _json_object(line: str, where: str) -> dict[str, Any]:
@@ -341,6 +351,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
     import pyarrow.parquet as pq
 
     check_readable(path)
+    lists: list[str] = []
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
@@ -349,6 +360,8 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
                 for column in schema:
                     if _has_plain_cells(column.type):
                         wanted.append(column.name)
+                    elif _has_lists(column.type):
+                        lists.append(column.name)
             _check_columns(path, schema.names, wanted)
             distinct = list(dict.fromkeys(wanted))
             table = file.read(columns=distinct)
@@ -359,7 +372,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
     for name in distinct:
         columns[name] = plain_cells(values[name], str(path), name)
     rows = range(1, table.num_rows + 1)
-    return Table(path, columns, list(rows))
+    return Table(path, columns, list(rows), lists=lists)
 
 
 def _has_plain_cells(kind: Any) -> bool:
@@ -378,6 +391,14 @@ def _has_plain_cells(kind: Any) -> bool:
         pa.types.is_decimal,
         pa.types.is_null,
     )
+    return any(test(kind) for test in tests)
+
+
+def _has_lists(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists."""
+    import pyarrow as pa
+
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in tests)
 
 
@@ -414,10 +435,7 @@ def cell_text(value: object, where: str, column: str) -> str | None:
     if isinstance(value, Decimal):
         return _decimal_text(value)
     if isinstance(value, list):
-        raise DataError(
-            f"{where} holds a list in column '{column}'; several labels a row, token labels and "
-            "texts in parts are not supported: write one plain value a row"
-        )
+        raise DataError(f"{where} holds a list in column '{column}'; {NO_LISTS}")
     kind = type(value).__name__
     raise DataError(
         f"{where} holds a {kind} in column '{column}'; texts and labels must be plain values"

@@ -614,6 +614,21 @@ def test_columns_that_are_no_plain_values_are_not_in_the_way(tmp_path: Path) -> 
     assert labels == [n / 4 for n in rows]
 
 
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
+def test_a_table_of_lists_says_that_they_are_not_supported(tmp_path: Path, name: str) -> None:
+    rows: list[dict[str, Any]] = [{"tokens": ["a", "b"], "tags": ["B", "O"]}] * 9
+    _write(tmp_path, name, rows)
+    with pytest.raises(DataError, match=r"no column of plain .*\(tokens, tags\).* support"):
+        guess_task(tmp_path / name)
+    with pytest.raises(DataError, match=r"column 'tags' of .* holds lists; .* not supported"):
+        guess_task(tmp_path / name, Columns("tags", ("tokens",)))
+    with pytest.raises(UnknownNameError, match=r"'tag': known: none\."):
+        guess_task(tmp_path / name, Columns("tag"))
+    _write(tmp_path, name, [{"id": n, **row} for n, row in enumerate(rows)])
+    with pytest.raises(DataError, match=r"columns are id: .* lists .*\(tokens, tags\).* support"):
+        guess_task(tmp_path / name)
+
+
 def test_nameless_columns_behind_the_last_are_not_in_the_way(tmp_path: Path) -> None:
     lines = ["text,label,,", *(f"text {n},{'bad' if n % 2 else 'good'},," for n in range(40))]
     file = tmp_path / "tickets.csv"
