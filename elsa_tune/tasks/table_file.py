@@ -1,8 +1,9 @@
 """Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
 
 No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted by RFC
-4180, its cells parted by commas, or where its header has none by semicolons or tabs; TSV knows no
-quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
+4180, its cells parted by commas, or where its header has none by semicolons or tabs, or by what a
+line `sep=;` before it says; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a
+row with its line.
 """
 
 import codecs
@@ -13,6 +14,7 @@ import io
 import itertools
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,9 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".ndjson": "jsonl",
 }
+
+# The first line by which Excel is told what parts the cells.
+SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 
 # What else than Arrow's own errors reading Parquet raises; Python has no time of the year 10000.
 UNREADABLE = (OSError, ValueError, OverflowError)
@@ -232,13 +237,23 @@ def _csv_rows(lines: Iterator[str], path: Path) -> Iterator[Row]:
 
 
 def csv_reader(lines: Iterator[str]) -> Any:
-    """Return a reader of lines of CSV, whose cells are parted as those of the first one."""
+    """Return a reader of lines of CSV, whose cells are parted as those of the first one.
+
+    Excel's line `sep=;` is read as an empty one, so that lines keep their numbers.
+    """
     first_lines: list[str] = []  # up to the header
+    delimiter = None
     for line in lines:
+        separator = SEPARATOR.fullmatch(line)
+        if separator and not first_lines:
+            delimiter = separator[1]
+            first_lines.append("\n")
+            break
         first_lines.append(line)
         if line.strip():
             break
-    delimiter = delimiter_of("".join(first_lines))
+    if delimiter is None:
+        delimiter = delimiter_of("".join(first_lines))
     all_lines = itertools.chain(first_lines, lines)
     return csv.reader(all_lines, strict=True, delimiter=delimiter)
 

@@ -256,6 +256,11 @@ def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, r
     first, second = (run("predict", "mood", name) for name in ("comma.csv", "semicolon.csv"))
     assert first.status == second.status == 0, second.err
     assert first.out == second.out and first.out.startswith("text,other,prediction,")
+    # Excel's own first line says what parts them.
+    (folder / "excel.csv").write_text("sep=;\ntext;other\ngood words;1\nbad words;2\n")
+    assert run("predict", "mood", "excel.csv").out == first.out
+    (folder / "excel.csv").write_text("sep=;\ntext;other\ngood words;1;2\n")
+    assert "header in line 3" in run("predict", "mood", "excel.csv").err
 
 
 @pytest.mark.thorough

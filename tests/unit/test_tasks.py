@@ -551,6 +551,20 @@ def test_a_spreadsheets_csv_is_read(tmp_path: Path, delimiter: str) -> None:
     assert read_texts(task)["train"].texts[0][0] == f"one{delimiter} or, two"
 
 
+@pytest.mark.parametrize("first", ["sep=|", '"sep=|"', "SEP=|"])
+def test_the_line_by_which_excel_names_what_parts_cells_is_no_header(
+    tmp_path: Path, first: str
+) -> None:
+    rows = ["title;text|label", *(f"{n}, word|{'ab'[n % 2]}" for n in range(40)), "one|two|three"]
+    (tmp_path / "t.csv").write_text("\r\n".join([f"\ufeff{first}", *rows]), encoding="utf-8")
+    table = read_table(tmp_path / "t.csv", "csv", wanted=None)
+    assert list(table.columns) == ["title;text", "label"]
+    assert table.columns["title;text"][0] == "0, word"
+    # Lines are the file's own.
+    assert table.lines[0] == 3
+    assert table.malformed == [(43, "more fields than the header")]
+
+
 @pytest.mark.parametrize(
     ("encoding", "likely"), [("cp1252", "WINDOWS-1252"), ("utf-16", "UTF-16"), ("cp437", "")]
 )
