@@ -53,7 +53,7 @@ class Interval:
     low: float  # its lower end
     high: float  # its upper end; of several tasks together at 2.5 % divided by their number
     lower: float  # the one-sided bound
-    allowance: float = 0.0  # the part of the way to the lower ends that allows for collapses
+    allowance: float = 0.0  # the part of the way to the lower ends that more seeds leave
     look: Look | None = None  # that it rests on and is widened for; None where none was planned
 
 

@@ -79,7 +79,7 @@ class _ContrastParts:
     value: float  # the estimate
     moved: Floats | None  # [R], by the examples; None where nothing is known of them
     spreads: tuple[Spread, ...]  # of its seeds: one, or one a depth
-    allowance: float  # for collapses that the seeds did not show
+    allowance: float  # for collapses that the seeds, and mistakes that the examples did not show
     fewest_seeds: int  # of the two depths
 
 
@@ -244,7 +244,7 @@ class Uncertainty:
 
         q_0: of `against`, by default the full model. b: 0, or chance where corrected (then None
         without chance). The lower ends allow for collapses that the few seeds of this depth did not
-        show but those of other depths did.
+        show but those of other depths did, and count no mistakes of q_0 that its examples may hide.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/measured.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
@@ -332,11 +332,15 @@ class Uncertainty:
         spreads = [tuned_term.spread, other_term.spread]
         if self.policy.seed_terms is SeedTerms.WELCH:
             spreads = [welch(*spreads)]
+        allowance = tuned_term.allowance + other_term.allowance
+        if self.examples is not None:
+            # What the examples may hide of the other's mistakes must not speak for the depth.
+            allowance += target * self.examples.falls.get(against, 0.0)
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
             moved=self._moved_contrast(candidate, target, against=against, corrected=corrected),
             spreads=tuple(spreads),
-            allowance=tuned_term.allowance + other_term.allowance,
+            allowance=allowance,
             fewest_seeds=min(tuned_seeds, other_seeds),
         )
 
@@ -377,9 +381,7 @@ class Uncertainty:
             return None
         moves_of_depth = self.examples.candidates[candidate]
         moves_of_other = self.examples.candidates[against]
-        # What the examples may hide of the other's mistakes must not speak for the depth.
-        fall = self.examples.falls.get(against, 0.0)
-        moved = moves_of_depth - target * (moves_of_other + fall)
+        moved = moves_of_depth - target * moves_of_other
         if corrected:
             weight_of_chance = 1 - target
             moved = moved - weight_of_chance * self.examples.chance
