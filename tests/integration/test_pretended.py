@@ -104,8 +104,8 @@ def test_a_depth_is_measured_one_step_below_its_best_rate_where_the_next_higher_
     places: StorePaths, ray: Capacity, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spec = testing.example_spec(
-        candidates=(FULL_MODEL,),
-        explored=(FULL_MODEL,),
+        candidates=(FULL_MODEL, FreezeDepth.of(3)),
+        explored=(FULL_MODEL, FreezeDepth.of(3)),
         rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
         tries=5,
         seeds=2,
@@ -116,11 +116,13 @@ def test_a_depth_is_measured_one_step_below_its_best_rate_where_the_next_higher_
         resources=ray.resources(1, 0),
     )
     state = searched(spec, places, collapsing)
-    measured = [known_trial(spec, trial) for trial in state.trials.values()]
-    rates = {trial.learning_rate for trial in measured if trial.measures}
-    assert rates == {4e-5}
-    assert state.decisions["learning_rates"] == {"0": 4e-5}
-    assert "All 6 layers are measured at 4e-5, not at 5e-5" in capfd.readouterr().err
+    known = [known_trial(spec, trial) for trial in state.trials.values()]
+    rates = {(one.candidate.label, one.learning_rate) for one in known if one.measures}
+    assert rates == {("0", 5e-5), ("3", 4e-5)}
+    assert state.decisions["learning_rates"] == {"0": 5e-5, "3": 4e-5}
+    said = capfd.readouterr().err
+    assert "The last 3 layers are measured at 4e-5, not at 5e-5" in said
+    assert "All 6 layers are measured" not in said
 
 
 def drifting(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -> float:

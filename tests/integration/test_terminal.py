@@ -28,8 +28,8 @@ pytestmark = [
 TIME = r"(?:(\d+) min )?(\d+) s"
 ELAPSED = rf"{TIME} elapsed, about [\d.]+ [\w. ]*left"
 HEARD = rf"1 running \(epoch 1/2 for {TIME}\)"
-LONG = ["frozen", "tuned", "done", "stopped", "running", "waiting", "best", "rate"]
-SHORT = ["frozen", "tuned", "done", "stop", "run", "wait", "best", "rate"]
+LONG = ["frozen", "tuned", "done", "stopped", "running", "waiting", "best", "at", "rate"]
+SHORT = ["frozen", "tuned", "done", "stop", "run", "wait", "best", "at", "rate"]
 
 
 class Terminal:
