@@ -55,12 +55,13 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(Case("f1", positives) for positives in (4, 6, 8, 13, 16, 30)),
+    *(Case("f1", positives) for positives in (4, 6, 8, 13, 16, 30, 60, 99, 100, 120, 149, 150)),
     *(Case("f1", positives, rows_a_unit=2) for positives in (4, 8, 16)),
     *(Case("matthews", positives) for positives in (4, 8, 16)),
     *(Case("f1_macro", positives) for positives in (4, 8)),
     Case("f1_macro", 8, target=0.95),
-    Case("f1", 30, target=0.95),
+    *(Case("f1", positives, target=0.95) for positives in (30, 60, 100, 120, 149, 150)),
+    *(Case("matthews", positives, target=0.95) for positives in (60, 100)),
     Case("f1", 8, full_misses=0.1),
     Case("f1", 16, full_misses=0.05),
     Case("f1", 8, both_invent=1),

@@ -199,7 +199,8 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
     """Return what to expect of so many times the evaluation examples, all else as now.
 
     The variance by examples falls with their number, and so does the part of the seeds' that comes
-    from what runs answer differently on single examples.
+    from what runs answer differently on single examples. As many mistakes may be hidden then, and
+    each costs so much less.
     """
     examples = uncertainty.examples
     assert examples is not None
@@ -210,11 +211,19 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
     fewer_flips: dict[Candidate, float] = {}
     for candidate, variance in examples.flips.items():
         fewer_flips[candidate] = variance / times
+    falls_then: dict[Candidate, float] = {}
+    for candidate, fall in examples.falls.items():
+        falls_then[candidate] = fall * shorter
+    hidden_then: dict[Candidate, Floats] = {}
+    for candidate, hidden in examples.hidden.items():
+        hidden_then[candidate] = hidden / times
     examples_then = replace(
         examples,
         candidates=shorter_moves,
         chance=examples.chance * shorter,
         flips=fewer_flips,
+        falls=falls_then,
+        hidden=hidden_then,
     )
     share_gone = 1 - 1 / times
     runs_then: dict[Candidate, CandidateRuns] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -321,6 +322,29 @@ def test_a_mistake_that_all_runs_share_does_not_certify() -> None:
     assert not _is_certified("f1", 8, 0, missed_by_all=1)
 
 
+def test_what_a_depth_may_hide_lowers_the_lower_ends_alone() -> None:
+    labels = np.repeat(np.array([1, 0], np.int8), [8, 192])
+    answers = labels.copy()
+    answers[0] = 0
+    run = Predictions(predictions=answers, labels=labels, classes=2)
+    draws = ExampleDraws.of(resample([run], "f1"), {FULL_MODEL: [0] * 3, DEEP: [0] * 3})
+    unsure = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.9] * 3), examples=draws)
+    sure = replace(unsure, examples=replace(draws, hidden={}))
+    for of_unsure, of_sure in (
+        (unsure.quality(DEEP), sure.quality(DEEP)),
+        (unsure.contrast(DEEP, 0.9), sure.contrast(DEEP, 0.9)),
+    ):
+        assert of_unsure is not None
+        assert of_sure is not None
+        assert of_unsure.high == of_sure.high
+        assert of_unsure.low < of_sure.low
+        assert of_unsure.lower < of_sure.lower
+    p_value, p_if_sure = (one.p_value(DEEP, 0.9, against=FULL_MODEL) for one in (unsure, sure))
+    assert p_value is not None
+    assert p_if_sure is not None
+    assert p_value > p_if_sure
+
+
 def test_many_positives_without_a_mistake_certify() -> None:
     assert _is_certified("f1", 30, 0)
 
@@ -331,8 +355,9 @@ def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> N
         np.ones((RESAMPLES, 6)),
         np.full(RESAMPLES, 0.5),
         examples=count,
-        hiding=frozenset(range(6)),
+        flawless=frozenset(range(6)),
         cost_of_mistake=1 / count,
+        most_mistakes=count,
     )
     draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
     several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types.base import Array, stacked
@@ -35,6 +34,9 @@ _MOST_WEIGHTS = 50_000_000
 # Before the number of a stream of random numbers: apart from those for seeds.
 _EXAMPLES = 1
 _FEW_UNITS = 3
+
+# Of a label with fewer units a bootstrap shows too few mistakes (bench/few_positives.py).
+FEW_OF_A_LABEL = 150
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
@@ -52,10 +54,11 @@ class Resampled:
     units: int | None = None  # U; None where each example is its own
     # How many units of one size tell as much; likewise.
     equal_units: float | None = None
-    # The runs, 0..M-1, of which the examples may hide a mistake.
-    hiding: frozenset[int] = frozenset()
-    # What one more unit answered wrongly costs such a run, at most.
-    cost_of_mistake: float = 0.0
+    flawless: frozenset[int] = frozenset()  # the runs, 0..M-1, without a mistake
+    # Those with some, of which resamples may show too few: they rest on a label of few units.
+    unsure: frozenset[int] = frozenset()
+    cost_of_mistake: float = 0.0  # what one more unit answered wrongly costs these, at most
+    most_mistakes: int = 1  # how many units there are to be so mistaken about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,11 @@ class ExampleDraws:
     # runs answer differently on single examples. It is part of the spread between seeds and of
     # `depths`, whose variance holds a share 1 / S of it.
     flips: Mapping[Candidate, float] = field(default_factory=dict)
-    # How far the mean move of a depth lies below 0 for mistakes that its examples may hide.
+    # How far the mean move of a depth lies below 0 for mistakes of its flawless runs.
     falls: Mapping[Candidate, float] = field(default_factory=dict)
+    # [R] each, at least 0: how much lower a depth may lie for mistakes that its other runs hide.
+    # This counts at lower ends alone.
+    hidden: Mapping[Candidate, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
@@ -79,20 +85,23 @@ class ExampleDraws:
         None: the run diverged and counts as chance. A run without a mistake scores 1 on every
         resample, and yet may make some on fresh examples: as many units as Exponential(1), whose
         upper 95 % bound is the rule of three (Hanley and Lippman-Hand 1983, J. Am. Med. Assoc.
-        249), each at what a mistake costs. The same is added where k mistakes were made on a label
-        of few units: a resample has about Poisson(k) of them, and the exact upper bound is that of
-        Gamma(k + 1) (Garwood 1936, Biometrika 28). Where examples share units, what two seeds
-        answer differently is compared by units, too: of a unit they often flip all at once.
+        249), each at what a mistake costs. As many more are `hidden` where k mistakes were made on
+        a label of few units: a resample has about Poisson(k) of them, and the exact upper bound is
+        that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936, Biometrika 28). Where
+        examples share units, what two seeds answer differently is compared by units, too: of a
+        unit they often flip all at once.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         flips: dict[Candidate, float] = {}
         falls: dict[Candidate, float] = {}
+        hidden: dict[Candidate, Floats] = {}
         stretch = _stretch(resampled)
         resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=resamples)
-            hidden = -errors * resampled.cost_of_mistake
+            mistakes = np.minimum(errors, resampled.most_mistakes)
+            cost = mistakes * resampled.cost_of_mistake
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             variances = []
@@ -101,8 +110,8 @@ class ExampleDraws:
                 if number is not None:
                     qualities = resampled.runs[:, number]
                 moves = qualities - qualities.mean()
-                if number in resampled.hiding:
-                    moves = moves + hidden
+                if number in resampled.flawless:
+                    moves = moves - cost
                 total += moves
                 variance = moves.var()
                 variances.append(variance)
@@ -110,8 +119,11 @@ class ExampleDraws:
             moves_of_mean = _rounded(total / seeds)
             moves_of_depth = _rounded(moves_of_mean * stretch)
             moves_by_depth[candidate] = moves_of_depth
-            if not resampled.hiding.isdisjoint(numbers):
+            if not resampled.flawless.isdisjoint(numbers):
                 falls[candidate] = -float(moves_of_depth.mean())
+            share_unsure = sum(number in resampled.unsure for number in numbers) / seeds
+            if share_unsure > 0:
+                hidden[candidate] = _rounded(cost * share_unsure * stretch)
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 variance_of_run = np.mean(variances)
@@ -127,6 +139,7 @@ class ExampleDraws:
             chance=_rounded(moves_of_chance * stretch),
             flips=flips,
             falls=falls,
+            hidden=hidden,
         )
 
     @classmethod
@@ -209,9 +222,10 @@ def resample(
     _replace(of_runs, is_undefined)
     _replace(of_chance, is_undefined)
     rarest = _rarest_label(labels, unit_of_example)
-    hiding = _hiding(runs, metric, rarest)
+    flawless = _flawless(runs)
+    unsure = _unsure(runs, metric, rarest) - flawless
     cost_of_mistake = 0.0
-    if hiding:
+    if flawless or unsure:
         cost_of_mistake = _cost_of_mistake(labels, classes, metric, rarest)
     return Resampled(
         runs=of_runs,
@@ -219,8 +233,10 @@ def resample(
         examples=examples,
         units=units,
         equal_units=equal_units,
-        hiding=hiding,
+        flawless=flawless,
+        unsure=unsure,
         cost_of_mistake=cost_of_mistake,
+        most_mistakes=rarest.units,
     )
 
 
@@ -274,21 +290,31 @@ def _rarest_label(labels: Array, unit_of_example: Integers | None) -> _RarestLab
     )
 
 
-def _hiding(runs: Sequence[Predictions], metric: str, rarest: _RarestLabel) -> frozenset[int]:
-    """Return the runs, 0..M-1, of which the examples may hide a mistake that matters.
-
-    Those without one, and of labels with few units all: there even a mistake that all runs share
-    leaves nothing in a contrast that says how few they are. Accuracy rests on all units alike.
-    """
-    has_classes = runs[0].classes > 0
-    counts_labels = has_classes and not Metric(metric).is_share
-    if counts_labels and rarest.units < Policy().fewest_units:
-        return frozenset(range(len(runs)))
-    hiding: list[int] = []
+def _flawless(runs: Sequence[Predictions]) -> frozenset[int]:
+    """Return the runs, 0..M-1, without a mistake."""
+    flawless: list[int] = []
     for number, run in enumerate(runs):
         if np.array_equal(run.predictions, run.labels):
-            hiding.append(number)
-    return frozenset(hiding)
+            flawless.append(number)
+    return frozenset(flawless)
+
+
+def _unsure(runs: Sequence[Predictions], metric: str, rarest: _RarestLabel) -> frozenset[int]:
+    """Return the runs, 0..M-1, of which the examples may hide a mistake on a label of few units.
+
+    None by accuracy, which rests on all units alike; and none that always answers the same. That
+    all others do, whatever mistakes they made, matters where they share them: then nothing is left
+    in a contrast that says how few the units are.
+    """
+    has_classes = runs[0].classes > 0
+    if not has_classes or Metric(metric).is_share or rarest.units >= FEW_OF_A_LABEL:
+        return frozenset()
+    unsure: list[int] = []
+    for number, run in enumerate(runs):
+        is_constant = bool((run.predictions == run.predictions[0]).all())
+        if not is_constant:
+            unsure.append(number)
+    return frozenset(unsure)
 
 
 def _cost_of_mistake(

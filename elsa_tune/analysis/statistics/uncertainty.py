@@ -14,7 +14,7 @@ Letters in shape comments: R draws, S seeds.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,12 +127,36 @@ class Uncertainty:
             moved = self._without_flips(moves_of_depth, {candidate: 1.0})
         elif spread.variance * runs.count < SAME_QUALITY**2:
             return None
-        return interval_of(
+        return self._interval(
             runs.mean,
             moved,
+            candidate,
             seeds=[spread],
             ends=self.policy.ends,
         )
+
+    def _interval(
+        self,
+        value: float,
+        moved: Floats | None,
+        candidate: Candidate,
+        *,
+        seeds: Sequence[Spread],
+        ends: Ends,
+    ) -> Interval:
+        """Return an interval; its lower ends count what a depth's examples may hide of mistakes."""
+        interval = interval_of(value, moved, seeds=seeds, ends=ends)
+        lower_moves = self._less_hidden(moved, candidate)
+        if lower_moves is moved:
+            return interval
+        lowered = interval_of(value, lower_moves, seeds=seeds, ends=ends)
+        return dataclasses.replace(interval, low=lowered.low, lower=lowered.lower)
+
+    def _less_hidden(self, moved: Floats | None, candidate: Candidate) -> Floats | None:
+        """Return moves less what a depth's examples may hide of mistakes; the same for nothing."""
+        if moved is None or self.examples is None or candidate not in self.examples.hidden:
+            return moved
+        return moved - self.examples.hidden[candidate]
 
     def next_run(self, candidate: Candidate) -> Interval | None:
         """Return where one more run on the same examples would lie; None with one seed."""
@@ -244,7 +268,7 @@ class Uncertainty:
 
         q_0: of `against`, by default the full model. b: 0, or chance where corrected (then None
         without chance). The lower ends allow for collapses that the few seeds of this depth did not
-        show but those of other depths did, and count no mistakes of q_0 that its examples may hide.
+        show but those of other depths did, and count no mistakes that a flawless q_0 may make.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/measured.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
@@ -260,9 +284,10 @@ class Uncertainty:
             return None
         if ends is None:
             ends = self.policy.ends_of_test(parts.fewest_seeds)
-        interval = interval_of(
+        interval = self._interval(
             parts.value,
             parts.moved,
+            candidate,
             seeds=parts.spreads,
             ends=ends,
         )
@@ -298,7 +323,7 @@ class Uncertainty:
         share = share_below(
             least,
             parts.value,
-            parts.moved,
+            self._less_hidden(parts.moved, candidate),
             seeds=parts.spreads,
         )
         paid = self.policy.error / self.policy.test_error(parts.fewest_seeds)
@@ -334,7 +359,7 @@ class Uncertainty:
             spreads = [welch(*spreads)]
         allowance = tuned_term.allowance + other_term.allowance
         if self.examples is not None:
-            # What the examples may hide of the other's mistakes must not speak for the depth.
+            # Mistakes that a flawless other may make must not speak for the depth.
             allowance += target * self.examples.falls.get(against, 0.0)
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
