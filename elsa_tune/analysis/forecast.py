@@ -16,7 +16,6 @@ from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics.intervals import Ends, Interval
-from elsa_tune.analysis.statistics.resampling import Floats
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.policy import Policy
@@ -205,25 +204,13 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
     examples = uncertainty.examples
     assert examples is not None
     shorter = math.sqrt(1 / times)
-    shorter_moves: dict[Candidate, Floats] = {}
-    for candidate, moves in examples.candidates.items():
-        shorter_moves[candidate] = moves * shorter
-    fewer_flips: dict[Candidate, float] = {}
-    for candidate, variance in examples.flips.items():
-        fewer_flips[candidate] = variance / times
-    falls_then: dict[Candidate, float] = {}
-    for candidate, fall in examples.falls.items():
-        falls_then[candidate] = fall * shorter
-    hidden_then: dict[Candidate, Floats] = {}
-    for candidate, hidden in examples.hidden.items():
-        hidden_then[candidate] = hidden / times
     examples_then = replace(
         examples,
-        candidates=shorter_moves,
+        candidates={each: moves * shorter for each, moves in examples.candidates.items()},
         chance=examples.chance * shorter,
-        flips=fewer_flips,
-        falls=falls_then,
-        hidden=hidden_then,
+        flips={each: variance / times for each, variance in examples.flips.items()},
+        falls={each: fall * shorter for each, fall in examples.falls.items()},
+        hidden={each: hidden / times for each, hidden in examples.hidden.items()},
     )
     share_gone = 1 - 1 / times
     runs_then: dict[Candidate, CandidateRuns] = {}
