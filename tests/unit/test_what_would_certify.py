@@ -21,7 +21,9 @@ from elsa_tune.analysis.forecast import (
 )
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
 from elsa_tune.analysis.statistics.intervals import Interval
-from elsa_tune.specs.adapt.freeze import FreezeDepth
+from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
+from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
+from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
@@ -270,6 +272,27 @@ def test_more_rows_shrink_what_examples_bring_and_no_more() -> None:
     spread = max(np.var(now.runs[DEEP].qualities, ddof=1) - flips * 3 / 4, flips / 4)
     assert then.spread(DEEP).variance == pytest.approx(spread / 4)
     assert then.runs[DEEP].mean == pytest.approx(now.runs[DEEP].mean)
+
+
+def test_of_more_rows_as_many_mistakes_may_be_hidden_and_each_costs_less() -> None:
+    labels = np.repeat(np.array([1, 0], np.int8), [16, 184])
+    one_missed = labels.copy()
+    one_missed[0] = 0
+    flawless = Predictions(predictions=labels, labels=labels, classes=2)
+    unsure = Predictions(predictions=one_missed, labels=labels, classes=2)
+    columns = {FULL_MODEL: [0] * 3, DEEP: [1] * 3}
+    draws = ExampleDraws.of(resample([flawless, unsure], "f1"), columns)
+    runs = {}
+    for candidate in columns:
+        runs[candidate] = CandidateRuns(
+            candidate=candidate, qualities=(0.9,) * 3, failed=(False,) * 3
+        )
+    then = with_rows(Uncertainty(runs=runs, chance=0.0, examples=draws), 4).examples
+    assert then is not None
+    assert then.hidden[DEEP] == pytest.approx(draws.hidden[DEEP] / 4)
+    # What a flawless run may hide moves with its draws, and so must what is not counted of it.
+    mean_move = float(then.candidates[FULL_MODEL].mean())
+    assert then.falls == {FULL_MODEL: pytest.approx(-mean_move)}
 
 
 def test_more_rows_leave_a_single_run_as_it_is() -> None:
