@@ -384,6 +384,13 @@ def test_no_mistakes_are_hidden_on_many_rows_or_by_a_constant_answer() -> None:
         assert not resample([nothing], "f1", 20).unsure
 
 
+def test_by_accuracy_a_flawless_run_may_fail_on_any_label() -> None:
+    labels = np.append(np.zeros(199, np.int8), np.int8(1))
+    resampled = resample([Predictions(predictions=labels, labels=labels, classes=2)], "accuracy")
+    moves = ExampleDraws.of(resampled, {FreezeDepth.of(0): [0]}).candidates[FreezeDepth.of(0)]
+    assert np.quantile(moves, 0.05) == pytest.approx(-3 / 200, rel=0.05)
+
+
 def test_no_more_mistakes_are_hidden_on_a_label_than_it_has_units() -> None:
     """Of 20 classes one has one row: it can cost macro F1 a twentieth, and a little of others."""
     labels = np.append(np.repeat(np.arange(19, dtype=np.int16), 100), np.int16(19))

@@ -227,6 +227,9 @@ def resample(
     cost_of_mistake = 0.0
     if flawless or unsure:
         cost_of_mistake = _cost_of_mistake(labels, classes, metric, rarest)
+    most_mistakes = rarest.units
+    if Metric(metric).is_share:  # which counts a mistake on any label alike
+        most_mistakes = units or examples
     return Resampled(
         runs=of_runs,
         chance=of_chance,
@@ -236,7 +239,7 @@ def resample(
         flawless=flawless,
         unsure=unsure,
         cost_of_mistake=cost_of_mistake,
-        most_mistakes=rarest.units,
+        most_mistakes=most_mistakes,
     )
 
 
