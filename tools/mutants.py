@@ -57,6 +57,7 @@ _PLANNING = "plan extension sampler"
 # The code under test and the unit tests that concern it, those that know it best first. A folder
 # stands for what no longer name above it has taken.
 TESTED = {
+    "elsa_tune/analysis/statistics/hidden_mistakes.py": "resampling uncertainty",
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
     "elsa_tune/analysis/statistics/intervals.py": "uncertainty certainty curve comparison",
     "elsa_tune/analysis/statistics/learning.py": "uncertainty certainty curve comparison",

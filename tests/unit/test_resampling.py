@@ -13,12 +13,8 @@ import pytest
 from scipy import stats
 
 from elsa_tune.analysis.statistics import resampling
-from elsa_tune.analysis.statistics.resampling import (
-    FEW_OF_A_LABEL,
-    ExampleDraws,
-    resample,
-    score,
-)
+from elsa_tune.analysis.statistics.hidden_mistakes import FEW_OF_A_LABEL
+from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions

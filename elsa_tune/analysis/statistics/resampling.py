@@ -17,11 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from elsa_tune.analysis.statistics.hidden_mistakes import (
+    cost_of_mistake_on,
+    flawless_runs,
+    rarest_label,
+    unsure_runs,
+)
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
-from elsa_tune.tasks.types.base import Array, stacked
+from elsa_tune.tasks.types.base import stacked
 from elsa_tune.tasks.types.registry import kernel_of
 
 RESAMPLES = 10_000
@@ -34,9 +40,6 @@ _MOST_WEIGHTS = 50_000_000
 # Before the number of a stream of random numbers: apart from those for seeds.
 _EXAMPLES = 1
 _FEW_UNITS = 3
-
-# Of a label with fewer units a bootstrap shows too few mistakes (bench/few_positives.py).
-FEW_OF_A_LABEL = 150
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
@@ -221,12 +224,12 @@ def resample(
     is_undefined = of_labels == 0
     _replace(of_runs, is_undefined)
     _replace(of_chance, is_undefined)
-    rarest = _rarest_label(labels, unit_of_example)
-    flawless = _flawless(runs)
-    unsure = _unsure(runs, metric, rarest) - flawless
+    rarest = rarest_label(labels, unit_of_example)
+    flawless = flawless_runs(runs)
+    unsure = unsure_runs(runs, metric, rarest) - flawless
     cost_of_mistake = 0.0
     if flawless or unsure:
-        cost_of_mistake = _cost_of_mistake(labels, classes, metric, rarest)
+        cost_of_mistake = cost_of_mistake_on(labels, classes, metric, rarest)
     most_mistakes = rarest.units
     if Metric(metric).is_share:  # which counts a mistake on any label alike
         most_mistakes = units or examples
@@ -252,94 +255,6 @@ def _replace(scores: Floats, is_undefined: Booleans) -> None:
     if len(defined) > 0:
         others = np.resize(defined, is_undefined.sum())
         scores[is_undefined] = scores[others]
-
-
-@dataclass(frozen=True, slots=True)
-class _RarestLabel:
-    """The label that the fewest units have."""
-
-    example: int  # the first that has it
-    units: int  # how many have it
-    unit_size: float  # examples that one of these units has with the label, or a usual unit in all
-    mistaken_for: Any  # [...], the label of the next fewest; itself where there is no other
-
-
-def _rarest_label(labels: Array, unit_of_example: Integers | None) -> _RarestLabel:
-    """Return the label that the fewest units have. unit_of_example: [E]; None: each is its own."""
-    if unit_of_example is None:
-        unit_of_example = np.arange(len(labels))
-    kinds, first_examples, kind_of_example, examples_of_kind = np.unique(
-        labels,
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    pairs = np.stack([kind_of_example.reshape(-1), unit_of_example], axis=1)
-    distinct_pairs = np.unique(pairs, axis=0)
-    units_of_kind = np.bincount(distinct_pairs[:, 0])
-    rarest_first = np.argsort(units_of_kind, kind="stable")
-    rarest = rarest_first[0]
-    next_rarest = rarest_first[:2][-1]
-    units = int(units_of_kind[rarest])
-    all_units = int(unit_of_example.max()) + 1
-    own_size = examples_of_kind[rarest] / units
-    usual_size = len(labels) / all_units
-    return _RarestLabel(
-        example=int(first_examples[rarest]),
-        units=units,
-        unit_size=float(max(own_size, usual_size)),
-        mistaken_for=kinds[next_rarest],
-    )
-
-
-def _flawless(runs: Sequence[Predictions]) -> frozenset[int]:
-    """Return the runs, 0..M-1, without a mistake."""
-    flawless: list[int] = []
-    for number, run in enumerate(runs):
-        if np.array_equal(run.predictions, run.labels):
-            flawless.append(number)
-    return frozenset(flawless)
-
-
-def _unsure(runs: Sequence[Predictions], metric: str, rarest: _RarestLabel) -> frozenset[int]:
-    """Return the runs, 0..M-1, of which the examples may hide a mistake on a label of few units.
-
-    None by accuracy, which rests on all units alike; and none that always answers the same. That
-    all others do, whatever mistakes they made, matters where they share them: then nothing is left
-    in a contrast that says how few the units are.
-    """
-    has_classes = runs[0].classes > 0
-    if not has_classes or Metric(metric).is_share or rarest.units >= FEW_OF_A_LABEL:
-        return frozenset()
-    unsure: list[int] = []
-    for number, run in enumerate(runs):
-        is_constant = bool((run.predictions == run.predictions[0]).all())
-        if not is_constant:
-            unsure.append(number)
-    return frozenset(unsure)
-
-
-def _cost_of_mistake(
-    labels: Array,
-    classes: int,
-    metric: str,
-    rarest: _RarestLabel,
-) -> float:
-    """Return what a mistake on all examples of a unit costs at most: one on the rarest label.
-
-    F1 of P examples of class 1 falls by 1 / (2 P - 1) with each, accuracy by 1 / E whatever the
-    label; by as much where all labels are alike, and no other is known to be given.
-    """
-    mistaken = labels.copy()
-    mistaken[rarest.example] = rarest.mistaken_for
-    cost_of_example = 1 / len(labels)
-    if not np.array_equal(mistaken, labels):
-        kernel = kernel_of(metric)
-        flawless_score = kernel.score(labels, labels, classes)
-        score_with_mistake = kernel.score(mistaken, labels, classes)
-        cost_of_example = flawless_score - score_with_mistake
-    return cost_of_example * rarest.unit_size
 
 
 def _equal_units(sizes: Integers) -> float:
