@@ -76,6 +76,7 @@ class Section:
     remarks: tuple[str, ...]  # the warnings that change no decision
     # The comparison with ways that have no place on the curve; None where there are none.
     ways: FirstLines | None = None
+    ways_warnings: tuple[str, ...] = ()  # of the comparison alone: the answer lacks them
     ways_table: Table = NO_TABLE  # also where ways alone were compared
 
 
@@ -349,22 +350,34 @@ def _sections(
     """Return a section for each answer, and for each comparison that has none."""
     sections: list[Section] = []
     for name, answer in named.items():
-        section = _section(len(sections) + 1, name, answer, figures)
-        comparison = comparisons.get(name)
-        of_curve = replace(
-            section,
+        section = replace(
+            _section(len(sections) + 1, name, answer, figures),
             table=curve_table(name, answer),
             costs=cost_table(name, answer),
             in_full=in_full(answer),
-            ways=comparison.first_lines if comparison else None,
-            ways_table=ways_table(name, comparison) if comparison else NO_TABLE,
         )
-        sections.append(of_curve)
+        comparison = comparisons.get(name)
+        if comparison is not None:
+            section = _with_ways(section, name, answer, comparison)
+        sections.append(section)
     for name, comparison in comparisons.items():
         if name not in named:
             section = _section(len(sections) + 1, name, comparison, figures)
             sections.append(replace(section, ways_table=ways_table(name, comparison)))
     return sections
+
+
+def _with_ways(section: Section, name: str, answer: Answer, comparison: WayComparison) -> Section:
+    """Return an answer's section with the comparison that is shown below it."""
+    of_ways = [warning for warning in comparison.warnings if warning not in answer.warnings]
+    warnings, remarks = _warned_of(of_ways)
+    return replace(
+        section,
+        ways=comparison.first_lines,
+        ways_warnings=warnings,
+        ways_table=ways_table(name, comparison),
+        remarks=(*section.remarks, *remarks),
+    )
 
 
 def _section(

@@ -28,7 +28,8 @@ from elsa_tune.specs.adapt.named_way import NamedWay
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import ResultRow
 from tests.conftest import Run
-from tests.unit.ways import ADAPTER, Adapter, compared, four_ways, way_rows
+from tests.unit.result_rows import seeds
+from tests.unit.ways import ADAPTER, LAST_TWO, Adapter, compared, four_ways, way_rows
 
 
 def spread_times(rows: list[ResultRow]) -> list[ResultRow]:
@@ -229,6 +230,25 @@ def test_the_page_has_a_row_for_each_way(tmp_path: Path) -> None:
     for answers in (answer_rows(rows), []):
         [page, *_] = write_report(answers, rows, tmp_path, comparisons=[compared(rows)])
         assert page.read_text().count(escape(table.caption)) == 2  # its caption and its label
+
+
+def test_the_comparison_warns_of_what_the_answer_beside_it_does_not_know(tmp_path: Path) -> None:
+    rows = [
+        *(row for row in four_ways() if row.candidate not in (ADAPTER, LAST_TWO)),
+        *seeds(ADAPTER, [0.9, 0.9, 0.5], train_seconds=60.0),
+        *seeds(LAST_TWO, [0.9, 0.9, 0.5], train_seconds=20.0),
+    ]
+    comparison = compared(rows)
+    of_both, of_ways = [str(escape(one.text)) for one in comparison.warnings if "of 3" in one.text]
+    [page, *_] = write_report(answer_rows(rows), rows, tmp_path, comparisons=[comparison])
+    text = page.read_text()
+    above, below = text.split("Warnings of the comparison")
+    assert of_both in above and of_ways in below
+    # Each once.
+    assert of_both not in below and of_ways not in above
+    [page, *_] = write_report([], rows, tmp_path, comparisons=[comparison])
+    text = page.read_text()
+    assert of_both in text and of_ways in text
 
 
 def test_a_comparison_stands_beside_the_answer_on_the_same_task() -> None:
