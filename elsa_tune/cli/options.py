@@ -15,6 +15,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places, read_gpu_share
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.uris import without_credentials
+from elsa_tune.words import listed
 
 # The headings of `--help`.
 WHAT = "What is searched"
@@ -252,6 +253,16 @@ def wanted_search(name: str | None, options: list[str] | None, storage: Path) ->
         f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "
         "another place"
     )
+
+
+def refuse_several_places(places: Mapping[str, object]) -> None:
+    """Raise UsageError where several options say where to look: all but one would be ignored.
+
+    places: what was typed by the option's name, None where it was not.
+    """
+    given = [option for option, value in places.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{listed(given)} each say where to look; give one of them")
 
 
 def asking_store(tracking_uri: str | None) -> str:

@@ -375,7 +375,7 @@ def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--from", "x.csv"], "--published and --from each say where the results are"),
+        (["--from", "x.csv"], "--published and --from each say where to look"),
         (["--search", "x"], "the published tables names no search"),
         (["--search", "x", "--storage-path", "y"], "--published and --storage-path each say"),
         (["--tracking-uri", "sqlite:///x.db"], "give one of them"),

@@ -557,12 +557,7 @@ def test_a_dashboard_without_jobs_or_that_refuses(cluster: Dashboard) -> None:
 
 
 def test_other_errors_with_a_404_are_told_as_they_are(cluster: Dashboard) -> None:
-    cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
     server = JobServer(cluster.url)
-    job = server.find("mine")
-    cluster.jobs.clear()
-    with pytest.raises(RunError, match="404: Job elsa-tune-1-mine does not exist"):
-        server.log(job)
     cluster.status, cluster.text = 500, "node 404 is gone"
     with pytest.raises(RunError, match="500: node 404 is gone"):
         server.jobs()
@@ -608,6 +603,43 @@ def test_a_job_is_followed_line_by_line_to_its_end(
         "job elsa-tune-1-mine: completed",
     ]
     assert run("logs", "mine", "--address", cluster.url).out == cluster.logs[0]
+
+
+@pytest.mark.parametrize("command", [("watch",), ("logs", "--follow")])
+def test_a_job_that_vanishes_is_not_asked_for_again(
+    run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    from elsa_tune.searching.jobs import watched
+
+    cluster.job("elsa-tune-1-mine", "RUNNING")
+    cluster.logs = ["Running entrypoint for job x: sh\nsearch: reading\n"]
+    slept: list[float] = []
+
+    def vanish(seconds: float) -> None:
+        slept.append(seconds)
+        cluster.jobs.clear()
+
+    monkeypatch.setattr(watched.time, "sleep", vanish)
+    done = run(*command, "mine", "--address", cluster.url)
+    assert done.status == 2 and len(slept) == 1
+    said = f"{cluster.url} has no job elsa-tune-1-mine any more: it was deleted, or the cluster was"
+    assert said in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("watch", "--address", "http://head:8265", "--storage-path", "runs"),
+        ("watch", "--address", "http://head:8265", "--tracking-uri", "sqlite:///a.db"),
+        ("watch", "--storage-path", "runs", "--tracking-uri", "sqlite:///a.db"),
+        ("stop", "--address", "http://head:8265", "--storage-path", "runs"),
+    ],
+)
+def test_one_place_alone_is_looked_at(run: Run, options: tuple[str, ...]) -> None:
+    done = run(*options)
+    assert done.status == 2 and "each say where to look; give one of them" in done.err
+    for option in options:
+        assert not option.startswith("--") or option in done.err
 
 
 def test_a_job_is_left_by_ctrl_c(

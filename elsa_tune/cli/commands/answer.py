@@ -24,12 +24,12 @@ from elsa_tune.cli.options import (
     latest_search,
     named_search,
     out_folder,
+    refuse_several_places,
 )
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import shown_uri
-from elsa_tune.words import listed
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -300,17 +300,13 @@ def _is_table(file: Path) -> bool:
 
 def _check_places(options: Options) -> None:
     """Raise UsageError where several places are named, or a table's options without one."""
-    given = []
-    if options.published:
-        given.append("--published")
-    if options.from_ is not None:
-        given.append("--from")
-    if options.tracking_uri is not None:
-        given.append("--tracking-uri")
-    if options.storage_path is not None:
-        given.append("--storage-path")
-    if len(given) > 1:
-        raise UsageError(f"{listed(given)} each say where the results are; give one of them")
+    places = {
+        "--published": options.published or None,
+        "--from": options.from_,
+        "--tracking-uri": options.tracking_uri,
+        "--storage-path": options.storage_path,
+    }
+    refuse_several_places(places)
     has_table = options.from_ is not None and _is_table(options.from_)
     if (options.map_ or options.scale == "percent") and not has_table:
         raise UsageError("--map and --scale percent are for a results table given with --from")

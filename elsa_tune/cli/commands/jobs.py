@@ -18,6 +18,7 @@ from elsa_tune.cli.options import (
     asking_store,
     grouped,
     pointing_at_clusters,
+    refuse_several_places,
     wanted_search,
 )
 from elsa_tune.errors import RunError, UsageError
@@ -141,6 +142,12 @@ def watch(
     Reads its journal (in this folder, or in --storage-path), an MLflow store (--tracking-uri), or
     the log of its job (--address), and writes nothing.
     """
+    places = {
+        "--storage-path": storage_path,
+        "--tracking-uri": tracking_uri or None,  # an empty one is none
+        "--address": address,
+    }
+    refuse_several_places(places)
     try:
         if address is None:
             _watch_record(name, storage_path, tracking_uri)
@@ -284,6 +291,7 @@ def stop(
     A search of this machine is found by its journal, a submitted one by --address. Everything so
     far is kept.
     """
+    refuse_several_places({"--storage-path": storage_path, "--address": address})
     if address is not None:
         from elsa_tune.searching.jobs.server import JobServer
 

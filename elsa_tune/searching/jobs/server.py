@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.errors import RunError, UsageError, shortened
+from elsa_tune.errors import RunError, UnknownNameError, UsageError, shortened
 from elsa_tune.searching.cluster.environment import prepare_ray
 from elsa_tune.searching.jobs.address import DASHBOARD_PORT, dashboard_url
 from elsa_tune.words import listed
@@ -27,6 +27,8 @@ _MOST_BYTES = 100 * 1024**2
 _OTHER_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 # What Ray's client raises begins so where something else than a job server answers.
 _NOT_FOUND = ("Version check returned 404", "Request failed with status code 404")
+# Likewise, where it answers and the job is unknown to it.
+_NO_JOB = re.compile(r"404: Job (\S+) does not exist")
 _JOB_ID = re.compile(r"elsa-tune-(\d+)-(.+)")
 
 
@@ -281,7 +283,12 @@ class JobServer:
             )
         if "already exists" in text:
             return UsageError(f"{what}: somebody else has just submitted it")
-        # A job server answers so, too, of a job that does not exist.
+        no_job = _NO_JOB.search(text)
+        if no_job is not None:
+            return UnknownNameError(
+                f"{self.url} has no job {no_job[1]} any more: it was deleted, or the cluster was "
+                f"started anew; `elsa-tune searches --address {self.url}` lists those that it has"
+            )
         is_missing = text.startswith(_NOT_FOUND) and "does not exist" not in text
         if is_missing and not what:
             return UsageError(
