@@ -104,6 +104,10 @@ class FreezeCurve:
     # What names its one recorded search in a command, as `demo --storage-path runs`; None where its
     # name alone does.
     search_arguments: str | None = None
+    # The machine on which such a command is typed; None for this one.
+    search_host: str | None = None
+    # Whether no command can name it: a store has its results, and its folder is not to be read.
+    is_search_gone: bool = False
     # How many independent units the evaluation examples are; None where that was not found out,
     # and each counts as its own.
     units: int | None = None

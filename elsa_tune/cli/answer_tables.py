@@ -100,7 +100,7 @@ def _say_more(console: Console, answer: Answer, *, hidden_warnings: int) -> None
         more = f" and {hidden_warnings} more notes"
     command = "--details"
     name = recorded_search(answer)
-    if name is not None:
+    if name is not None and answer.search_host is None:
         command = f"elsa-tune answer {name} --details"
     console.print(f"{command} prints the answer in full{more}.", style="dim")
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,9 +26,10 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.record_names import HOST_TAG
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.tracking.store import RecordStore
+from elsa_tune.tracking.store import RecordStore, arguments_elsewhere
 
 FULL = "full"  # the whole training set, among training sizes
 
@@ -234,11 +235,16 @@ class Source(ABC):
         for folder, state in self.searches(question):
             if state.search.name in names:
                 searches.append((folder, state))
-        return replace(
-            curve,
-            warnings=(*_incomplete(searches), *curve.warnings),
-            search_arguments=_arguments(searches),
-        )
+        curve = replace(curve, warnings=(*_incomplete(searches), *curve.warnings))
+        if len(searches) != 1:
+            return curve
+        [(folder, state)] = searches
+        if folder is None:
+            return _kept_elsewhere(curve, state.search.tags)
+        if has_specification(folder):
+            paths = SearchPaths(folder.parent, folder.name)
+            return replace(curve, search_arguments=paths.arguments)
+        return curve
 
 
 def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[ResultRow]:
@@ -296,15 +302,12 @@ def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
         yield AnswerWarning(WarningCode.INCOMPLETE, text)
 
 
-def _arguments(searches: Searches) -> str | None:
-    """Return what names the one search in a command; None where its name alone does."""
-    if len(searches) != 1:
-        return None
-    folder, _ = searches[0]
-    if folder is None or not has_specification(folder):
-        return None
-    paths = SearchPaths(folder.parent, folder.name)
-    return paths.arguments
+def _kept_elsewhere(curve: FreezeCurve, tags: Mapping[str, str]) -> FreezeCurve:
+    """Return the curve of a search that a store has, and no folder of this machine."""
+    arguments = arguments_elsewhere(tags)
+    if arguments is None:
+        return replace(curve, is_search_gone=True)
+    return replace(curve, search_arguments=arguments, search_host=tags.get(HOST_TAG))
 
 
 def has_specification(folder: Path) -> bool:

@@ -5,6 +5,7 @@ A store is what a URI names and the Forwarder fills. Everything outside of track
 `RecordSink` that a store makes of a journal.
 """
 
+import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -150,6 +151,17 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
     if journal is None or tags.get(HOST_TAG) != socket.gethostname():
         return None
     return Path(journal).parent
+
+
+def arguments_elsewhere(tags: Mapping[str, str]) -> str | None:
+    """Return what names the search that has these tags in a command on the other machine.
+
+    None where its folder may be on this machine, or where none is named.
+    """
+    if JOURNAL_TAG not in tags or local_folder(tags) is not None:
+        return None
+    folder = Path(tags[JOURNAL_TAG]).parent
+    return f"{shlex.quote(folder.name)} --storage-path {shlex.quote(str(folder.parent))}"
 
 
 def may_run(tags: Mapping[str, str]) -> bool:

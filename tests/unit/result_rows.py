@@ -102,8 +102,13 @@ def falling_curve(**changes: Any) -> list[ResultRow]:
     ]
 
 
-def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> list[str]:
-    """Put rows where the MLflow store would be; returns the URIs it is asked at."""
+def fill_store(
+    monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow], **tags: str
+) -> list[str]:
+    """Put rows where the MLflow store would be; returns the URIs it is asked at.
+
+    tags: of each search, beside its usual ones.
+    """
     asked: list[str] = []
     kept: dict[tuple[str, str], list[ResultRow]] = {}
     for one in rows:
@@ -114,11 +119,13 @@ def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> li
     ) -> list[SearchState]:
         asked.append(store.uri)
         end = SearchEnded(status=SearchStatus.COMPLETED)
-        return [
-            SearchState(search=search_started(name, task=task), end=end)
-            for name, task in kept
-            if search in (None, name) and (tasks is None or task in tasks)
-        ]
+        states = []
+        for name, task in kept:
+            if search in (None, name) and (tasks is None or task in tasks):
+                began = search_started(name, task=task)
+                began = replace(began, tags={**began.tags, **tags})
+                states.append(SearchState(search=began, end=end))
+        return states
 
     def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
         return kept.get((state.search.name, state.search.task)) or read(state, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
+from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
 from elsa_tune.tracking.state import read_state
 from tests.conftest import Run
 from tests.recorded_search import (
@@ -82,6 +84,33 @@ def test_a_store_that_is_named_is_asked_itself(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:2")
     assert "search 'elsewhere'" in run(*ASK, "rte").out
     assert store == ["http://server:1", "http://server:2"]
+
+
+def next_lines(run: Run) -> list[str]:
+    """Return what the answer and the comparison of a store's search say to do next."""
+    said = []
+    for command in ("answer", "compare"):
+        found = run(command, "mine", "--tracking-uri", "http://server:1")
+        assert found.status == 0, found.err
+        said += [line.strip() for line in found.out.splitlines() if line.strip().startswith("Next")]
+    return said
+
+
+def test_what_a_store_alone_has_is_exported_where_its_record_is(
+    run: Run, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = falling_curve(search="mine", trial="t")
+    journal = "/my runs/mine/journal.jsonl"
+    fill_store(monkeypatch, rows, **{HOST_TAG: "lab3", JOURNAL_TAG: journal})
+    of_answer, of_ways = next_lines(run)
+    there = "on lab3: elsa-tune export mine --storage-path '/my runs' "
+    assert there + "--out mine-model" in of_answer
+    assert there + "--way" in of_ways
+    # Where that folder is gone, no command can name the search.
+    for tags in ({HOST_TAG: socket.gethostname(), JOURNAL_TAG: journal}, {}):
+        fill_store(monkeypatch, rows, **tags)
+        [of_answer] = next_lines(run)
+        assert "elsa-tune" not in of_answer and "in your own training" in of_answer
 
 
 def test_without_a_store_the_journals_say_what_there_is(run: Run, storage: Path) -> None:

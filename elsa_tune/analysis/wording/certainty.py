@@ -286,7 +286,7 @@ def next_step(answer: Answer) -> str | None:
     chosen = answer.claimed_point or answer.operating_point
     if name is None or chosen is None or chosen.candidate.is_reference or not answer.open_look:
         return None
-    return f"elsa-tune resume {name} --until certified"
+    return on_its_machine(answer, f"elsa-tune resume {name} --until certified")
 
 
 def seeds_for_another_search(answer: Answer) -> int | None:
@@ -315,7 +315,7 @@ def recorded_search(answer: Answer) -> str | None:
         for run in point.runs:
             if run.row.trial:
                 names.add(run.row.search)
-    if len(names) != 1:
+    if len(names) != 1 or answer.is_search_gone:
         return None
     name = str(names.pop())
     return answer.search_arguments or shlex.quote(name)
@@ -329,4 +329,12 @@ def export_command(answer: Answer) -> str:
     name = recorded_search(answer)
     if name is None or not answer.is_answered:
         return ""
-    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
+    out = shlex.quote(f"{answer.search}-model")
+    return on_its_machine(answer, f"elsa-tune export {name} --out {out}")
+
+
+def on_its_machine(curve: FreezeCurve, command: str) -> str:
+    """Return a command on a curve's search, with the machine to type it on if that is another."""
+    if curve.search_host is None:
+        return command
+    return f"on {curve.search_host}: {command}"

@@ -17,7 +17,7 @@ from elsa_tune.analysis.comparing.ways import (
 )
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.wording.certainty import why_not_certified
+from elsa_tune.analysis.wording.certainty import on_its_machine, why_not_certified
 from elsa_tune.analysis.wording.differences import differences_text, rerun_text
 from elsa_tune.analysis.wording.fairness import fairness_text, rates_text
 from elsa_tune.analysis.wording.first_lines import HOW_SURE, NEXT, conditions
@@ -473,12 +473,12 @@ def _next(comparison: WayComparison) -> str:
         return ""
     curve = comparison.curve
     searches = {run.row.search for run in way.point.runs if run.row.trial}
-    if len(searches) != 1 or curve.search is None or ", " in curve.search:
+    if len(searches) != 1 or curve.search is None or ", " in curve.search or curve.is_search_gone:
         return ""
     name = curve.search_arguments or shlex.quote(curve.search)
     label = shlex.quote(way.candidate.label)
     out = shlex.quote(f"{curve.search}-model")
-    return f"elsa-tune export {name} --way {label} --out {out}"
+    return on_its_machine(curve, f"elsa-tune export {name} --way {label} --out {out}")
 
 
 def _is_incomplete(comparison: WayComparison) -> bool:

@@ -19,6 +19,7 @@ from elsa_tune.analysis.recommendation import interval_width, leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import (
     export_command,
+    on_its_machine,
     recorded_search,
     seeds_for_another_search,
     why_not_certified,
@@ -375,7 +376,7 @@ def _next_before_choosing(answer: Answer) -> str:
         return f"{_TRAIN_BETTER}."
     name = recorded_search(answer)
     if name is not None and _has(answer, Doubt.INCOMPLETE):
-        return f"elsa-tune resume {name}"
+        return on_its_machine(answer, f"elsa-tune resume {name}")
     return ""
 
 
@@ -453,7 +454,7 @@ def _next_without_answer(answer: Answer) -> str:
     if answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN:
         return f"{_TRAIN_BETTER}."
     if name is not None and answer.reason is Reason.NO_MEASUREMENTS:
-        return f"elsa-tune resume {name}"
+        return on_its_machine(answer, f"elsa-tune resume {name}")
     return ""
 
 

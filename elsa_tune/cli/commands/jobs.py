@@ -1,7 +1,6 @@
 """`elsa-tune submit`: a search sent to a cluster; `watch`, `logs` and `stop`, from any shell."""
 
 import functools
-import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +25,8 @@ from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.tracking.record_names import COMPARISON, HOST_TAG, JOURNAL_TAG
-from elsa_tune.tracking.store import local_folder
+from elsa_tune.tracking.record_names import COMPARISON, HOST_TAG
+from elsa_tune.tracking.store import arguments_elsewhere
 from elsa_tune.visible import visible
 
 if TYPE_CHECKING:
@@ -202,11 +201,9 @@ def _next(state: "SearchState", paths: SearchPaths | None, tracking_uri: str | N
         verb = asks if state.is_complete else "resume"
         return f"Next: elsa-tune {verb} {paths.arguments}"
     tags = state.search.tags
-    is_elsewhere = JOURNAL_TAG in tags and local_folder(tags) is None
-    if is_elsewhere and not state.is_complete:
-        folder = Path(tags[JOURNAL_TAG]).parent
-        resume = ["elsa-tune", "resume", folder.name, "--storage-path", str(folder.parent)]
-        return f"Next, on {tags.get(HOST_TAG)}: {shlex.join(resume)}"
+    arguments = arguments_elsewhere(tags)
+    if arguments is not None and not state.is_complete:
+        return f"Next, on {tags.get(HOST_TAG)}: elsa-tune resume {arguments}"
     return f"Next: elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
 
 
