@@ -275,6 +275,19 @@ def read_gpu_share(text: str) -> float | None:
     raise UsageError(f"`gpus_per_trial` {text}: write auto, 1, a share such as 0.5, or 0")
 
 
+def read_share_again(text: str) -> float:
+    """Return the part of a GPU that a trial of a recorded search is to take from now on.
+
+    Raises UsageError for what is no number; `auto` is only for a search that begins.
+    """
+    with contextlib.suppress(ValueError):
+        return float(text)
+    raise UsageError(
+        f"`gpus_per_trial` {text}: write 1, a share such as 0.5, or 0; without it the search goes "
+        "on with the share that it had"
+    )
+
+
 def read_duration(text: str, setting: str = "max_time", allowed: str = "a time above 0") -> float:
     """Return a time such as `90`, `90s`, `30m`, `2h` or `1d` in seconds, above 0.
 

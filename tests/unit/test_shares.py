@@ -35,6 +35,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
 from elsa_tune.training.model.encoder import facts
+from tests.conftest import Run
 from tests.recorded_search import report, search_started, trial_ended, trial_started
 from tests.unit.search_examples import make_spec
 
@@ -335,6 +336,13 @@ def test_a_search_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "part"), [("auto", None), (" AUTO ", None), ("0.5", 0.5)])
 def test_a_share_is_a_number_or_auto(text: str, part: float | None) -> None:
     assert read_gpu_share(text) == part
+
+
+@pytest.mark.parametrize("text", ["auto", "half"])
+def test_a_search_that_goes_on_takes_a_number_alone(run: Run, text: str) -> None:
+    done = run("resume", "first", "--gpus-per-trial", text)
+    assert done.status == 2
+    assert f"--gpus-per-trial {text}: write 1, a share such as 0.5, or 0; without it" in done.err
 
 
 def test_a_share_that_is_no_number_is_one_sentence() -> None:

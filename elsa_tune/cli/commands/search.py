@@ -32,6 +32,7 @@ from elsa_tune.searching.inputs import (
     SearchOptions,
     SessionOptions,
     read_duration,
+    read_share_again,
     session_settings,
 )
 from elsa_tune.searching.output import say
@@ -154,6 +155,7 @@ def resume(
         float | None,
         typer.Option(
             metavar="N",
+            parser=read_share_again,
             help="GPUs per trial, at most 1; a fraction shares one, 0 trains on CPUs. "
             "Default: as before.",
         ),
