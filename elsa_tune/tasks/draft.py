@@ -24,8 +24,8 @@ from elsa_tune.visible import visible
 LABEL_WORDS = re.compile(
     r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
 )
-# A number as people write it whose decimal point is a comma.
-DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
+# A number as people write it, its decimals behind a comma or a point.
+WRITTEN_NUMBER = re.compile(r"\s*[+-]?(\d*[.,])?\d+\s*")
 # More classes are not written out.
 MOST_WRITTEN = 20
 # A column that lacks more of its cells is rather not the label: those rows would be left out.
@@ -95,8 +95,8 @@ class Column:
 
     @functools.cached_property
     def number_with_comma(self) -> str | None:
-        """The first number with a decimal comma, None unless every label is a number so written."""
-        if not all(map(DECIMAL_COMMA.fullmatch, self.labels)):
+        """The first number with a decimal comma, None unless every label is a number."""
+        if not all(map(WRITTEN_NUMBER.fullmatch, self.labels)):
             return None
         return next((label for label in self.labels if "," in label), None)
 
