@@ -22,7 +22,9 @@ _VALUE_WORDS = re.compile(r"(?<![a-z])(score|rating|stars|degree|price|value)s?(
 # A list as Python, JSON or NumPy write it into a cell. Where some write no quotes, `[a, b]` is one;
 # `[a]` is one beside it, and alone may be the name of a class.
 _LIST = re.compile(r"\[(\s*['\"\d].*|.*,.*)?\]", re.DOTALL)
-_IN_BRACKETS = re.compile(r"\[.*\]", re.DOTALL)
+# A tuple as Python writes it: with a comma always, and texts in quotes.
+_TUPLE = re.compile(r"\((\s*['\"\d-].*,.*)?\)", re.DOTALL)
+_IN_BRACKETS = re.compile(r"\[.*\]|\(.*\)", re.DOTALL)
 
 
 def means_no_label(label: str) -> bool:
@@ -33,10 +35,10 @@ def means_no_label(label: str) -> bool:
 def check_no_lists(labels: Iterable[str], column: str) -> None:
     """Raise DataError where all labels, but for words for none, are lists written as texts.
 
-    column: as the message names it.
+    Tuples are such lists, too. column: as the message names it.
     """
     filled = [label for label in labels if not means_no_label(label)]
-    lists = [label for label in filled if _LIST.fullmatch(label)]
+    lists = [label for label in filled if _LIST.fullmatch(label) or _TUPLE.fullmatch(label)]
     if lists and all(map(_IN_BRACKETS.fullmatch, filled)):
         raise DataError(
             f"the labels in {column} are lists, as {min(lists)}; several labels a row and token "

@@ -495,6 +495,8 @@ def test_a_column_named_as_a_label_is_found_by_its_numbers_with_commas(tmp_path:
         (["['a', 'b']", "['a']", "[]"], r"as \['a', 'b'\];"),
         (["[a, b]", "[a]", "[c]", "NA"], r"as \[a, b\];"),
         (["[1 2]", "[1]"], r"as \[1 2\];"),
+        (["('a', 'b')", "('c',)", "()", "NA"], r"as \('a', 'b'\);"),
+        (["(2, 3)", "(1,)"], r"as \(1,\);"),
     ],
 )
 def test_lists_written_as_texts_are_no_classes(
@@ -510,10 +512,19 @@ def test_lists_written_as_texts_are_no_classes(
         resolve_task(str(task_file))
 
 
-def test_classes_in_brackets_are_no_lists(tmp_path: Path) -> None:
-    rows = [{"text": f"t {n}", "label": ("[spam]", "[good]")[n % 2]} for n in range(40)]
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ("[good]", "[spam]"),
+        ("(good)", "(spam, or worse)"),
+        ("(0, 10]", "(10, 20]"),  # parts of a range, as pandas writes them
+        ("('a', 'b')", "good"),
+    ],
+)
+def test_classes_in_brackets_are_no_lists(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    rows = [{"text": f"t {n}", "label": classes[n % 2]} for n in range(40)]
     _write(tmp_path, "t.csv", rows)
-    assert resolve_task(str(tmp_path / "t.csv")).classes == ("[good]", "[spam]")
+    assert resolve_task(str(tmp_path / "t.csv")).classes == classes
 
 
 def test_a_draft_says_what_is_odd_about_the_rows(tmp_path: Path) -> None:
