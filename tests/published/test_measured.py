@@ -52,3 +52,9 @@ def test_the_range_of_the_time_left_holds_as_often_as_it_did() -> None:
         looks = counts["below"] + counts["inside"] + counts["above"]
         assert f"{counts['inside']} of {looks}" in page
         assert counts["inside"] >= 0.85 * looks
+
+
+def test_as_many_recorded_runs_failed_at_an_edge_as_they_did() -> None:
+    bench = program("edge.py")
+    recorded = measured("edge.json")["results"]["recorded"]
+    assert recorded == json.loads(json.dumps(bench.recorded()))
