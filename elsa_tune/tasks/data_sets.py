@@ -8,6 +8,7 @@ choose what is read: where the hub does not answer, it takes whichever version i
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import re
@@ -22,6 +23,12 @@ from elsa_tune.tasks.table_file import CellTexts, Table, listing, plain_cells
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
+
+# What save_to_disk writes: the splits of several, and the files of each.
+_SPLITS = "dataset_dict.json"
+_STATE = "state.json"
+# What `datasets` reads beside rows in a copy of a repository of the hub.
+_CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ON = ("1", "true", "yes", "on")  # of an environment variable
@@ -82,6 +89,26 @@ def read_data_set(
         _read[key] = data_set
         _read[location, data_set.config, data_set.revision] = data_set
     return _read[key]
+
+
+def files_read(folder: Path) -> list[Path]:
+    """Return the files that are read of a data set's folder, as paths below it.
+
+    Whatever else lies there, as keys and notes may, is none of them. The folder is one that
+    `read_data_set` reads.
+    """
+    folder = folder.resolve()
+    if _was_saved(folder):
+        files = _saved_files(folder)
+    else:
+        with _quiet():
+            files = _files_of_copy(folder)
+    below = set()
+    for file in files:
+        path = Path(os.path.normpath(file))
+        if path.is_relative_to(folder):
+            below.add(path.relative_to(folder))
+    return sorted(below)
 
 
 def columns_of(features: Mapping[str, Any]) -> dict[str, str]:
@@ -216,8 +243,7 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
     """Read what `save_to_disk` wrote, or a copy of a repository of the hub."""
     if not folder.is_dir():
         raise DataError(f"data set folder {folder} does not exist")
-    was_saved = (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
-    if was_saved:
+    if _was_saved(folder):
         if config is not None:
             raise DataError(
                 f"`config` {config}: data set folder {folder} was written by save_to_disk, and "
@@ -246,6 +272,10 @@ def _of_folder(folder: Path, config: str | None) -> DataSet:
     return DataSet(str(folder), dict(splits), builder.config.name)
 
 
+def _was_saved(folder: Path) -> bool:
+    return (folder / _SPLITS).is_file() or (folder / _STATE).is_file()
+
+
 def _saved(folder: Path) -> DataSet:
     """Read what `save_to_disk` wrote."""
     import datasets
@@ -260,6 +290,40 @@ def _saved(folder: Path) -> DataSet:
         ) from error
     splits = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
     return DataSet(str(folder), splits)
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """Return the files that save_to_disk wrote."""
+    files: list[Path] = []
+    parts = [folder]
+    splits = folder / _SPLITS
+    if splits.is_file():
+        files.append(splits)
+        names = json.loads(splits.read_text(encoding="utf-8"))["splits"]
+        parts += [folder / name for name in names]
+    for part in parts:
+        state = part / _STATE
+        if state.is_file():
+            files += [state, part / "dataset_info.json"]
+            of_rows = json.loads(state.read_text(encoding="utf-8"))["_data_files"]
+            files += [part / file["filename"] for file in of_rows]
+    return files
+
+
+def _files_of_copy(folder: Path) -> list[Path]:
+    """Return the files that `datasets` reads in a copy of a repository of the hub.
+
+    Those of all configurations: it looks for the first one's whichever is wanted.
+    """
+    import datasets
+
+    files = [folder / name for name in _CARDS if (folder / name).is_file()]
+    for config in datasets.get_dataset_config_names(str(folder)):
+        builder = datasets.load_dataset_builder(str(folder), config)
+        for of_split in (builder.config.data_files or {}).values():
+            # A card may name addresses, too.
+            files += [Path(file) for file in of_split if os.path.isabs(file)]
+    return files
 
 
 def _of_hub(repository: str, config: str | None, revision: str | None) -> DataSet:

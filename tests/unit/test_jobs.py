@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets import Dataset, DatasetDict
 
 from elsa_tune.errors import ModelError, RunError, UsageError
 from elsa_tune.searching.board import CandidateLine, counts_of
@@ -32,7 +33,7 @@ from elsa_tune.searching.jobs.server import JobServer
 from elsa_tune.searching.jobs.submitting import pinned_packages
 from elsa_tune.searching.request import read_requests
 from elsa_tune.specs.adapt.freeze import FULL_MODEL
-from elsa_tune.specs.task import FilesSource
+from elsa_tune.specs.task import FilesSource, TaskSpec
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
@@ -194,7 +195,7 @@ def test_a_table_and_a_list_of_tasks(work: Path) -> None:
         assert [Path(file).name for file in there.evaluation] == ["dev.csv"]
 
 
-def test_of_a_data_sets_folder_all_goes_along_that_is_not_hidden(
+def test_of_a_data_sets_folder_what_is_read_goes_along(
     work: Path, run: Run, cluster: Dashboard
 ) -> None:
     """Ray, which packs, heeds a `.gitignore` such as DVC writes beside the tables it keeps."""
@@ -208,12 +209,65 @@ def test_of_a_data_sets_folder_all_goes_along_that_is_not_hidden(
     (folder / ".rayignore").write_text("train.csv\n")
     (folder / ".env").write_text(f"TOKEN={SECRET}\n")
     (folder / ".git" / "config").write_text("private")
+    for private in ("id_rsa", "notes.txt", "login.json"):
+        (folder / private).write_text("{}")
     what = ("--model", "minilm", "--task", "./moods", "--name", "mine")
     done = run("submit", *what, "--address", cluster.url)
     assert done.status == 0, done.err
     [package] = cluster.packages.values()
     names = {name for name in zipfile.ZipFile(io.BytesIO(package)).namelist() if "." in name}
     assert names == {"moods/.huggingface.yaml", "moods/train.csv", "moods/validation.csv"}
+
+
+def resolved_there(parcel: Parcel) -> TaskSpec:
+    """Return the task as it is read from what goes along."""
+    with parcel.laid_out() as folder, contextlib.chdir(folder):
+        [name] = parcel.options.task
+        return resolve_task(name)
+
+
+def test_of_a_saved_data_set_what_was_saved_goes_along(work: Path) -> None:
+    rows = Dataset.from_dict({"text": ["a", "b"] * 8, "label": ["good", "bad"] * 8})
+    DatasetDict(train=rows, test=rows).save_to_disk("moods")
+    (work / "moods" / "id_rsa").write_text(SECRET)
+    (work / "moods" / "train" / "cache-1.arrow").write_text("large")
+    parcel = packed(work, task=["./moods"])
+    names = ["dataset_info.json", "state.json", "data-00000-of-00001.arrow"]
+    of_splits = {f"moods/{split}/{name}" for split in ("train", "test") for name in names}
+    assert set(parcel.files) == {"moods/dataset_dict.json", *of_splits}
+    assert resolved_there(parcel).classes == ("bad", "good")
+
+    rows.save_to_disk("one")
+    parcel = packed(work, task=["./one"])
+    assert set(parcel.files) == {f"one/{name}" for name in names}
+    assert resolved_there(parcel).classes == ("bad", "good")
+
+
+def test_of_a_copy_of_the_hub_all_configurations_go_along(work: Path) -> None:
+    """`datasets` looks for the files of the first one, whichever is read."""
+    for config in ("first", "second"):
+        (work / "moods" / config).mkdir(parents=True)
+        rows = Dataset.from_dict({"text": ["a", "b"] * 8, "label": ["good", "bad"] * 8})
+        rows.to_parquet(f"moods/{config}/all.parquet")
+    configs = [{"config_name": name, "data_files": f"{name}/*"} for name in ("first", "second")]
+    card = yaml.safe_dump({"configs": configs})
+    (work / "moods" / "README.md").write_text(f"---\n{card}---\n")
+    (work / "moods" / "first" / "id_rsa").write_text(SECRET)
+    (work / "moods.yaml").write_text("name: moods\nfiles: moods\nconfig: second\n")
+    parcel = packed(work, task=["moods.yaml"])
+    tables = {"moods/first/all.parquet", "moods/second/all.parquet"}
+    assert set(parcel.files) == {"moods.yaml", "moods/README.md", *tables}
+    assert resolved_there(parcel).classes == ("bad", "good")
+
+
+def test_a_data_set_takes_no_file_along_that_lies_outside_its_folder(work: Path) -> None:
+    rows = Dataset.from_dict({"text": ["a", "b"] * 8, "label": ["good", "bad"] * 8})
+    rows.save_to_disk("moods")
+    (work / "moods" / "data-00000-of-00001.arrow").rename(work / "outside.arrow")
+    state = work / "moods" / "state.json"
+    state.write_text(state.read_text().replace("data-00000-of-00001", "../outside"))
+    parcel = packed(work, task=["./moods"])
+    assert set(parcel.files) == {"moods/dataset_info.json", "moods/state.json"}
 
 
 def test_files_that_are_too_large_are_named(work: Path) -> None:

@@ -1,7 +1,5 @@
 """What a job takes along to the cluster: the files that its search reads, and nothing else.
 
-Of a data set's folder only `datasets` knows which files it reads: all that are not hidden go along.
-
 What lies below the working directory keeps its relative path, so that the job's command line reads
 as it was typed, and so does the model's name in its results.
 """
@@ -26,15 +24,12 @@ from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.space import shipped_spaces
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSpec
 from elsa_tune.tasks.data_set_task import is_data_set
+from elsa_tune.tasks.data_sets import files_read
 from elsa_tune.tasks.task_file import YAML_SUFFIXES
 from elsa_tune.words import listed
 
 # In the job's folder: what does not lie below the working directory.
 ELSEWHERE = "from-elsewhere"
-# Files of `datasets` that it makes again by itself.
-_CACHES = "cache-*.arrow"
-# The one hidden file that `datasets` reads in a folder of its own accord.
-_HIDDEN_SETTINGS = ".huggingface.yaml"
 _MIB = 1024**2
 
 
@@ -226,23 +221,16 @@ class _Packer:
         return typed if is_relative and is_below else name
 
     def _add_folder(self, name: str, folder: Path) -> None:
-        """Take a data set's folder along, without what `datasets` does not read in it."""
-        for file in sorted(folder.rglob("*")):
-            relative = file.relative_to(folder)
-            is_left_out = _is_hidden(relative) and relative.as_posix() != _HIDDEN_SETTINGS
-            if file.is_file() and not file.match(_CACHES) and not is_left_out:
-                self._add(name, relative, file)
+        """Take the files along that are read of a data set's folder."""
+        for relative in files_read(folder):
+            self._add(name, relative, folder / relative)
 
     def _add(self, folder: str, relative: Path, file: Path) -> None:
         self.files[_joined(folder, relative)] = file
 
 
 def _is_hidden(relative: Path) -> bool:
-    """Whether a file, or a folder that it lies in, is hidden.
-
-    Such files may be secret, as `.env` is, and Ray leaves out what a `.gitignore` or `.rayignore`
-    names.
-    """
+    """Whether a file, or a folder that it lies in, is hidden."""
     return any(part.startswith(".") for part in relative.parts)
 
 
