@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics import cohen_kappa_score
 
 from elsa_tune.analysis.statistics import resampling
-from elsa_tune.analysis.statistics.hidden_mistakes import FEW_OF_A_LABEL
+from elsa_tune.analysis.statistics.hidden_mistakes import FEW_MISTAKES, FEW_OF_A_LABEL
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
@@ -22,6 +23,7 @@ from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types import class_counts
 from elsa_tune.tasks.types.scores import chance as trainers_chance
 from elsa_tune.tasks.types.scores import score as trainers_score
+from tests.registering import registered
 
 CLASSES = {"f1_macro": 3, "spearman": 0, "pearson": 0}
 
@@ -368,16 +370,41 @@ def test_mistakes_on_a_rare_class_may_hide_another() -> None:
 def test_no_mistakes_are_hidden_on_many_rows_or_by_a_constant_answer() -> None:
     labels = np.repeat(np.array([1, 0], np.int8), [FEW_OF_A_LABEL, 1000])
     answers = labels.copy()
-    answers[:2] = 0
+    answers[-FEW_MISTAKES:] = 1
     for count, few in ((FEW_OF_A_LABEL, False), (FEW_OF_A_LABEL - 1, True)):
         enough = slice(FEW_OF_A_LABEL - count, None)
         run = Predictions(predictions=answers[enough], labels=labels[enough], classes=2)
-        assert (resample([run], "f1", 20).unsure == {0}) is few
+        assert (resample([run], "f1", 20).unsure == {0: 1.0}) is few
         assert not resample([run], "accuracy", 20).unsure
         nothing = Predictions(
             predictions=np.zeros(count + 1000, np.int8), labels=labels[enough], classes=2
         )
         assert not resample([nothing], "f1", 20).unsure
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1"])
+def test_the_fewer_mistakes_the_more_of_another_is_hidden(metric: str) -> None:
+    """Ten units of five rows answered wrongly are ten mistakes, not fifty."""
+    labels = np.repeat(np.array([1, 0], np.int8), [1000, 1000])
+    answers = labels.copy()
+    answers[:50] = 0
+    run = Predictions(predictions=answers, labels=labels, classes=2)
+    assert not resample([run], metric, 20).unsure
+    units = np.arange(2000, dtype=np.int32) // 5
+    [(number, share)] = resample([in_units(run, units)], metric, 20).unsure.items()
+    assert number == 0
+    assert share == pytest.approx(1 - 10 / FEW_MISTAKES)
+
+
+def test_the_costliest_mistake_counts_where_classes_are_ordered() -> None:
+    """Five stars taken for one cost kappa more than for four, though four are the next rarest."""
+    labels = np.repeat(np.arange(5, dtype=np.int8), [200, 200, 200, 20, 10])
+    run = Predictions(predictions=labels, labels=labels, classes=5)
+    farthest = labels.copy()
+    farthest[-1] = 0
+    lost = 1 - cohen_kappa_score(labels, farthest, weights="quadratic")
+    with registered("tests.ordinal"):
+        assert resample([run], "kappa", 20).cost_of_mistake == pytest.approx(lost)
 
 
 def test_by_accuracy_a_flawless_run_may_fail_on_any_label() -> None:

@@ -318,6 +318,33 @@ def test_few_positives_certify_falsely_in_5_percent_at_most(
     assert false <= 0.05
 
 
+def _is_certified_by_accuracy(rows: int, missed: int, target: float) -> bool:
+    """Whether a depth with so many mistakes is, beside a flawless full model; three like seeds."""
+    labels = np.arange(rows, dtype=np.int8) % 2
+    mistaken = labels.copy()
+    mistaken[:missed] = 1 - labels[:missed]
+    answers = []
+    for predictions in (labels, mistaken):
+        answers.append(Predictions(predictions=predictions, labels=labels, classes=2))
+    draws = ExampleDraws.of(resample(answers, "accuracy"), {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
+    quality = score(answers[1], "accuracy")
+    both = (runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [quality] * 3))
+    contrast = known(*both, examples=draws).contrast(DEEP, target)
+    assert contrast is not None
+    return contrast.lower > 0
+
+
+@pytest.mark.parametrize(("rows", "target"), [(40, 0.9), (100, 0.95), (200, 0.975), (300, 0.9)])
+def test_few_mistakes_certify_falsely_in_5_percent_at_most(rows: int, target: float) -> None:
+    """At the edge the full model makes none and the depth 1 - target of all."""
+    false = 0.0
+    for missed in range(rows):
+        if not _is_certified_by_accuracy(rows, missed, target):
+            break
+        false += stats.binom.pmf(missed, rows, 1 - target)
+    assert false <= 0.05
+
+
 def test_a_mistake_that_all_runs_share_does_not_certify() -> None:
     assert not _is_certified("f1", 8, 0, missed_by_all=1)
 

@@ -58,8 +58,8 @@ class Resampled:
     # How many units of one size tell as much; likewise.
     equal_units: float | None = None
     flawless: frozenset[int] = frozenset()  # the runs, 0..M-1, without a mistake
-    # Those with some, of which resamples may show too few: they rest on a label of few units.
-    unsure: frozenset[int] = frozenset()
+    # Those with some, of which resamples may show too few, and how much of one more counts.
+    unsure: Mapping[int, float] = field(default_factory=dict)
     cost_of_mistake: float = 0.0  # what one more unit answered wrongly costs these, at most
     most_mistakes: int = 1  # how many units there are to be so mistaken about
 
@@ -88,11 +88,11 @@ class ExampleDraws:
         None: the run diverged and counts as chance. A run without a mistake scores 1 on every
         resample, and yet may make some on fresh examples: as many units as Exponential(1), whose
         upper 95 % bound is the rule of three (Hanley and Lippman-Hand 1983, J. Am. Med. Assoc.
-        249), each at what a mistake costs. As many more are `hidden` where k mistakes were made on
-        a label of few units: a resample has about Poisson(k) of them, and the exact upper bound is
-        that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936, Biometrika 28). Where
-        examples share units, what two seeds answer differently is compared by units, too: of a
-        unit they often flip all at once.
+        249), each at what a mistake costs. As many more are `hidden` where few mistakes, k, were
+        made, or on a label of few units: a resample has about Poisson(k) of them, and the exact
+        upper bound is that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936,
+        Biometrika 28). Where examples share units, what two seeds answer differently is compared by
+        units, too: of a unit they often flip all at once.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         flips: dict[Candidate, float] = {}
@@ -107,11 +107,13 @@ class ExampleDraws:
             cost = mistakes * resampled.cost_of_mistake
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
+            total_unsure = 0.0
             variances = []
             for number in numbers:
                 qualities = resampled.chance
                 if number is not None:
                     qualities = resampled.runs[:, number]
+                    total_unsure += resampled.unsure.get(number, 0.0)
                 moves = qualities - qualities.mean()
                 if number in resampled.flawless:
                     moves = moves - cost
@@ -124,8 +126,8 @@ class ExampleDraws:
             moves_by_depth[candidate] = moves_of_depth
             if not resampled.flawless.isdisjoint(numbers):
                 falls[candidate] = -float(moves_of_depth.mean())
-            share_unsure = sum(number in resampled.unsure for number in numbers) / seeds
-            if share_unsure > 0:
+            if total_unsure > 0:
+                share_unsure = total_unsure / seeds
                 hidden[candidate] = _rounded(cost * share_unsure * stretch)
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
@@ -226,7 +228,7 @@ def resample(
     _replace(of_chance, is_undefined)
     rarest = rarest_label(labels, unit_of_example)
     flawless = flawless_runs(runs)
-    unsure = unsure_runs(runs, metric, rarest) - flawless
+    unsure = unsure_runs(runs, metric, rarest, unit_of_example)
     cost_of_mistake = 0.0
     if flawless or unsure:
         cost_of_mistake = cost_of_mistake_on(labels, classes, metric, rarest)

@@ -1,14 +1,15 @@
-"""Rows of a rare class: how often a depth that just falls short is certified, by F1 and Matthews.
+"""Few mistakes: how often a depth that just falls short is certified.
 
-    python bench/few_positives.py                    # today's code
-    python bench/few_positives.py --called before    # an older one, found by PYTHONPATH
+    python bench/few_mistakes.py                    # today's code
+    python bench/few_mistakes.py --called before    # an older one, found by PYTHONPATH
 
+By F1 and Matthews of few rows of a class, and by accuracy of a full model that is all but flawless.
 The depth keeps exactly the target of the full model's quality in expectation over fresh rows, so
 at most 5 % of its studies may certify it. Nothing is drawn: a study is judged for each number of
 positive units that the two may miss, and weighted by how probable these numbers are. The three
-seeds of each answer alike, so that only the rows are uncertain. Of the units 200 are single rows,
-or 100 have two rows each.
-Writes bench/results/few_positives.json.
+seeds of each answer alike, so that only the rows are uncertain. By accuracy all units are positive;
+else 200 single rows are evaluated, or 100 units of two rows each.
+Writes bench/results/few_mistakes.json.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 
-RESULT = machine.RESULTS / "few_positives.json"
+RESULT = machine.RESULTS / "few_mistakes.json"
 DEPTH = FreezeDepth.of(5)
 SEEDS = 3
 RARE = 2e-3  # numbers of mistakes less probable than this are left out
@@ -46,6 +47,8 @@ class Case(NamedTuple):
 
     @property
     def units(self) -> int:
+        if self.metric == "accuracy":
+            return self.positives
         return 200 if self.rows_a_unit == 1 else 100
 
     @property
@@ -68,6 +71,13 @@ CASES = (
     Case("f1", 8, both_miss=1),
     Case("f1", 16, both_miss=1),
     Case("matthews", 8, rows_a_unit=2, both_invent=1),
+    *(Case("accuracy", units) for units in (30, 40, 60, 80, 100, 150, 200, 300)),
+    *(Case("accuracy", units, target=0.95) for units in (60, 80, 100, 150, 200, 300)),
+    *(Case("accuracy", units, target=0.975) for units in (150, 200, 300)),
+    *(Case("accuracy", units, full_misses=0.02) for units in (40, 100, 200)),
+    *(Case("accuracy", units, full_misses=0.02, target=0.95) for units in (100, 200)),
+    Case("accuracy", 50, rows_a_unit=2),
+    Case("accuracy", 100, rows_a_unit=2, target=0.95),
 )
 
 
@@ -118,6 +128,8 @@ def expected_quality(case: Case, missed: float) -> float:
     negatives = case.units - case.positives
     misses = case.both_miss + missed * case.open
     hits = case.positives - misses
+    if case.metric == "accuracy":
+        return hits / case.units
     invented = case.both_invent
     rejected = negatives - invented
     if case.metric == "matthews":
@@ -160,7 +172,7 @@ def main() -> None:
         found.append({**case._asdict(), "falsely_certified": share})
         print(found[-1], flush=True)
     results[options.called] = found
-    machine.write("few_positives", results, "share of studies that certify a depth at the target")
+    machine.write("few_mistakes", results, "share of studies that certify a depth at the target")
 
 
 if __name__ == "__main__":
