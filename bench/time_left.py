@@ -5,7 +5,8 @@
     python bench/time_left.py --keep FOLDER    # put one into bench/searches
 
 Replays each journal up to 10, 25, 50 and 75 % of the search's time and asks what the board would
-have said there. Leaves out searches that were resumed. Writes bench/results/time_left.json.
+have said there; and what `--dry-run` would have said at the search's own pace. Leaves out searches
+that were resumed. Writes bench/results/time_left.json.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import machine
 
-from elsa_tune.searching.eta import time_range
+from elsa_tune.searching.eta import expected_trials, seconds_per_trial, time_range
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.task import FilesSource
@@ -60,6 +61,7 @@ def main() -> None:
             found[f"{folder.parent.name}/{folder.name}"] = replayed(folder)
     for name, one in found.items():
         print(f"{name} ({one['strategy']}): {one['seconds']} s, {one['trials']} trials")
+        print(f"  a dry run says {one['dry_run_by_true']} times what its trials took")
         for at in one["at"]:
             told = "not known" if at["low"] is None else f"{at['low']} to {at['high']} s"
             print(f"  at {at['share']:.0%}: {told}, it took {at['true']} s")
@@ -67,7 +69,9 @@ def main() -> None:
     print(counts)
     note = (
         "seconds left: low and high as the board says them, and true; inside, by strategy: how "
-        "often the true ones lie below, in and above that range, and the median of high by true"
+        "often the true ones lie below, in and above that range, and the median of high by true; "
+        "dry_run_by_true: the seconds of trials as --dry-run has them, at the pace of the search "
+        "itself, by those that they took"
     )
     print(machine.write("time_left", {"inside": counts, "searches": found}, note))
 
@@ -85,6 +89,10 @@ def replayed(folder: Path) -> dict[str, Any]:
     whole = SearchState.replay(records)
     assert whole.end is not None, f"{folder.name} has not ended"
     took = whole.end.time - whole.started
+    trials = [known_trial(spec, trial) for trial in whole.planned_trials]
+    seconds = seconds_per_trial(spec, trials)
+    forecast = sum(count * seconds[one] for one, count in expected_trials(spec).items())
+    in_all = sum(trial.ended - trial.started for trial in trials if trial.ended)
     rows = []
     for share in SHARES:
         now = whole.started + share * took
@@ -101,6 +109,8 @@ def replayed(folder: Path) -> dict[str, Any]:
         )
     return {
         "strategy": spec.strategy,
+        "layers": spec.layers,
+        "dry_run_by_true": round(forecast / in_all, 2),
         "seconds": round(took),
         "trials": len(whole.planned_trials),
         "at": rows,

@@ -39,7 +39,8 @@ def time_range(
     """Return the least and the most seconds to the end; None before the trials can tell.
 
     A depth's trials last as long as its shortest or longest one, with a little more; one of which
-    nothing ran may differ from the plan's costs. now: seconds since the epoch.
+    nothing ran may differ from the plan's costs. The least assumes that the full model learns: a
+    hunt whose full model does not ends at once. now: seconds since the epoch.
     """
     can_tell = any(_shows_its_pace(trial) for trial in trials)
     if not can_tell:
@@ -124,13 +125,13 @@ class _Load:
 def expected_trials(spec: SearchSpec) -> dict[Candidate, float]:
     """Return the trials of a new search, by candidate: the planned ones, and tries beyond these.
 
-    Of measuring trials up to every candidate's first look.
+    Of measuring trials those of first looks, as far as these are expected.
     """
     strategy = strategy_of(spec)
-    trials: dict[Candidate, float] = dict(strategy.measuring_at(0))
+    trials: dict[Candidate, float] = {}
     for candidate, further in _further_tries(strategy, (), FURTHER_TRIES).items():
         tries = strategy.rates.planned(candidate) + further
-        trials[candidate] = trials.get(candidate, 0) + tries
+        trials[candidate] = tries + strategy.expected_seeds(candidate)
     return trials
 
 

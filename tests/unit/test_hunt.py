@@ -14,6 +14,7 @@ import pytest
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.errors import SpaceError
+from elsa_tune.searching.eta import expected_trials
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.planning.hunt import Hunt, ladder_and_deep
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
@@ -648,6 +649,21 @@ def test_what_is_measured_in_any_case_costs_less_than_is_free(
     one.run()
     assert (11 in one.measured()) is not costs_as_much
     assert 12 in one.measured()
+
+
+@pytest.mark.parametrize(("layers", "in_all", "on_average"), [(12, 3, 2), (24, 3, 2), (6, 1, 1)])
+def test_a_hunt_is_expected_to_test_a_part_of_its_ladder(
+    layers: int, in_all: int, on_average: float, tmp_path: Path
+) -> None:
+    plan = spec(tmp_path, "extend=false", layers=layers)
+    strategy = Hunt(plan)
+    assert len(strategy.ladder) == in_all
+    expected = expected_trials(plan)
+    looks = strategy.measuring_at(0)
+    of_ladder = [expected[candidate] for candidate in strategy.ladder]
+    assert sum(of_ladder) == pytest.approx(looks[strategy.ladder[0]] * on_average)
+    for candidate in plan.explored:
+        assert expected[candidate] == plan.tries + looks[candidate]
 
 
 # ---- by this version's policy ----

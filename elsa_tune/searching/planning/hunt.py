@@ -265,6 +265,15 @@ class Hunt(Strategy):
     def fewest_seeds(self, candidate: Candidate) -> int:
         return 1 if candidate.is_reference else 0
 
+    def expected_seeds(self, candidate: Candidate) -> float:
+        seeds = super().expected_seeds(candidate)
+        if candidate not in self.ladder:
+            return seeds
+        # The walk may begin further down and end further up: from one to all are tested.
+        in_all = len(self.ladder)
+        on_average = (1 + in_all) / 2
+        return seeds * on_average / in_all
+
 
 class _Walk:
     """What a hunt measures next, from what it has found so far.

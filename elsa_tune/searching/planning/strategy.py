@@ -431,6 +431,10 @@ class Strategy(ABC):
                 trials[candidate] = self.seeds_at(look, candidate)
         return trials
 
+    def expected_seeds(self, candidate: Candidate) -> float:
+        """Return the measuring trials of its first look that a new search is expected to have."""
+        return self.measuring_at(0)[candidate]
+
     @property
     def measuring_trials(self) -> int:
         """Measuring trials up to every candidate's first look."""
