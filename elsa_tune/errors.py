@@ -187,6 +187,15 @@ class TrackingError(UsageError):
     """An MLflow store that does not answer."""
 
 
+class ExtensionError(ElsaTuneError):
+    """A package that extends elsa-tune and cannot be imported.
+
+    No UsageError: who reads on elsewhere after one of those would hide what the package lacks.
+    """
+
+    exit_status = 2
+
+
 class RunError(ElsaTuneError):
     """The work itself failed."""
 

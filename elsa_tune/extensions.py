@@ -7,9 +7,12 @@ A package declares it in its `pyproject.toml`, as an entry point:
 """
 
 import functools
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import ExtensionError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "elsa_tune.extensions"
 
@@ -19,20 +22,28 @@ def load_extensions() -> None:
     """Import the modules that the installed packages name, once in a process.
 
     It is called for a name that nobody knows yet, so that whoever asks for what ships does not wait
-    for it. Raises UsageError for a module that cannot be imported.
+    for it. All are imported before it raises ExtensionError for the first that cannot be.
     """
     from importlib import metadata  # the help answers without it
 
+    first: ExtensionError | None = None
     for entry_point in metadata.entry_points(group=GROUP):
         try:
             entry_point.load()
         except Exception as error:  # whatever somebody else's module meets
-            package = entry_point.value
-            if entry_point.dist is not None:
-                package = entry_point.dist.name
-            why = " ".join(str(error).split())
-            raise UsageError(
-                f"the package '{package}' extends elsa-tune, but its module {entry_point.module} "
-                f"cannot be imported ({type(error).__name__}: {why}); mend the package, or "
-                "uninstall it"
-            ) from error
+            if first is None:
+                first = _refusal(entry_point, error)
+                first.__cause__ = error
+    if first is not None:
+        raise first
+
+
+def _refusal(entry_point: "EntryPoint", error: Exception) -> ExtensionError:
+    package = entry_point.value
+    if entry_point.dist is not None:
+        package = entry_point.dist.name
+    why = " ".join(str(error).split())
+    return ExtensionError(
+        f"the package '{package}' extends elsa-tune, but its module {entry_point.module} cannot "
+        f"be imported ({type(error).__name__}: {why}); mend the package, or uninstall it"
+    )

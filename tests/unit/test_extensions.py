@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.errors import ExtensionError
+from elsa_tune.sources.journals import Journals
+from elsa_tune.sources.record import list_searches, recorded
+from elsa_tune.sources.source import Question, Say, Searches
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.places import StorePaths
+
 TASK = """
 name: topics
 kind: several
@@ -123,3 +130,48 @@ def test_a_package_that_cannot_be_imported_is_named_once_it_is_asked_for(
         "package, or uninstall it\n"
     )
     assert run(site, root, tmp_path, "-m", "elsa_tune", "tasks").returncode == 0
+
+
+BROKEN_FIRST = """
+from elsa_tune.errors import ExtensionError
+from elsa_tune.specs.adapt.candidates import read_candidate
+try:
+    read_candidate("low8")
+except ExtensionError as error:
+    print(error.exit_status, str(error).partition(" (")[0])
+print(read_candidate("low8").label)
+"""
+
+
+def test_what_can_be_imported_is_there_beside_what_cannot(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    (site / "elsa_extras-1.0.dist-info" / "entry_points.txt").write_text(
+        "[elsa_tune.extensions]\na = extras_task\nb = extras_method\n"
+    )
+    (site / "extras_task.py").write_text("import nothing_of_this_name")
+    done = run(site, root, tmp_path, "-c", BROKEN_FIRST)
+    assert done.returncode == 0, done.stderr
+    error, label = done.stdout.splitlines()
+    assert error == (
+        "2 the package 'elsa-extras' extends elsa-tune, but its module extras_task cannot be "
+        "imported"
+    )
+    assert label == "low8"
+
+
+def test_a_record_is_not_read_past_a_package_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searches(self: Journals, question: Question, say: Say) -> Searches:
+        raise ExtensionError("the package is broken")
+
+    monkeypatch.setattr(Journals, "searches", searches)
+    places = StorePaths(tmp_path)
+    journal = SearchPaths(places.storage, "one").journal
+    journal.parent.mkdir(parents=True)
+    journal.touch()
+    with pytest.raises(ExtensionError):
+        recorded(Question(), places, None, print)
+    with pytest.raises(ExtensionError):
+        list_searches(places.storage, None, print)
