@@ -18,7 +18,12 @@ from pydantic import (
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import REFERENCE, default_candidates, read_candidate
+from elsa_tune.specs.adapt.candidates import (
+    REFERENCE,
+    default_candidates,
+    depths_label,
+    read_candidate,
+)
 from elsa_tune.specs.adapt.ways import LoraSettings, MethodName, other_ways
 from elsa_tune.specs.bounds import Bounds, FewCount, Seed
 from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
@@ -80,7 +85,22 @@ def _listed(value: Any) -> Any:
         value = [name.strip() for name in value.split(",")]
     if value in (None, []):
         raise ValueError("must name at least one method, such as freeze")
+    for name in value if isinstance(value, list) else ():
+        _check_method(name)
     return value
+
+
+def _check_method(name: Any) -> None:
+    """Raise ValueError for a way that `depths` name instead, as all of other packages' are."""
+    allowed = [method.value for method in MethodName]
+    if not isinstance(name, str) or name in allowed:
+        return
+    label = depths_label(name)
+    if label is not None:
+        raise ValueError(
+            f"must be one of {', '.join(allowed)}, not {quoted(name)}, which is named in depths: "
+            f"depths=[0,{label}]"
+        )
 
 
 class Space(BaseModel):

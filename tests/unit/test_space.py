@@ -13,6 +13,7 @@ from elsa_tune.errors import SpaceError, UnknownNameError
 from elsa_tune.specs.rate_space import RateList, RateRange
 from elsa_tune.specs.space import load_space, shipped_spaces
 from elsa_tune.specs.trial import Selection
+from tests.registering import registered
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
@@ -141,6 +142,15 @@ def test_a_table_of_mistakes_is_counted() -> None:
 def test_a_depth_above_the_model_is_refused() -> None:
     with pytest.raises(SpaceError, match="frozen_layers is 11, but the model has 6 layers"):
         load_space("joint", ["depths=[0, 11]"]).candidates_for(6)
+
+
+def test_a_way_of_another_package_is_named_in_depths_and_not_as_a_method() -> None:
+    with registered("tests.low_rank"):
+        for name in ("low8", "low_rank"):
+            with pytest.raises(SpaceError, match=rf"not '{name}', which .* depths=\[0,low8\]"):
+                load_space("joint", [f"methods=[freeze,{name}]"])
+    with pytest.raises(SpaceError, match=r"bitfit, not 'low8'$"):
+        load_space("joint", ["methods=[freeze,low8]"])
 
 
 def test_an_unknown_space_names_the_nearest() -> None:

@@ -1,5 +1,6 @@
 """The methods of adaptation that a search can compare, and how their candidates are read."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -85,6 +86,20 @@ def read_candidate(given: int | str, *, field: str = "frozen_layers") -> Candida
     allowed = ", ".join(examples)
     shown = quoted(str(given))
     raise SpaceError(f"{field} is {shown}; it must be a whole number or {allowed}")
+
+
+def depths_label(name: str) -> str | None:
+    """Return how a space's `depths` name a way, or one of the method of this name; None for no way.
+
+    name: a label, such as `lora-last3`, or a method's name.
+    """
+    text = name.strip().lower()
+    with contextlib.suppress(SpaceError):
+        return read_candidate(text).label
+    method = _METHODS.get(text)
+    if method is None:
+        return None
+    return method.example or text
 
 
 def _read(label: str) -> Candidate | None:
