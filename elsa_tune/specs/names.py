@@ -3,9 +3,12 @@
 import contextlib
 import importlib
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elsa_tune.extensions import load_extensions
+
+# Pydantic's type of the error for a name that is not known.
+UNKNOWN: Final = "unknown_name"
 
 Name = TypeVar("Name", bound="OpenName")
 
@@ -83,7 +86,7 @@ class OpenName(str, metaclass=_Listed):
             *all_but_last, last = [f"'{name}'" for name in cls.known]
             first = ", ".join(all_but_last)
             raise PydanticCustomError(
-                "enum",
+                UNKNOWN,
                 "Input should be {expected}",
                 {"expected": f"{first} or {last}"},
             )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.errors import StorageError
 from elsa_tune.searching.earlier import (
     RecordedSearch,
     StoreListing,
@@ -18,6 +19,7 @@ from elsa_tune.searching.earlier import (
     say_earlier,
     with_earlier,
 )
+from elsa_tune.searching.planning.plan import trials_in_all
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import (
     check_same,
@@ -121,6 +123,29 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "search.json").write_text(json.dumps({**newer, "strategy": "of later"}))
     assert begun(tmp_path).earlier.names == ("a",)
+
+
+# ---- what nothing here knows ----
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("strategy", "of_another"), ("kind", "of_another"), ("metric", "of_another")],
+)
+def test_a_record_of_another_package_is_not_called_damaged(
+    tmp_path: Path, field: str, value: str
+) -> None:
+    spec = kept(tmp_path, "a")
+    paths = SearchPaths(tmp_path, "a")
+    state = SearchState.replay([started(spec, 1)])
+    assert trials_in_all(paths.folder, state)
+    record = json.loads(paths.specification.read_text())
+    holder = record if field == "strategy" else record["task"]
+    holder[field] = value
+    paths.specification.write_text(json.dumps(record))
+    with pytest.raises(StorageError, match=r"'of_another'.*; install or import the package that"):
+        load_specification(paths)
+    assert trials_in_all(paths.folder, state) is None
 
 
 # ---- what is recorded of it ----

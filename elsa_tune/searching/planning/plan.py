@@ -1,6 +1,5 @@
 """A search's plan beside its record: what comes next and why, and what is left to do."""
 
-import contextlib
 import dataclasses
 import math
 from collections import Counter
@@ -395,8 +394,11 @@ def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
     """
     if folder is not None:
         paths = SearchPaths(folder.parent, folder.name)
-        with contextlib.suppress(ElsaTuneError):
-            return Plan.of(load_specification(paths), paths, state).trials
+        if paths.specification.exists():
+            try:
+                return Plan.of(load_specification(paths), paths, state).trials
+            except ElsaTuneError:  # damaged, or of a package that is not here
+                return None
     planned = []
     for name in ("exploring_trials", "measuring_trials"):
         count = str(state.search.params.get(name, ""))

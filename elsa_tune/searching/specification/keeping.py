@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ElsaTuneError, StorageError, quoted
+from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, quoted
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.strategies import strategy_named
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.names import UNKNOWN
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
@@ -90,11 +91,23 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
         uri = shown_uri(paths.uri_kept(spec.tracking_uri))
         return dataclasses.replace(spec, tracking_uri=uri)
     except (OSError, ValidationError, ElsaTuneError) as error:
-        reason = problems(error) if isinstance(error, ValidationError) else error
+        reason = problems(error) if isinstance(error, ValidationError) else str(error)
+        if _names_what_is_unknown(error):
+            reason += (
+                "; install or import the package that brings what is not known here, or use the "
+                "version that recorded it"
+            )
         raise StorageError(
             f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
             f"{reason}"
         ) from error
+
+
+def _names_what_is_unknown(error: Exception) -> bool:
+    """Whether a sound record names a strategy, a kind of task or a metric that nothing here has."""
+    if isinstance(error, ValidationError):
+        return any(problem["type"] == UNKNOWN for problem in error.errors(include_url=False))
+    return isinstance(error, SpaceError)
 
 
 def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
