@@ -90,6 +90,8 @@ class Choice:
             return f"{outcome}; by one measured seed the search promised no interval."
         low = self.promised.low
         high = self.promised.high
+        if low <= _lowest(self.answer) and high >= 1:
+            return f"{outcome}."  # an interval of everything says nothing
         place = "within"
         if quality < low:
             place = "below"
@@ -131,11 +133,16 @@ def choose(
         )
     promised = uncertainty.next_run(point.candidate)
     if promised is not None:
-        lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
         # Student's t knows no ends of a metric's range.
-        promised = replace(promised, low=max(promised.low, lowest), high=min(promised.high, 1.0))
+        low = max(promised.low, _lowest(answer))
+        promised = replace(promised, low=low, high=min(promised.high, 1.0))
     rate = point.learning_rate
     return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
+
+
+def _lowest(answer: Answer) -> float:
+    """Return the lowest quality that there may be; the highest is 1."""
+    return 0.0 if answer.metric is None else Metric(answer.metric).lowest
 
 
 def _exportable(points: Iterable[CurvePoint]) -> list[CurvePoint]:
@@ -221,13 +228,6 @@ def model_card(
     given = pipeline_options(task)
     options = ", ".join(f"{name}={value!r}" for name, value in given.items())
     facts = "\n".join(f"| {key.replace('_', ' ')} | {_cell(v)} |" for key, v in exported.items())
-    kept = percent(choice.point.retention)
-    corrected = percent(choice.point.corrected_retention)
-    who_kept = "In the search this way kept"
-    if is_depth(candidate):
-        who_kept = "At this depth the search kept"
-    if choice.measured_on is not None:
-        who_kept += f", on {choice.measured_on:,} training rows,"
     return f"""---
 {metadata.to_yaml()}
 ---
@@ -235,8 +235,7 @@ def model_card(
 # {name}
 
 Fine-tuned{" layers" if is_depth(candidate) else ""}: {choice.in_words}.
-{who_kept} {kept} of the full model's {metric_text(metric)},
-corrected for chance {corrected}. {choice.judged(quality)}
+{_kept(choice, metric)}{choice.judged(quality)}
 
 ## Use
 
@@ -272,6 +271,25 @@ print(classify({example}))
 {candidate.card}
 `elsa-tune.json` has the answer in full.
 """
+
+
+def _kept(choice: Choice, metric: str) -> str:
+    """Return what the search kept of the full model's quality, a sentence and a space.
+
+    "" where that has no share, as where the full model learnt nothing.
+    """
+    point = choice.point
+    if point.retention is None:
+        return ""
+    who_kept = "In the search this way kept"
+    if is_depth(point.candidate):
+        who_kept = "At this depth the search kept"
+    if choice.measured_on is not None:
+        who_kept += f", on {choice.measured_on:,} training rows,"
+    kept = f"{who_kept} {percent(point.retention)} of the full model's {metric_text(metric)}"
+    if point.corrected_retention is not None:
+        kept += f",\ncorrected for chance {percent(point.corrected_retention)}"
+    return f"{kept}. "
 
 
 def _tag(candidate: Candidate) -> str:

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 import elsa_tune
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import DataError, ModelError
 from elsa_tune.exporting import bundle as bundling
 from elsa_tune.exporting.choice import choose, model_card, pipeline_options
@@ -419,6 +420,17 @@ def test_the_card_says_how_its_answers_are_read(searched: Searched) -> None:
     assert 'model=".", truncation=True, top_k=None)' in body
     assert "The labels are `crime`, `love`, `war`, read from `text`. A row has every" in body
     assert "micro F1 of labels" in body
+
+
+def test_the_card_leaves_out_what_is_not_known(searched: Searched) -> None:
+    choice = choose([searched.answer], layers=1)
+    task = searched.trial.task
+    point = dataclasses.replace(choice.point, retention=None, corrected_retention=None)
+    everywhere = Interval(value=0.5, low=0.0, high=1.0, lower=0.0)
+    unlearnt = dataclasses.replace(choice, point=point, promised=everywhere)
+    card = model_card(unlearnt, task, searched.trial.model, {"quality": 0.5})
+    assert "the search kept" not in card and "corrected for chance" not in card
+    assert "\nThe exported model has 50.0 micro F1 of labels.\n" in card
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and its libraries warn of their own code
