@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.files import expanded
 from elsa_tune.tracking.paths import DATABASE, default_root, default_storage
-from elsa_tune.tracking.stores import is_registered
+from elsa_tune.tracking.stores import is_registered, registered_schemes
 from elsa_tune.tracking.uris import (
     DATABASE_SCHEMES,
     SERVER_SCHEMES,
@@ -98,9 +98,10 @@ class StorePaths:
             return f"{head.lower()}{mark}{rest}".rstrip("/")
         is_file_store = scheme in ("", "file")
         kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
+        others = [f"{name}://..." for name in ("postgresql", *registered_schemes())]
+        first = ", ".join(["sqlite:///FILE.db", "http(s)://HOST:PORT", *others[:-1]])
         raise TrackingError(
-            f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
-            "http(s)://HOST:PORT or postgresql://..."
+            f"tracking URI '{shown_uri(uri)}' is {kind}; write {first} or {others[-1]}"
         )
 
 

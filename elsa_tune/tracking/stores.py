@@ -28,6 +28,12 @@ def is_registered(scheme: str) -> bool:
     return scheme in _STORES
 
 
+def registered_schemes() -> list[str]:
+    """Return the schemes of all stores other than MLflow's."""
+    load_extensions()
+    return sorted(_STORES)
+
+
 def store_at(uri: str) -> RecordStore:
     """Return the store that an absolute URI names. It is not asked whether it answers."""
     scheme = scheme_of(uri)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
+from elsa_tune.tracking import stores
+from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import (
     SearchPaths,
     artifact_root_for,
@@ -70,6 +72,14 @@ def test_the_variable_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPat
 def test_a_uri_that_is_no_store(given: str, message: str) -> None:
     with pytest.raises(TrackingError, match=message):
         HERE.tracking_uri(given)
+
+
+def test_schemes_of_other_packages_are_among_those_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(stores._STORES, "vault", MlflowStore)
+    with pytest.raises(TrackingError, match=r"HOST:PORT, postgresql://\.\.\. or vault://\.\.\.$"):
+        HERE.tracking_uri("ftp://server")
 
 
 @pytest.mark.parametrize(
