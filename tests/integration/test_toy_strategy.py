@@ -245,3 +245,26 @@ def test_it_takes_depths_alone_and_of_these_what_may_be_the_answer(tmp_path: Pat
         space = load_space("demo", ["strategy=bisect", "depths=[0, biases, 6]"])
         with pytest.raises(SpaceError, match="'biases' is no depth"):
             planned_request(tmp_path, space, "demo")
+
+
+class FullModelLast(Bisect):
+    """A strategy that would certify, but begins its tests behind the full model."""
+
+    name = "full_model_last"
+    certifies = True
+
+    @classmethod
+    def outline(cls, inputs: Inputs, policy: Policy, *, seeds: int | None, joined: bool) -> Outline:
+        outline = super().outline(inputs, policy, seeds=seeds, joined=joined)
+        return dataclasses.replace(outline, candidates=outline.candidates[::-1])
+
+
+def test_one_that_certifies_names_the_full_model_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategies.register(FullModelLast)
+    space = load_space("demo", ["strategy=full_model_last"])
+    with pytest.raises(SpaceError, match="must name the full model first"):
+        planned_request(tmp_path, space, "demo")
+    monkeypatch.setattr(FullModelLast, "certifies", False)
+    assert planned_request(tmp_path, space, "demo").spec.candidates[-1] == REFERENCE

@@ -12,8 +12,9 @@ from elsa_tune.searching.inputs import (
     read_until,
 )
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
-from elsa_tune.searching.planning.strategy import Outline
+from elsa_tune.searching.planning.strategy import Outline, Strategy
 from elsa_tune.searching.specification.changing import check_amounts
+from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.bounds import MOST
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -44,6 +45,7 @@ def specify(
     if space.thorough and not strategy.takes_second_looks:
         raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
     outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
+    _check_order(strategy, outline)
     inputs.check(outline.candidates)
     explores = bool(outline.explored)
     seeds = outline.seeds
@@ -89,6 +91,18 @@ def specify(
     if read_until(options.until) or space.thorough:
         return strategy_of(spec).until_certain()
     return spec
+
+
+def _check_order(strategy: type[Strategy], outline: Outline) -> None:
+    """Raise SpaceError where tests could not begin with the full model, though it is measured."""
+    if not strategy.certifies:
+        return
+    order = [each for each in outline.candidates if each.is_tested and each.is_ranked]
+    if REFERENCE in order[1:]:
+        raise SpaceError(
+            f"strategy {strategy.name} has candidates ahead of the full model, with which tests "
+            "begin, so that it could certify nothing; its `outline` must name the full model first"
+        )
 
 
 def _check_numbers(options: SearchOptions) -> None:
