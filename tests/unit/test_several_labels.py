@@ -429,7 +429,7 @@ def test_the_card_leaves_out_what_is_not_known(searched: Searched) -> None:
     everywhere = Interval(value=0.5, low=0.0, high=1.0, lower=0.0)
     unlearnt = dataclasses.replace(choice, point=point, promised=everywhere)
     card = model_card(unlearnt, task, searched.trial.model, {"quality": 0.5})
-    assert "the search kept" not in card and "corrected for chance" not in card
+    assert "the search kept" not in card and ",\ncorrected for chance" not in card
     assert "\nThe exported model has 50.0 micro F1 of labels.\n" in card
 
 
