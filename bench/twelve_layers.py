@@ -245,8 +245,9 @@ def main() -> None:
     results = [read(folder) for folder in folders if recorded.is_finished(folder)]
     note = (
         "MPNet-base (all-mpnet-base-v2) and MiniLM (all-MiniLM-L6-v2), tuned on pairs of "
-        f"sentences: curves flatter than raw BERT's; {ROWS} rows, {EPOCHS} epochs, fp32; hunts "
-        "until certified, and `joint-`: every depth with five seeds; qualities are fractions"
+        f"sentences: curves flatter than raw BERT's; {ROWS} rows, {EPOCHS} epochs, fp32, R8 in "
+        "bf16; hunts until certified, and `joint-`: every depth with five seeds; qualities are "
+        "fractions"
     )
     for kind, content in draw(rates_by_depth(results)).items():
         (FIGURES / f"rates_by_depth.{kind}").write_bytes(content)
