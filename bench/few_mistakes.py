@@ -76,6 +76,8 @@ CASES = (
     *(Case("accuracy", units, target=0.975) for units in (150, 200, 300)),
     *(Case("accuracy", units, full_misses=0.02) for units in (40, 100, 200)),
     *(Case("accuracy", units, full_misses=0.02, target=0.95) for units in (100, 200)),
+    *(Case("accuracy", units, both_miss=50, target=0.95) for units in (150, 200)),
+    Case("accuracy", 300, both_miss=100, target=0.975),
     Case("accuracy", 50, rows_a_unit=2),
     Case("accuracy", 100, rows_a_unit=2, target=0.95),
 )
@@ -116,7 +118,8 @@ def is_certified(case: Case, full_missed: int, depth_missed: int) -> bool:
             qualities=(quality,) * SEEDS,
             failed=(False,) * SEEDS,
         )
-    draws = ExampleDraws.of(resample(given, case.metric), columns)
+    resampled = resample(given, case.metric, reference=columns[FULL_MODEL])
+    draws = ExampleDraws.of(resampled, columns)
     known = Uncertainty(runs=runs, chance=0.0, examples=draws)
     contrast = known.contrast(DEPTH, case.target)
     assert contrast is not None

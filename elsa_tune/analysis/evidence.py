@@ -119,7 +119,8 @@ def _example_draws(
         raise ResultsError(
             f"{doubtful} of {len(predictions)} give another quality than the one recorded"
         )
-    return ExampleDraws.of(resample(predictions, metric), columns)
+    reference = [column for column in columns.get(REFERENCE, ()) if column is not None]
+    return ExampleDraws.of(resample(predictions, metric, reference=reference), columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -396,6 +396,22 @@ def test_the_fewer_mistakes_the_more_of_another_is_hidden(metric: str) -> None:
     assert share == pytest.approx(1 - 10 / FEW_MISTAKES)
 
 
+def test_mistakes_are_counted_in_units_and_of_accuracy_also_those_of_a_constant_answer() -> None:
+    """One wrong row in each of 49 units of fifty is less than one unit answered wrongly."""
+    labels = np.zeros(10_000, np.int8)
+    labels[:2] = 1
+    answers = labels.copy()
+    answers[100 : 100 + 49 * 50 : 50] = 1
+    units = np.arange(10_000, dtype=np.int32) // 50
+    constant = Predictions(predictions=np.zeros_like(labels), labels=labels, classes=2, units=units)
+    scattered = Predictions(predictions=answers, labels=labels, classes=2, units=units)
+    right = Predictions(predictions=labels, labels=labels, classes=2, units=units)
+    shares = resample([scattered, constant, right], "accuracy", 20).unsure
+    assert shares[0] == pytest.approx(1 - 49 / 50 / FEW_MISTAKES)
+    assert shares[1] == pytest.approx(1 - 2 / 50 / FEW_MISTAKES)
+    assert 2 not in shares
+
+
 def test_the_costliest_mistake_counts_where_classes_are_ordered() -> None:
     """Five stars taken for one cost kappa more than for four, though four are the next rarest."""
     labels = np.repeat(np.arange(5, dtype=np.int8), [200, 200, 200, 20, 10])

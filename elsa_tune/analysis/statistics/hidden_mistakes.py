@@ -4,7 +4,7 @@ A run that made no mistake on five rows of a label may make some on the next fiv
 what each costs, is what `resampling.py` adds to a bootstrap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class RarestLabel:
 
     example: int  # the first that has it
     units: int  # how many have it
-    unit_size: float  # examples that one of these units has with the label, or a usual unit in all
+    unit_size: float  # how many examples one of these units has with the label
     others: Array  # [K, ...], those of the next fewest units, _MOST_OTHERS at most
 
 
@@ -56,13 +56,10 @@ def rarest_label(labels: Array, unit_of_example: Integers | None) -> RarestLabel
     rarest = rarest_first[0]
     next_rarest = rarest_first[1 : 1 + _MOST_OTHERS]
     units = int(units_of_kind[rarest])
-    all_units = int(unit_of_example.max()) + 1
-    own_size = examples_of_kind[rarest] / units
-    usual_size = len(labels) / all_units
     return RarestLabel(
         example=int(first_examples[rarest]),
         units=units,
-        unit_size=float(max(own_size, usual_size)),
+        unit_size=float(examples_of_kind[rarest] / units),
         others=kinds[next_rarest],
     )
 
@@ -80,40 +77,48 @@ def unsure_runs(
     runs: Sequence[Predictions],
     metric: str,
     rarest: RarestLabel,
-    unit_of_example: Integers | None,
+    unit_size: float,
+    reference: Collection[int],
 ) -> dict[int, float]:
     """Return the runs, 0..M-1, of which the examples may hide a mistake, each with a share.
 
     The share, above 0 and at most 1, says how much of one more mistake counts. It is 1 for a metric
     that rests on a label of few units, whatever mistakes were made: where runs share them, nothing
-    else in a contrast says how few the units are. Else it falls with the units answered wrongly, to
-    0 at FEW_MISTAKES. A run that always answers the same, or without a mistake, is not among them.
+    else in a contrast says how few the units are. Else it falls with the mistakes, counted in units
+    of this size, to 0 at FEW_MISTAKES; those that most runs of the reference make as well are not
+    counted, for they leave a contrast. Not among them is a run without a mistake, nor one that
+    always answers the same where the metric is no share of the examples: that scores as if guessed.
+    reference: the runs, of those given, that others are compared with; may be empty.
     """
     if runs[0].classes == 0:
         return {}
-    rests_on_few = not Metric(metric).is_share and rarest.units < FEW_OF_A_LABEL
+    is_share = Metric(metric).is_share
+    rests_on_few = not is_share and rarest.units < FEW_OF_A_LABEL
+    runs_mistaken = np.zeros(len(runs[0].labels), dtype=np.int64)  # [E], how many on each
+    for number in reference:
+        runs_mistaken += _is_mistaken(runs[number])
+    is_hard = runs_mistaken > len(reference) / 2
     shares: dict[int, float] = {}
     for number, run in enumerate(runs):
-        mistakes = _mistaken_units(run, unit_of_example)
+        is_mistaken = _is_mistaken(run)
         is_constant = bool((run.predictions == run.predictions[0]).all())
-        if mistakes == 0 or is_constant:
+        if not is_mistaken.any() or (is_constant and not is_share):
             continue
         share = 1.0
         if not rests_on_few:
+            counted = is_mistaken if number in reference else is_mistaken & ~is_hard
+            mistakes = int(counted.sum()) / unit_size
             share = 1 - mistakes / FEW_MISTAKES
         if share > 0:
             shares[number] = share
     return shares
 
 
-def _mistaken_units(run: Predictions, unit_of_example: Integers | None) -> int:
-    """Return of how many units a run answers an example wrongly."""
-    is_wrong = run.predictions != run.labels
-    if is_wrong.ndim > 1:
-        is_wrong = is_wrong.any(axis=1)
-    if unit_of_example is None:
-        return int(is_wrong.sum())
-    return len(np.unique(unit_of_example[is_wrong]))
+def _is_mistaken(run: Predictions) -> NDArray[np.bool_]:
+    """Return on which examples [E] a run is mistaken."""
+    is_wrong = np.not_equal(run.predictions, run.labels)
+    is_mistaken: NDArray[np.bool_] = is_wrong.reshape(len(is_wrong), -1).any(axis=1)
+    return is_mistaken
 
 
 def cost_of_mistake_on(
@@ -121,17 +126,19 @@ def cost_of_mistake_on(
     classes: int,
     metric: str,
     rarest: RarestLabel,
+    unit_size: float,
 ) -> float:
     """Return what a mistake on all examples of a unit costs: the costliest on the rarest label.
 
     F1 of P examples of class 1 falls by 1 / (2 P - 1) with each, accuracy by 1 / E whatever the
     label; by as much where all labels are alike, and no other is known to be given. Where classes
     are ordered, what one is mistaken for matters more than how rare that is. Without classes it is
-    the label next in rareness, as no answer is right to the digit.
+    the label next in rareness, as no answer is right to the digit. unit_size: the examples of a
+    usual unit.
     """
     others = rarest.others if classes > 0 else rarest.others[:1]
-    if len(others) == 0:
-        return rarest.unit_size / len(labels)
+    if Metric(metric).is_share or len(others) == 0:
+        return unit_size / len(labels)
     mistaken: list[Array] = []
     for other in others:
         with_mistake = labels.copy()
@@ -142,4 +149,4 @@ def cost_of_mistake_on(
     each_once = np.ones((1, len(labels)))
     flawless_score = kernel.score(labels, labels, classes)
     costliest_score = float(score_with_mistakes(each_once).min())
-    return (flawless_score - costliest_score) * rarest.unit_size
+    return (flawless_score - costliest_score) * max(unit_size, rarest.unit_size)

@@ -9,7 +9,7 @@ Stat. 90, 414). Letters in shape comments: R resamples, E examples, U units, M r
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -177,6 +177,8 @@ def resample(
     runs: Sequence[Predictions],
     metric: str,
     resamples: int = RESAMPLES,
+    *,
+    reference: Collection[int] = (),
 ) -> Resampled:
     """Score all runs on the same resampled examples.
 
@@ -185,8 +187,9 @@ def resample(
     says nothing of a run, and would lower each alike.
 
     runs: one or more, with the same labels, and the same units where these are known. metric: a
-    name as in `specs.task.Metric`. Raises ResultsError where the runs were judged by different
-    examples, or for an unknown metric.
+    name as in `specs.task.Metric`. reference: the runs, by number, that others are compared with,
+    if any. Raises ResultsError where the runs were judged by different examples, or for an unknown
+    metric.
     """
     labels = runs[0].labels
     classes = runs[0].classes
@@ -228,10 +231,12 @@ def resample(
     _replace(of_chance, is_undefined)
     rarest = rarest_label(labels, unit_of_example)
     flawless = flawless_runs(runs)
-    unsure = unsure_runs(runs, metric, rarest, unit_of_example)
+    # Of the unit that an example is in, on average: a large one has more of them.
+    unit_size = 1.0 if equal_units is None else examples / equal_units
+    unsure = unsure_runs(runs, metric, rarest, unit_size, reference)
     cost_of_mistake = 0.0
     if flawless or unsure:
-        cost_of_mistake = cost_of_mistake_on(labels, classes, metric, rarest)
+        cost_of_mistake = cost_of_mistake_on(labels, classes, metric, rarest, unit_size)
     most_mistakes = rarest.units
     if Metric(metric).is_share:  # which counts a mistake on any label alike
         most_mistakes = units or examples
