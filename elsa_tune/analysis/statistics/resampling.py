@@ -60,7 +60,7 @@ class Resampled:
     flawless: frozenset[int] = frozenset()  # the runs, 0..M-1, without a mistake
     # Those with some, of which resamples may show too few, and how much of one more counts.
     unsure: Mapping[int, float] = field(default_factory=dict)
-    cost_of_mistake: float = 0.0  # what one more unit answered wrongly costs these, at most
+    cost_of_mistake: float = 0.0  # what answering one more usual unit wrongly costs these
     most_mistakes: int = 1  # how many units there are to be so mistaken about
 
 
