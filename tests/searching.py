@@ -140,6 +140,15 @@ def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]
     return [record for record in records if record["kind"] == kind]
 
 
+def without_export(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer as JSON without its next step, which is to export the search's model."""
+    recommendation = answer["recommendation"]
+    [(_, command)] = [line for line in recommendation["lines"] if line[0] == "Next"]
+    assert command.startswith("elsa-tune export"), command
+    lines = [line for line in recommendation["lines"] if line[0] != "Next"]
+    return {**answer, "recommendation": {**recommendation, "lines": lines}}
+
+
 def terminate(command: subprocess.Popen[str]) -> None:
     """SIGTERM to a command and every process that it has started, as systemd and Slurm do it."""
     for pid in (command.pid, *family(command.pid)):
