@@ -13,6 +13,7 @@ import numpy as np
 
 from elsa_tune.analysis.evidence import NORMAL
 from elsa_tune.analysis.forecast import MOST_TIMES_ROWS, first, round_numbers
+from elsa_tune.analysis.statistics.hidden_mistakes import FEW_MISTAKES
 from elsa_tune.analysis.statistics.resampling import Floats
 
 # Of one example's variance, q (1 - q) with quality q, what stays in the contrast of a depth that
@@ -91,7 +92,7 @@ class Power:
 
         Examples are added in quadrature, as good as their convolution.
         """
-        from scipy.special import ndtr, ndtri
+        from scipy.special import ndtr
 
         wrong = 1 - self.full
         of_one_example = self.full * wrong
@@ -103,12 +104,26 @@ class Power:
         variance = by_examples + of_depth + of_full
 
         for_seeds = self._needed_for_seeds(test, of_one_run, flips)
-        for_examples = ndtri(1 - test.level) * math.sqrt(by_examples)
+        hidden = self._share_hidden(rows, margin) / rows
+        for_examples = _upper_end(test.level, math.sqrt(by_examples), hidden)
         needed = np.hypot(for_seeds, for_examples)
         standard_error = math.sqrt(variance)
         beyond_needed = (margin - needed) / standard_error
         share = np.mean(ndtr(beyond_needed))
         return variance, float(share)
+
+    def _share_hidden(self, rows: int, margin: float) -> float:
+        """Return how much of one more mistake a run of the depth may hide, as hidden_mistakes.py.
+
+        Its mistakes count where the full model is right, which follows from how often the two are
+        right on unlike examples. The depth is taken for no better than the full model.
+        """
+        lost = max(self.full - self.enough - margin, 0.0)
+        of_one_example = self.full * (1 - self.full)
+        share_unlike = (PAIRED_SHARE + FLIPPED_SHARE) * of_one_example
+        share_mistaken = (share_unlike + lost) / 2
+        mistakes = rows * share_mistaken
+        return max(0.0, 1 - mistakes / FEW_MISTAKES)
 
     def _needed_for_seeds(
         self,
@@ -161,6 +176,29 @@ class Power:
             if share >= PROBABLY:
                 return margin
         return None
+
+
+def _upper_end(level: float, deviation: float, mean_hidden: float) -> float:
+    """Return what a normal deviation and a hidden fall, exponential, exceed together this often.
+
+    (Grushka 1972, Anal. Chem. 44, "Characterization of exponentially modified Gaussian peaks".)
+    """
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr, ndtri
+
+    normal_end = float(-ndtri(level) * deviation)
+    if mean_hidden <= 0:
+        return normal_end
+    ratio = deviation / mean_hidden
+
+    def excess(end: float) -> float:
+        """Return how much more often than asked the sum exceeds an end."""
+        normal_alone = math.exp(log_ndtr(-end / deviation))
+        log_tail = ratio**2 / 2 - end / mean_hidden + log_ndtr(end / deviation - ratio)
+        return normal_alone + math.exp(log_tail) - level
+
+    most = normal_end - mean_hidden * math.log(level / 2) + 6 * deviation
+    return float(brentq(excess, normal_end, most, xtol=1e-9))
 
 
 def _estimates(variance: float, flips: float, freedom: int) -> Floats:

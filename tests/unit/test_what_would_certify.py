@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from elsa_tune.analysis import power as power_before_training
 from elsa_tune.analysis.answer import Answer, WouldCertify
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
@@ -413,3 +414,26 @@ def test_the_share_certified_is_that_of_drawn_searches(counts: tuple[int, int]) 
     expected = np.mean(contrast > np.hypot(for_seeds, for_examples))
     share = power(counts, level=level, spread=spread).share_certified(rows, margin)
     assert share == pytest.approx(expected, abs=0.012)
+
+
+def test_a_plan_knows_that_few_mistakes_hide_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 rows the depth misses five or so where the full model is right, of 10,000 many."""
+    tests = (PlannedTest(seeds=3, full_seeds=3, level=0.045),)
+    planned = Power(guessing=0.9, target=0.9, tests=tests, seed_spread=0.01)
+    few, many = (planned.share_certified(rows, 0.03) for rows in (200, 10_000))
+    monkeypatch.setattr(power_before_training, "FEW_MISTAKES", 1e-9)
+    assert few < planned.share_certified(200, 0.03) - 0.05
+    assert many == planned.share_certified(10_000, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "mean_hidden", "level"),
+    [(0.01, 0.005, 0.05), (0.01, 1e-4, 0.05), (0.001, 0.01, 0.025), (0.009, 0.005, 0.01)],
+)
+def test_what_hides_moves_the_end_as_in_draws(
+    deviation: float, mean_hidden: float, level: float
+) -> None:
+    generator = np.random.default_rng(3)
+    sums = generator.normal(0, deviation, 500_000) + generator.exponential(mean_hidden, 500_000)
+    end = power_before_training._upper_end(level, deviation, mean_hidden)
+    assert np.mean(sums > end) == pytest.approx(level, rel=0.03)
