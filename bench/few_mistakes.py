@@ -8,7 +8,8 @@ The depth keeps exactly the target of the full model's quality in expectation ov
 at most 5 % of its studies may certify it. Nothing is drawn: a study is judged for each number of
 positive units that the two may miss, and weighted by how probable these numbers are. The three
 seeds of each answer alike, so that only the rows are uncertain. By accuracy all units are positive;
-else 200 single rows are evaluated, or 100 units of two rows each.
+else 200 single rows are evaluated, or 100 units of two rows each. Beside them may be larger units,
+of which the depth misses whole ones, as often as single rows, and a flawless full model none.
 Writes bench/results/few_mistakes.json.
 """
 
@@ -44,6 +45,8 @@ class Case(NamedTuple):
     both_miss: int = 0  # positive units that every run misses
     both_invent: int = 0  # rows of class 0 that every run takes for class 1
     target: float = 0.9
+    large_units: int = 0
+    rows_a_large_unit: int = 0
 
     @property
     def units(self) -> int:
@@ -80,11 +83,18 @@ CASES = (
     Case("accuracy", 300, both_miss=100, target=0.975),
     Case("accuracy", 50, rows_a_unit=2),
     Case("accuracy", 100, rows_a_unit=2, target=0.95),
+    *(Case("accuracy", 500, target=t, large_units=20, rows_a_large_unit=10) for t in (0.9, 0.95)),
+    *(Case("accuracy", 1500, target=t, large_units=20, rows_a_large_unit=20) for t in (0.9, 0.95)),
+    Case("accuracy", 1000, target=0.95, large_units=1, rows_a_large_unit=50),
+    Case("accuracy", 300, large_units=60, rows_a_large_unit=4),
 )
 
 
-def answers(case: Case, missed: int, *, from_the_end: bool) -> Predictions:
-    """Return a run's answers. missed: of the open positives. The two depths miss others."""
+def answers(case: Case, missed: int, large_missed: int, *, from_the_end: bool) -> Predictions:
+    """Return a run's answers. missed: of the open positives. The two depths miss others.
+
+    Rows of large units are class 1 and come last.
+    """
     labels = np.zeros(case.units * case.rows_a_unit, np.int8)
     labels[: case.positives * case.rows_a_unit] = 1
     open_units = range(case.both_miss, case.positives)
@@ -97,19 +107,27 @@ def answers(case: Case, missed: int, *, from_the_end: bool) -> Predictions:
     if case.both_invent:
         given[-case.both_invent * case.rows_a_unit :] = 1
     units = None
-    if case.rows_a_unit > 1:
+    if case.rows_a_unit > 1 or case.large_units:
         units = np.repeat(np.arange(case.units, dtype=np.int32), case.rows_a_unit)
+    if case.large_units:
+        are_missed = np.arange(case.large_units) < large_missed
+        of_large_units = np.where(are_missed, 0, 1).repeat(case.rows_a_large_unit)
+        large_units = np.arange(case.large_units).repeat(case.rows_a_large_unit)
+        given = np.append(given, of_large_units).astype(np.int8)
+        labels = np.append(labels, np.ones_like(of_large_units)).astype(np.int8)
+        units = np.append(units, case.units + large_units).astype(np.int32)
     return Predictions(predictions=given, labels=labels, classes=2, units=units)
 
 
 @functools.cache
-def is_certified(case: Case, full_missed: int, depth_missed: int) -> bool:
-    """Whether a study certifies the depth. missed: open positives."""
+def is_certified(case: Case, full_missed: int, depth_missed: int, large_missed: int) -> bool:
+    """Whether a study certifies the depth. missed: open positives, and by the depth large units."""
     given: list[Predictions] = []
     runs: dict[FreezeDepth, CandidateRuns] = {}
     columns: dict[FreezeDepth, list[int]] = {}
-    for candidate, missed in ((FULL_MODEL, full_missed), (DEPTH, depth_missed)):
-        one = answers(case, missed, from_the_end=candidate is FULL_MODEL)
+    missed_by = ((FULL_MODEL, full_missed, 0), (DEPTH, depth_missed, large_missed))
+    for candidate, missed, large in missed_by:
+        one = answers(case, missed, large, from_the_end=candidate is FULL_MODEL)
         quality = score(one, case.metric)
         columns[candidate] = [len(given)] * SEEDS
         given.append(one)
@@ -154,10 +172,16 @@ def false_certificates(case: Case) -> float:
         is_probable = stats.binom.pmf(full_missed, case.open, case.full_misses)
         if is_probable < RARE:
             continue
-        for depth_missed in range(case.open // 2 + 1):
-            weight = is_probable * stats.binom.pmf(depth_missed, case.open, depth_misses)
-            if weight >= RARE * is_probable and is_certified(case, full_missed, depth_missed):
-                share += weight
+        for large_missed in range(case.large_units + 1):
+            weight_of_large = stats.binom.pmf(large_missed, case.large_units, depth_misses)
+            if weight_of_large < RARE:
+                continue
+            for depth_missed in range(case.open // 2 + 1):
+                weight = weight_of_large * stats.binom.pmf(depth_missed, case.open, depth_misses)
+                if weight < RARE * weight_of_large:
+                    continue
+                if is_certified(case, full_missed, depth_missed, large_missed):
+                    share += is_probable * weight
     return float(share)
 
 
