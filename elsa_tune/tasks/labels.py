@@ -24,6 +24,8 @@ _VALUE_WORDS = re.compile(r"(?<![a-z])(score|rating|stars|degree|price|value)s?(
 _LIST = re.compile(r"\[(\s*['\"\d].*|.*,.*)?\]", re.DOTALL)
 # A tuple as Python writes it: with a comma always, and texts in quotes.
 _TUPLE = re.compile(r"\((\s*['\"\d-].*,.*)?\)", re.DOTALL)
+# Two numbers in round brackets: the ends of a range, where the lower one comes first.
+_PAIR = re.compile(r"\(([^,]+),([^,]+)\)")
 _IN_BRACKETS = re.compile(r"\[.*\]|\(.*\)", re.DOTALL)
 
 
@@ -35,15 +37,34 @@ def means_no_label(label: str) -> bool:
 def check_no_lists(labels: Iterable[str], column: str) -> None:
     """Raise DataError where all labels, but for words for none, are lists written as texts.
 
-    Tuples are such lists, too. column: as the message names it.
+    Tuples are such lists, too, but for ranges such as `(18, 25)`. column: as the message names it.
     """
     filled = [label for label in labels if not means_no_label(label)]
-    lists = [label for label in filled if _LIST.fullmatch(label) or _TUPLE.fullmatch(label)]
+    lists = [label for label in filled if _is_list(label)]
     if lists and all(map(_IN_BRACKETS.fullmatch, filled)):
         raise DataError(
             f"the labels in {column} are lists, as {min(lists)}; several labels a row and token "
             "labels are not supported: write one label a row"
         )
+
+
+def _is_list(label: str) -> bool:
+    """Whether a text is a list or a tuple, as programs write them."""
+    if _LIST.fullmatch(label):
+        return True
+    return bool(_TUPLE.fullmatch(label)) and not _is_range(label)
+
+
+def _is_range(label: str) -> bool:
+    """Whether a text is a range of numbers, as `(18, 25)`: programs that cut ages write those."""
+    pair = _PAIR.fullmatch(label)
+    if pair is None:
+        return False
+    try:
+        low, high = map(float, pair.groups())
+    except ValueError:
+        return False
+    return low < high
 
 
 def are_values(numbers: Collection[float], column: str) -> bool:

@@ -497,6 +497,8 @@ def test_a_column_named_as_a_label_is_found_by_its_numbers_with_commas(tmp_path:
         (["[1 2]", "[1]"], r"as \[1 2\];"),
         (["('a', 'b')", "('c',)", "()", "NA"], r"as \('a', 'b'\);"),
         (["(2, 3)", "(1,)"], r"as \(1,\);"),
+        (["(3, 2)", "(1, 2)"], r"as \(3, 2\);"),
+        (["('18', '25')", "('25', '40')"], r"as \('18', '25'\);"),
     ],
 )
 def test_lists_written_as_texts_are_no_classes(
@@ -518,6 +520,7 @@ def test_lists_written_as_texts_are_no_classes(
         ("[good]", "[spam]"),
         ("(good)", "(spam, or worse)"),
         ("(0, 10]", "(10, 20]"),  # parts of a range, as pandas writes them
+        ("(-inf, 17.5)", "(18, 25)"),
         ("('a', 'b')", "good"),
     ],
 )
