@@ -257,9 +257,17 @@ def _search_id(records: Iterable[Record]) -> str:
 
 def running_error(journal: Path) -> StorageError:
     """Return the error that a search runs; it names the lock's holder, where that is recorded."""
+    holder = _holder(journal)
+    what_to_do = "wait for it or end it"
+    host = holder.partition(" on ")[2]
+    if host not in ("", socket.gethostname()):
+        # Nobody here can tell whether it lives: a network file system keeps a dead machine's lock.
+        what_to_do = (
+            f"wait for it or end it there; if {host} has died, its lock is freed after some "
+            f"minutes, or when {host} starts again: if it never will, delete {lock_of(journal)}"
+        )
     return StorageError(
-        f"search '{journal.parent.name}' is running: {_holder(journal)} writes {journal}; wait for "
-        "it or end it"
+        f"search '{journal.parent.name}' is running: {holder} writes {journal}; {what_to_do}"
     )
 
 

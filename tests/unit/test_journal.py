@@ -21,7 +21,13 @@ import pytest
 
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal import Journal, TakenError, is_held, read_journal
+from elsa_tune.tracking.journal import (
+    Journal,
+    TakenError,
+    is_held,
+    read_journal,
+    running_error,
+)
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -225,6 +231,20 @@ while True:
     number += 1
     print(number, flush=True)
 """
+
+
+def test_a_lock_of_another_machine_says_how_to_go_on_where_that_has_died(path: Path) -> None:
+    """A network file system may keep it for ever, and nobody here can end its holder."""
+    with Journal(path):
+        own = str(running_error(path))
+        lock_of(path).with_suffix(".holder").write_text("process 7 on node-3")
+        with pytest.raises(StorageError) as refused:
+            Journal(path)
+    assert own.endswith("wait for it or end it")
+    assert f"process 7 on node-3 writes {path}; wait for it or end it there" in str(refused.value)
+    assert str(refused.value).endswith(f"starts again: if it never will, delete {lock_of(path)}")
+    lock_of(path).unlink()
+    Journal(path).close()
 
 
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path, root: Path) -> None:
