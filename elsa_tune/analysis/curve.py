@@ -106,7 +106,8 @@ class FreezeCurve:
     search_arguments: str | None = None
     # The machine on which such a command is typed; None for this one.
     search_host: str | None = None
-    # Whether no command can name it: a store has its results, and its folder is not to be read.
+    # Whether no command can name it: a store or a lone journal has its results, and its folder is
+    # not to be read.
     is_search_gone: bool = False
     # How many independent units the evaluation examples are; None where that was not found out,
     # and each counts as its own.

@@ -25,7 +25,7 @@ from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tasks.known import KNOWN_TASKS
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, default_storage, search_names
 from elsa_tune.tracking.record_names import HOST_TAG
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
@@ -244,7 +244,7 @@ class Source(ABC):
         if has_specification(folder):
             paths = SearchPaths(folder.parent, folder.name)
             return replace(curve, search_arguments=paths.arguments)
-        return curve
+        return _of_a_lone_journal(curve)
 
 
 def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[ResultRow]:
@@ -308,6 +308,13 @@ def _kept_elsewhere(curve: FreezeCurve, tags: Mapping[str, str]) -> FreezeCurve:
     if arguments is None:
         return replace(curve, is_search_gone=True)
     return replace(curve, search_arguments=arguments, search_host=tags.get(HOST_TAG))
+
+
+def _of_a_lone_journal(curve: FreezeCurve) -> FreezeCurve:
+    """Return the curve of a journal without a specification: its search may lie here or nowhere."""
+    storage = default_storage(Path.cwd())
+    is_here = curve.search in search_names(storage)
+    return replace(curve, is_search_gone=not is_here)
 
 
 def has_specification(folder: Path) -> bool:

@@ -29,6 +29,7 @@ from elsa_tune.tracking.state import read_state
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_of,
+    record,
     report,
     search_started,
     searched,
@@ -111,6 +112,20 @@ def test_what_a_store_alone_has_is_exported_where_its_record_is(
         fill_store(monkeypatch, rows, **tags)
         [of_answer] = next_lines(run)
         assert "elsa-tune" not in of_answer and "in your own training" in of_answer
+
+
+@pytest.mark.parametrize(("name", "is_here"), [("first", True), ("elsewhere", False)])
+def test_a_journal_alone_names_its_search_in_a_command_only_where_that_lies_here(
+    run: Run, storage: Path, tmp_path: Path, name: str, is_here: bool
+) -> None:
+    paths = searched(tmp_path / "copied", name)
+    record(paths, [SearchEnded(status=SearchStatus.COMPLETED)])
+    journal = paths.journal
+    found = run("answer", "--from", journal)
+    assert found.status == 0
+    assert (f"elsa-tune export {name} --out" in found.out) == is_here
+    assert ("in your own training" in found.out) != is_here
+    assert (f"elsa-tune export {name} --way" in run("compare", "--from", journal).out) == is_here
 
 
 def test_without_a_store_the_journals_say_what_there_is(run: Run, storage: Path) -> None:
