@@ -260,6 +260,8 @@ class SearchRun:
                 candidates = "the full model"
             further = self._plan.strategy.rates.further_words
             self._board.phase(f"exploring: {trials_text(len(others))} over {candidates}{further}")
+        if self._plan.lacks_probe and not self._plan.left:
+            self._board.phase("making the linear probe")
 
     def _decide(self, rates: Mapping[Candidate, float]) -> None:
         """Record the candidates' learning rates."""

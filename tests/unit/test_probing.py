@@ -13,16 +13,19 @@ import numpy as np
 import pytest
 
 from elsa_tune.errors import ModelError
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.time_limit import TimeLimit
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.probe import ProbeResult
+from tests.recorded_search import whole_search
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
@@ -144,6 +147,23 @@ def test_half_of_one_is_made_again(session: Session, written: int) -> None:
     assert session.probing().trial is None
 
 
+def test_a_search_that_has_ended_without_its_probe_is_not_complete(session: Session) -> None:
+    """`resume` makes it, as it does whatever trial is missing."""
+    record = session.record
+    for entry in whole_search(trials=3):
+        record.write(entry)
+    candidates = tuple(FreezeDepth.of(frozen) for frozen in range(3))
+    spec = dataclasses.replace(record.spec, candidates=candidates, explored=candidates, seeds=1)
+    plan = Plan(spec, record.state, record.paths.folder)
+    assert not plan.left and plan.lacks_probe and not plan.is_complete
+    without = dataclasses.replace(spec, linear_probe=False)
+    assert Plan(without, record.state, record.paths.folder).is_complete
+    one = session.probing()
+    one.worked()
+    one.collect()
+    assert not plan.lacks_probe and plan.is_complete
+
+
 def test_on_cpus_it_is_a_task_of_its_own_with_a_trials_share(session: Session) -> None:
     resources = Resources(cpus=4, gpus=0)
     session.record.spec = dataclasses.replace(session.record.spec, resources=resources)
@@ -163,7 +183,7 @@ def test_what_got_lost_on_its_way_is_said(session: Session) -> None:
     one.collect()
     assert session.said == [
         "no linear probe was made: RunError: what its worker found was lost; the search goes on "
-        "without it"
+        "without it, and `resume` tries again"
     ]
 
 
@@ -199,7 +219,7 @@ def test_one_that_fails_is_said_once(session: Session) -> None:
     one.collect(60)
     assert session.said == [
         "no linear probe was made: ModelError: the weights of minilm; cannot be read; the search "
-        "goes on without it"
+        "goes on without it, and `resume` tries again"
     ]
     assert session.record.rows() == []
 
@@ -220,7 +240,8 @@ def test_what_no_worker_could_do_is_said_once_the_trials_have_ended(session: Ses
     one.collect()
     one.collect(60)
     assert session.said == [
-        "no linear probe was made: RuntimeError: a worker died; the search goes on without it"
+        "no linear probe was made: RuntimeError: a worker died; the search goes on without it, "
+        "and `resume` tries again"
     ]
 
 
@@ -250,7 +271,15 @@ def test_the_end_waits_as_long_as_the_session_has_time(
     waited: list[float] = []
     monkeypatch.setattr(one, "collect", waited.append)
     one.finish(seconds_left)
-    assert waited == [waits] and session.said == []
+    assert waited == [waits]
+
+
+def test_one_that_no_worker_began_in_time_is_said(session: Session) -> None:
+    session.probing().finish(0)
+    assert session.said == [
+        "no linear probe was made: the session's time was over before it began; this session ends "
+        "without it, and `resume` tries again"
+    ]
 
 
 def test_one_that_is_not_waited_for_is_said(
@@ -263,7 +292,7 @@ def test_one_that_is_not_waited_for_is_said(
     one.finish(0)
     assert session.said == [
         "no linear probe was made: it was not ready 0 s after the trials had ended; this session "
-        "ends without it"
+        "ends without it, and `resume` tries again"
     ]
     session.cluster.answer = lambda: (RESULT, "node-1")
     again = session.probing()

@@ -278,7 +278,7 @@ def test_a_resumed_search_announces_what_is_left_to_explore(
     left.append(ended_trial(spec, Phase.MEASURE, depths[2], 2e-5, 0.9))
     told: list[str] = []
     resumed: Any = SimpleNamespace(
-        _plan=SimpleNamespace(known=left, strategy=strategy_of(spec)),
+        _plan=SimpleNamespace(known=left, strategy=strategy_of(spec), lacks_probe=False),
         _rates=measured_rates(left),
         _board=SimpleNamespace(phase=told.append),
     )

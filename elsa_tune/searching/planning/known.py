@@ -18,7 +18,7 @@ from elsa_tune.specs.trial import (
     trial_quality,
     trial_score,
 )
-from elsa_tune.tracking.state import RecordedTrial
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,16 @@ def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
         restored=sum(report.restored for report in recorded.reports),
         ended=recorded.ended,
     )
+
+
+def lacks_probe(spec: SearchSpec, state: SearchState) -> bool:
+    """Whether a search has a linear probe that is not recorded to its end yet."""
+    if not spec.linear_probe:
+        return False
+    for trial in state.trials.values():
+        if trial.start.params.phase is Phase.PROBE and trial.end is not None:
+            return False
+    return True
 
 
 class KnowsTrials(Protocol):

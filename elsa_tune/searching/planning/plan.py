@@ -20,6 +20,7 @@ from elsa_tune.searching.planning.known import (
     Trials,
     failed_slots,
     known_trial,
+    lacks_probe,
     measured_rates,
     tried,
 )
@@ -130,9 +131,14 @@ class Plan:
         return left
 
     @property
+    def lacks_probe(self) -> bool:
+        """Whether its linear probe is still to be made: an earlier session may have failed."""
+        return lacks_probe(self._spec, self.state)
+
+    @property
     def is_complete(self) -> bool:
-        """Whether the search has ended with nothing left to do."""
-        return self.state.is_complete and not self.left
+        """Whether the search has ended with nothing left to do, the linear probe included."""
+        return self.state.is_complete and not self.left and not self.lacks_probe
 
     def missing(self, rates: Mapping[Candidate, float], *, explores: bool) -> str:
         """Return what is left at these rates, in words; "" for nothing.

@@ -8,6 +8,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
+from elsa_tune.searching.planning.known import lacks_probe
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.trainable import NODE, device_of
@@ -76,10 +77,7 @@ class Probing:
     @property
     def _is_wanted(self) -> bool:
         """Whether the search has a probe that is not recorded to its end yet."""
-        if not self._spec.linear_probe:
-            return False
-        recorded = self._record.trial(self._key)
-        return recorded is None or recorded.end is None
+        return lacks_probe(self._spec, self._record.state())
 
     def worked(self) -> None:
         """Begin the regression: the worker has left the features in the mailbox."""
@@ -104,7 +102,10 @@ class Probing:
         """Warn that the search goes on without a probe."""
         kind = type(error).__name__
         said = hidden(first_line(error))[:300]
-        warning = f"no linear probe was made: {kind}: {said}; the search goes on without it"
+        warning = (
+            f"no linear probe was made: {kind}: {said}; the search goes on without it, and "
+            "`resume` tries again"
+        )
         self._record.warn_once("probe", warning)
 
     def collect(self, seconds: float = 0.0) -> None:
@@ -136,12 +137,16 @@ class Probing:
         """
         seconds = max(_LITTLE_PATIENCE, min(_PATIENCE, seconds_left))
         self.collect(seconds)
-        if self._task is not None and not self._interruption.requested:
-            late = (
-                f"no linear probe was made: it was not ready {duration(seconds)} after the trials "
-                "had ended; this session ends without it"
-            )
-            self._record.warn_once("probe", late)
+        if not self._is_wanted or self._interruption.requested:
+            return
+        why = "the session's time was over before it began"
+        if self._task is not None:
+            why = f"it was not ready {duration(seconds)} after the trials had ended"
+        self._record.warn_once(
+            "probe",
+            f"no linear probe was made: {why}; this session ends without it, and `resume` tries "
+            "again",
+        )
 
     def _fetch(self) -> None:
         """Record the result of the task, which has ended. Raises what it raised."""
