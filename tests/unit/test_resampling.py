@@ -449,6 +449,55 @@ def test_a_flawless_run_of_other_labels_has_a_cost_of_mistakes(labels: np.ndarra
     assert 0 < resample([run], metric, 20).cost_of_mistake <= 1 / 30
 
 
+def values(labels: np.ndarray) -> Predictions:
+    answers = labels + np.random.default_rng(0).normal(0, 0.1, len(labels))
+    return Predictions(
+        predictions=answers.astype(np.float32), labels=labels.astype(np.float32), classes=0
+    )
+
+
+@pytest.mark.parametrize(("metric", "usual"), [("pearson", 5), ("spearman", 15 / 7)])
+def test_a_correlation_on_few_far_labels_hides_one_more(metric: str, usual: float) -> None:
+    """Of 100 labels five are 1, the others 0: of the variance these bring 19 times a row's part."""
+    labels = np.zeros(100)
+    labels[:5] = 1
+    found = resample([values(labels)] * 2, metric, 20)
+    assert found.unsure == {0: 1.0, 1: 1.0}
+    assert found.most_mistakes == 100
+    telling = (5 * 19**3 + 95 / 19**3) / (5 * 19**2 + 95 / 19**2)
+    lost = 1 - math.sqrt(1 - (telling - usual) / 100)
+    assert found.cost_of_mistake == pytest.approx(lost)
+    # Twenty units say as much as twenty rows do.
+    units = np.arange(100, dtype=np.int32) // 5
+    lost = 1 - math.sqrt(1 - (telling - usual) / 20)
+    in_fives = resample([in_units(values(labels), units)], metric, 20)
+    assert in_fives.cost_of_mistake == pytest.approx(lost)
+    draws = ExampleDraws.of(found, {FreezeDepth.of(0): [0, 1]})
+    mean_hidden = float(draws.hidden[FreezeDepth.of(0)].mean())
+    assert mean_hidden == pytest.approx(found.cost_of_mistake, rel=0.5)
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman"])
+def test_a_correlation_on_usual_labels_hides_none(metric: str) -> None:
+    shares = (np.arange(300) + 0.5) / 300
+    for labels in (shares, stats.norm.ppf(shares), np.round(5 * shares)):
+        if metric == "pearson" or len(np.unique(labels)) == 300:
+            assert not resample([values(labels)], metric, 20).unsure
+    # Of ranks ties are usual, too, and cost next to nothing.
+    in_fives = resample([values(np.round(5 * shares))], metric, 20)
+    assert in_fives.cost_of_mistake < 0.001
+
+
+def test_a_mistake_is_possible_on_every_rare_label() -> None:
+    """Ten classes of one row each may hide ten mistakes, where one class may hide one."""
+    for classes, possible in ((11, 10), (2, 1)):
+        labels = np.append(np.zeros(100, np.int8), np.arange(1, classes, dtype=np.int8))
+        answers = labels.copy()
+        answers[0] = 1
+        run = Predictions(predictions=answers, labels=labels, classes=classes)
+        assert resample([run], "f1_macro", 20).most_mistakes == possible
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
 def test_many_classes_are_counted_as_few_are(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)

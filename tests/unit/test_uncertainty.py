@@ -423,6 +423,40 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
     assert np.quantile(flawless, 0.05) == pytest.approx(-3 / 400, rel=0.05)  # the rule of three
 
 
+def test_a_flawless_full_model_that_is_counted_speaks_for_no_depth() -> None:
+    """Of 50 answers without an error 50 more may have some, at .95 of the score as well."""
+    perfect = {FULL_MODEL: 1.0, DEEP: 1.0}
+    draws = ExampleDraws.counted(perfect, 50)
+    several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)
+    contrast = several.contrast(DEEP, 0.95)
+    assert contrast is not None and contrast.allowance == pytest.approx(0.95 / 52)
+    assert contrast.lower < 0
+
+
+def test_a_lucky_correlation_moves_as_one_at_the_target_would() -> None:
+    """A depth at .97 beside a full model at .98 is tested as if it were at 90 % of that."""
+    moves = np.random.default_rng(0).normal(0, 0.01, RESAMPLES)
+    draws = ExampleDraws(
+        candidates={FULL_MODEL: np.zeros(RESAMPLES), DEEP: moves}, chance=np.zeros(RESAMPLES)
+    )
+    full, deep = runs(FULL_MODEL, [0.98] * 3), runs(DEEP, [0.97] * 3)
+    widths = []
+    for metric in ("accuracy", "pearson", "spearman"):
+        of_metric = replace(draws, metric=metric)
+        contrast = known(full, deep, examples=of_metric).contrast(DEEP, 0.9)
+        assert contrast is not None
+        widths.append(contrast.value - contrast.lower)
+    times = (1 - 0.882**2) / (1 - 0.97**2)
+    assert widths[1] == widths[2] == pytest.approx(times * widths[0], rel=0.01)
+    # One below the target is as unsure as it seems, and one next to 1 not without end.
+    for quality, most in ((0.8, 1.0), (0.999999, 50.0)):
+        deep = runs(DEEP, [quality] * 3)
+        contrast = known(full, deep, examples=replace(draws, metric="pearson")).contrast(DEEP, 0.9)
+        assert contrast is not None
+        width = contrast.value - contrast.lower
+        assert width == pytest.approx(most * widths[0], rel=0.01)
+
+
 def test_equal_scores_of_unknown_examples_are_no_certainty() -> None:
     equal = runs(DEEP, [0.805046] * 3)
     assert known(equal).quality(DEEP) is None

@@ -4,7 +4,7 @@ A run that made no mistake on five rows of a label may make some on the next fiv
 what each costs, is what `resampling.py` adds to a bootstrap.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,17 @@ _MOST_OTHERS = 100
 Integers = NDArray[np.integer[Any]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenMistakes:
+    """What the evaluation examples may hide."""
+
+    flawless: frozenset[int]  # the runs, 0..M-1, without a mistake
+    # Those with some, of which resamples may show too few, and how much of one more counts.
+    unsure: Mapping[int, float]
+    cost: float  # what answering one more usual unit wrongly costs all these
+    most: int  # how many units there are to be so mistaken about
+
+
 @dataclass(frozen=True, slots=True)
 class RarestLabel:
     """The label that the fewest units have."""
@@ -36,6 +47,46 @@ class RarestLabel:
     units: int  # how many have it
     unit_size: float  # how many examples one of these units has with the label
     others: Array  # [K, ...], those of the next fewest units, _MOST_OTHERS at most
+    # How many units have this label or one of at most twice as many: a mistake on any costs much.
+    units_of_rare: int
+
+
+def hidden_mistakes(
+    runs: Sequence[Predictions],
+    metric: str,
+    unit_of_example: Integers | None,
+    equal_units: float,
+    reference: Collection[int],
+) -> HiddenMistakes:
+    """Return what the examples of runs may hide.
+
+    unit_of_example: [E]; None: each is its own. equal_units: how many units of one size tell as
+    much. reference: as of `unsure_runs`.
+    """
+    labels = runs[0].labels
+    classes = runs[0].classes
+    examples = len(labels)
+    units = examples if unit_of_example is None else int(unit_of_example.max()) + 1
+    flawless = flawless_runs(runs)
+    if classes == 0:
+        cost_of_far_labels = kernel_of(metric).cost_of_far_labels(labels, equal_units)
+        if cost_of_far_labels > 0:
+            # Of values every run errs on each example, so that none is sure of the far ones.
+            all_runs = dict.fromkeys(range(len(runs)), 1.0)
+            return HiddenMistakes(
+                flawless=flawless, unsure=all_runs, cost=cost_of_far_labels, most=units
+            )
+    rarest = rarest_label(labels, unit_of_example)
+    # Of the unit that an example is in, on average: a large one has more of them.
+    unit_size = examples / equal_units
+    unsure = unsure_runs(runs, metric, rarest, unit_size, reference)
+    cost = 0.0
+    if flawless or unsure:
+        cost = cost_of_mistake_on(labels, classes, metric, rarest, unit_size)
+    most = rarest.units_of_rare
+    if Metric(metric).is_share:  # which counts a mistake on any label alike
+        most = units
+    return HiddenMistakes(flawless=flawless, unsure=unsure, cost=cost, most=most)
 
 
 def rarest_label(labels: Array, unit_of_example: Integers | None) -> RarestLabel:
@@ -61,6 +112,7 @@ def rarest_label(labels: Array, unit_of_example: Integers | None) -> RarestLabel
         units=units,
         unit_size=float(examples_of_kind[rarest] / units),
         others=kinds[next_rarest],
+        units_of_rare=int(units_of_kind[units_of_kind <= 2 * units].sum()),
     )
 
 
@@ -88,7 +140,8 @@ def unsure_runs(
     of this size, to 0 at FEW_MISTAKES; those that most runs of the reference make as well are not
     counted, for they leave a contrast. Not among them is a run without a mistake, nor one that
     always answers the same where the metric is no share of the examples: that scores as if guessed.
-    reference: the runs, of those given, that others are compared with; may be empty.
+    Of values there is none. reference: the runs, of those given, that others are compared with; may
+    be empty.
     """
     if runs[0].classes == 0:
         return {}

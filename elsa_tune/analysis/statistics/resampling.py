@@ -17,16 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from elsa_tune.analysis.statistics.hidden_mistakes import (
-    cost_of_mistake_on,
-    flawless_runs,
-    rarest_label,
-    unsure_runs,
-)
+from elsa_tune.analysis.statistics.hidden_mistakes import hidden_mistakes
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import Predictions
-from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types.base import stacked
 from elsa_tune.tasks.types.registry import kernel_of
 
@@ -54,6 +48,7 @@ class Resampled:
     runs: Floats  # [R, M], each run's quality
     chance: Floats  # [R], the best constant answer's
     examples: int  # E
+    metric: str | None = None  # as `resample` was given it
     units: int | None = None  # U; None where each example is its own
     # How many units of one size tell as much; likewise.
     equal_units: float | None = None
@@ -71,6 +66,7 @@ class ExampleDraws:
     candidates: Mapping[Candidate, Floats]  # [R] each
     chance: Floats  # [R]
     are_counted: bool = False  # from the number of examples alone
+    metric: str | None = None  # of predictions; None where they were counted
     # Of a depth with two runs or more the variance of one run's quality that comes from what its
     # runs answer differently on single examples. It is part of the spread between seeds and of
     # `depths`, whose variance holds a share 1 / S of it.
@@ -142,6 +138,7 @@ class ExampleDraws:
         return cls(
             candidates=moves_by_depth,
             chance=_rounded(moves_of_chance * stretch),
+            metric=resampled.metric,
             flips=flips,
             falls=falls,
             hidden=hidden,
@@ -156,6 +153,7 @@ class ExampleDraws:
         contrasts too wide rather than too narrow. Chance, which is known, does not move.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
+        falls: dict[Candidate, float] = {}
         for stream, (candidate, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
             wrong = examples - right
@@ -166,10 +164,13 @@ class ExampleDraws:
                 size=RESAMPLES,
             )
             moves_by_depth[candidate] = drawn_accuracies - accuracy
+            if accuracy == 1:
+                falls[candidate] = 1 / (examples + 2)  # the mean error rate of these draws
         return cls(
             candidates=moves_by_depth,
             chance=np.zeros(RESAMPLES),
             are_counted=True,
+            falls=falls,
         )
 
 
@@ -229,27 +230,18 @@ def resample(
     is_undefined = of_labels == 0
     _replace(of_runs, is_undefined)
     _replace(of_chance, is_undefined)
-    rarest = rarest_label(labels, unit_of_example)
-    flawless = flawless_runs(runs)
-    # Of the unit that an example is in, on average: a large one has more of them.
-    unit_size = 1.0 if equal_units is None else examples / equal_units
-    unsure = unsure_runs(runs, metric, rarest, unit_size, reference)
-    cost_of_mistake = 0.0
-    if flawless or unsure:
-        cost_of_mistake = cost_of_mistake_on(labels, classes, metric, rarest, unit_size)
-    most_mistakes = rarest.units
-    if Metric(metric).is_share:  # which counts a mistake on any label alike
-        most_mistakes = units or examples
+    hidden = hidden_mistakes(runs, metric, unit_of_example, equal_units or examples, reference)
     return Resampled(
         runs=of_runs,
         chance=of_chance,
         examples=examples,
+        metric=metric,
         units=units,
         equal_units=equal_units,
-        flawless=flawless,
-        unsure=unsure,
-        cost_of_mistake=cost_of_mistake,
-        most_mistakes=most_mistakes,
+        flawless=hidden.flawless,
+        unsure=hidden.unsure,
+        cost_of_mistake=hidden.cost,
+        most_mistakes=hidden.most,
     )
 
 

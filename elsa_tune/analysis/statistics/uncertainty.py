@@ -33,6 +33,10 @@ from elsa_tune.analysis.statistics.resampling import ExampleDraws, Floats
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedTerms
+from elsa_tune.tasks.types.registry import kernel_of
+
+# A depth close to 1 moves in resamples at most so much less than it would at the target.
+_MOST_TIMES = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +367,13 @@ class Uncertainty:
             allowance += target * self.examples.falls.get(against, 0.0)
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
-            moved=self._moved_contrast(candidate, target, against=against, corrected=corrected),
+            moved=self._moved_contrast(
+                candidate,
+                target,
+                against=against,
+                corrected=corrected,
+                times=self._times_at(base + target * other_gain, tuned.mean),
+            ),
             spreads=tuple(spreads),
             allowance=allowance,
             fewest_seeds=min(tuned_seeds, other_seeds),
@@ -400,11 +410,15 @@ class Uncertainty:
         *,
         against: Candidate,
         corrected: bool,
+        times: float = 1.0,
     ) -> Floats | None:
-        """Return [R], how the examples move a contrast; None where nothing is known of them."""
+        """Return [R], how the examples move a contrast; None where nothing is known of them.
+
+        times: how much farther than by its resamples they move the depth.
+        """
         if self.examples is None:
             return None
-        moves_of_depth = self.examples.candidates[candidate]
+        moves_of_depth = self.examples.candidates[candidate] * times
         moves_of_other = self.examples.candidates[against]
         moved = moves_of_depth - target * moves_of_other
         if corrected:
@@ -412,6 +426,18 @@ class Uncertainty:
             moved = moved - weight_of_chance * self.examples.chance
         weights = {candidate: 1.0, against: target}
         return self._without_flips(moved, weights)
+
+    def _times_at(self, boundary: float, quality: float) -> float:
+        """Return how much farther examples move a depth at the boundary than where it lies above.
+
+        A correlation close to 1 hardly moves in resamples. If luck carried it there, it seems far
+        surer than it is.
+        """
+        if self.examples is None or self.examples.metric is None or quality <= boundary:
+            return 1.0
+        kernel = kernel_of(self.examples.metric)
+        least = kernel.spread_at(boundary) / _MOST_TIMES
+        return kernel.spread_at(boundary) / max(kernel.spread_at(quality), least)
 
     def failures(self) -> tuple[int, int]:
         """Count the failed and all runs of the depths that learn.

@@ -68,6 +68,20 @@ class Kernel(ABC):
         """Return how the best constant answer scores under weights, as [R]; 0 unless overridden."""
         return lambda weights: np.zeros(len(weights))
 
+    def spread_at(self, quality: float) -> float:
+        """Return how far examples move a score of this quality, in any unit; 1 unless overridden.
+
+        That of a depth whose luck carries it above a target is judged as at the target.
+        """
+        return 1.0
+
+    def cost_of_far_labels(self, labels: Array, units: float) -> float:
+        """Return what labels far from the others may cost more than examples show; 0 by default.
+
+        labels: [E], values. units: how many independent units of one size the examples are.
+        """
+        return 0.0
+
 
 def totals(weights: Weights) -> Floats:
     """Return the sum of each row's weights, [R, 1]."""

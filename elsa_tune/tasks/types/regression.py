@@ -41,6 +41,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 # 2 % (tests), where exact ranks of every resample would take minutes.
 _RANK_BINS = 16
 
+# sum(z^6) / sum(z^4) of values z from their mean, in units of their standard deviation: of a normal
+# distribution, and of one where all values are as frequent, as of ranks without ties.
+_TELLING_OF_NORMAL = 5.0
+_TELLING_OF_UNIFORM = 15 / 7
+
 
 class Regression(TaskType):
     """One number."""
@@ -128,6 +133,14 @@ class Regression(TaskType):
 class Pearson(Kernel):
     """The correlation of answers and labels; 0 where either is constant."""
 
+    def spread_at(self, quality: float) -> float:
+        """Return 1 - r^2: so a correlation's standard error goes (Fisher 1915, Biometrika 10)."""
+        return 1 - quality**2
+
+    def cost_of_far_labels(self, labels: Array, units: float) -> float:
+        """Return what labels cost whose distribution has heavier tails than a normal one."""
+        return _cost_of_far(labels, units, _TELLING_OF_NORMAL)
+
     def scorer(
         self,
         predictions: Array,
@@ -155,6 +168,23 @@ class Pearson(Kernel):
             return ratio(covariance, variance * label_variance)
 
         return scores
+
+
+def _cost_of_far(values: Array, units: float, usual: float) -> float:
+    """Return how far a perfect correlation falls where one far value [E] is not told apart.
+
+    An example brings its squared distance w from the mean to the variance. Those that bring much
+    are few: which of them a run gets wrong, the examples hardly show. They bring sum(w^3) /
+    sum(w^2), of which `usual` needs no allowance (bench/far_labels.py).
+    """
+    brought = _standardised(values[:, None]) ** 2
+    squares = float((brought**2).sum())
+    if squares == 0:  # all are alike
+        return 0.0
+    telling = float((brought**3).sum()) / squares
+    beyond_usual = max(0.0, telling - usual)
+    share_lost = min(1.0, beyond_usual / units)
+    return 1 - math.sqrt(1 - share_lost)
 
 
 def _standardised(values: Array) -> Floats:
@@ -185,6 +215,14 @@ class Spearman(Kernel):
         predicted_ranks = ranks(predictions)
         label_ranks = ranks(labels)
         return Pearson().score(predicted_ranks, label_ranks, classes)
+
+    def spread_at(self, quality: float) -> float:
+        """Return that of Pearson's, which it is on ranks."""
+        return Pearson().spread_at(quality)
+
+    def cost_of_far_labels(self, labels: Array, units: float) -> float:
+        """Return what ranks cost that ties set apart from the others."""
+        return _cost_of_far(ranks(labels), units, _TELLING_OF_UNIFORM)
 
     def scorer(
         self,
