@@ -34,7 +34,7 @@ from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
-from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
 from elsa_tune.specs.adapt.lora import Lora
@@ -152,8 +152,7 @@ def _trained(request: ExportRequest, spec: SearchSpec, store: RecordStore, say: 
                     f"trains on {used.train_examples:,}"
                 )
             used = _in_precision_here(used, say)
-            seed = _fresh_seed(spec, record.state())
-            trial = used.trial(Phase.FINAL, choice.point.candidate, rate, seed)
+            trial = _fresh_trial(used, choice, record.state())
             _rehearse(request, trial, data)
             quality, weights = train_final(used, trial, data, record, say)
         finally:
@@ -185,13 +184,25 @@ def _keep_in_store(store: RecordStore, final: _Final, folder: Path, say: Say) ->
         say(f"the model did not reach {store.name}: {why}")
 
 
-def _fresh_seed(spec: SearchSpec, state: SearchState) -> int:
-    """Return a seed that no trial had, the same however often a model is exported."""
+def _fresh_trial(spec: SearchSpec, choice: Choice, state: SearchState) -> TrialSpec:
+    """Return the trial to train, with a seed that no other trial had.
+
+    It is the same trial however often a model is exported, but another one where it trains on
+    another number of rows. spec: with the sizes of the data that it trains on.
+    """
     seeds = list(spec.measuring_seeds)
     for recorded in state.planned_trials:
-        trial = known_trial(spec, recorded).trial
-        seeds.append(trial.seed)
-    return max(seeds) + 1
+        planned = known_trial(spec, recorded).trial
+        seeds.append(planned.seed)
+    seed = max(seeds)
+    while True:
+        seed += 1
+        trial = spec.trial(Phase.FINAL, choice.point.candidate, choice.learning_rate, seed)
+        earlier = state.trials.get(trial.key)
+        if earlier is None:
+            return trial
+        if earlier.facts.train_size == facts_of(spec, trial).train_size:
+            return trial
 
 
 def check(request: ExportRequest) -> None:

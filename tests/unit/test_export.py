@@ -241,6 +241,19 @@ def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: P
     about = json.loads((tmp_path / "subset" / "elsa-tune.json").read_text())["exported"]
     assert about["train_examples"] == 48 and about["promised"] is not None
     assert any("the 95 % interval" in line for line in subset.said)
+    # Each is a trial of its own, the same one when it is exported again.
+    exported(small, "full-again", full=True)
+    exported(small, "subset-again")
+    trials = read_state(small.journal).trials
+    on_all_rows = trials["final-N1-lr3e-03-s4"]
+    on_subset = trials["final-N1-lr3e-03-s5"]
+    assert on_all_rows.facts.train_size == 96 and on_subset.facts.train_size == 48
+    assert on_all_rows.start.attempt == 2 and on_subset.start.attempt == 2
+    assert sum(key.startswith("final-") for key in trials) == 2
+    weights = "model.safetensors"
+    for name in ("full", "subset"):
+        again = (tmp_path / f"{name}-again" / weights).read_bytes()
+        assert again == (tmp_path / name / weights).read_bytes()
 
 
 def test_all_rows_that_are_no_more_than_the_search_had_keep_its_promise(
