@@ -2,7 +2,6 @@
 
 import json
 import time
-import timeit
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
@@ -34,6 +33,7 @@ from elsa_tune.words import listed, part_text
 
 ROWS = 64  # that are compared, half of them pairs of texts
 BATCHES = (1, 32)
+REPEATS = 3  # of which the fastest counts
 _COLUMNS = ("text", "text_pair")  # of the rows that MLflow asks with
 
 
@@ -232,56 +232,53 @@ def _measured(folder: Path, members: Members, runs: Bundle) -> dict[str, Any]:
     of_files = 0
     for file in folder.rglob("*.safetensors"):
         of_files += file.stat().st_size
-    each: list[Sequence[str]] = [[name] for name in members]
-    together: list[Sequence[str]] = [runs.tasks]
-    alone = {
-        "milliseconds": _milliseconds_by_size(runs, texts, each),
-        "megabytes": of_weights / 1e6,
+    calls: dict[str, list[Sequence[str]]] = {
+        "alone": [[name] for name in members],
+        "bundled": [runs.tasks],
     }
-    in_one = {
-        "milliseconds": _milliseconds_by_size(runs, texts, together),
-        "megabytes": of_files / 1e6,
+    cost: dict[str, dict[str, Any]] = {
+        "alone": {"milliseconds": {}, "megabytes": of_weights / 1e6},
+        "bundled": {"milliseconds": {}, "megabytes": of_files / 1e6},
     }
+    for size in BATCHES:
+        for how, milliseconds in _in_turns(runs, texts, size, calls).items():
+            cost[how]["milliseconds"][str(size)] = milliseconds
     versions = {}
     for name in ("torch", "transformers"):
         versions[name] = metadata.version(name)
     return {
         "rows": ROWS,
-        "cost": {"alone": alone, "bundled": in_one},
+        "cost": cost,
         "versions": versions,
         "threads": torch.get_num_threads(),
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def _milliseconds_by_size(
-    runs: Bundle,
-    texts: Texts,
-    calls: Sequence[Sequence[str]],
-) -> dict[str, float]:
-    """Return the milliseconds a text takes, by the size of batch."""
-    return {str(size): milliseconds(runs, texts, size, calls) for size in BATCHES}
-
-
-def milliseconds(
+def _in_turns(
     runs: Bundle,
     texts: Texts,
     size: int,
-    calls: Sequence[Sequence[str]],
-) -> float:
-    """Return the milliseconds a text takes in batches of `size`: the best of three.
+    calls: Mapping[str, Sequence[Sequence[str]]],
+) -> dict[str, float]:
+    """Return the milliseconds that a text takes in batches of `size`, of each way to ask.
 
-    calls: the groups of tasks that are asked for one after the other.
+    calls: for each, the groups of tasks that are asked for one after the other. All take turns, so
+    that a slow spell of the machine hits them alike.
     """
-
-    def once() -> None:
+    seconds: dict[str, list[float]] = {how: [] for how in calls}
+    for _ in range(REPEATS):
+        sums = dict.fromkeys(calls, 0.0)
         for start in range(0, len(texts), size):
             batch = texts[start : start + size]
-            for tasks in calls:
-                runs.predict_either(batch, tasks)
-
-    seconds = timeit.repeat(once, number=1, repeat=3)
-    return 1000 * min(seconds) / len(texts)
+            for how, groups in calls.items():
+                begun = time.perf_counter()
+                for tasks in groups:
+                    runs.predict_either(batch, tasks)
+                sums[how] += time.perf_counter() - begun
+        for how, spent in sums.items():
+            seconds[how].append(spent)
+    return {how: 1000 * min(spent) / len(texts) for how, spent in seconds.items()}
 
 
 class _Answering:

@@ -7,8 +7,7 @@ import dataclasses
 import json
 import shutil
 import threading
-import timeit
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ PAIRS = [(text, "it was bad") for text in TEXTS]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer rows to compare, and to measure, once each."""
-    monkeypatch.setattr(timeit, "repeat", lambda once, **_: [timeit.timeit(once, number=1)])
+    monkeypatch.setattr(bundling, "REPEATS", 1)
     monkeypatch.setattr(bundling, "ROWS", 8)
     monkeypatch.setattr(bundling, "BATCHES", (1, 4))
 
@@ -207,6 +206,25 @@ def test_the_command_says_what_it_keeps(models: Path, run: Run) -> None:
     assert set(alone["milliseconds"]) == set(together["milliseconds"]) == {"1", "4"}
     assert torch.__version__.startswith(found["measured"]["versions"]["torch"])
     assert not [path for path in Path("router").rglob("*") if path.suffix in (".bin", ".pkl")]
+
+
+def test_alone_and_bundled_are_timed_in_turns(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    answer = bundled.Bundle.predict_either
+
+    def noted(
+        runs: bundled.Bundle, texts: bundled.Texts, tasks: Sequence[str] | None = None
+    ) -> dict[str, bundled.Prediction]:
+        if tasks is not None:
+            asked.append(tuple(tasks))
+        return answer(runs, texts, tasks)
+
+    monkeypatch.setattr(bundled.Bundle, "predict_either", noted)
+    elsa_tune.bundle(["intent", "spam"], "router")
+    # Of four texts there are four batches of one and one of four.
+    assert asked == 5 * [("intent",), ("spam",), ("intent", "spam")]
 
 
 def test_tasks_are_added_replaced_and_removed(models: Path, run: Run) -> None:
