@@ -52,13 +52,26 @@ from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.places import StorePaths
 
+# Columns with names, also behind a prefix: a search may be called `001`, and a task `NA`.
+_NAMES = (
+    *("model", "task", "search", "metric", "comparison", "candidate", "label", "method"),
+    *("decided_by", "earlier_searches"),
+)
+
+
+def _frame(table: str) -> pd.DataFrame:
+    """Return a table of CSV as a DataFrame, in which names stay the texts that they are."""
+    header = pd.read_csv(io.StringIO(table), nrows=0).columns
+    texts = {column: str for column in header if column.endswith(_NAMES)}
+    return pd.read_csv(io.StringIO(table), dtype=texts, keep_default_na=False, na_values=[""])
+
 
 class Curves(tuple[FreezeCurve, ...]):
     """Freeze curves: quality by frozen layers, one for each model, task and training size."""
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each depth; the columns are those of `elsa-tune curve --format csv`."""
-        return pd.read_csv(io.StringIO(curves_csv(self)))
+        return _frame(curves_csv(self))
 
     def _repr_html_(self) -> str:
         return str(self.to_dataframe().to_html(index=False))
@@ -69,7 +82,7 @@ class Answers(tuple[Answer, ...]):
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each, with the columns of `elsa-tune operating-point --format csv`."""
-        return pd.read_csv(io.StringIO(answers_csv(self)))
+        return _frame(answers_csv(self))
 
     def _repr_html_(self) -> str:
         """Return the first lines, the table and the freeze curve of each."""
@@ -98,7 +111,7 @@ class Comparisons(tuple[WayComparison, ...]):
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each way; the columns are those of `elsa-tune compare --format csv`."""
-        return pd.read_csv(io.StringIO(comparisons_csv(self)))
+        return _frame(comparisons_csv(self))
 
     def _repr_html_(self) -> str:
         """Return the first lines and the table of each."""
@@ -148,8 +161,7 @@ class Search:
         journal = Journals(self.paths.journal)
         rows = journal.ask(Question(), say)
         trials = [row for row in rows if row.phase is not Phase.PROBE]
-        table = write_results(trials)
-        return pd.read_csv(io.StringIO(table))
+        return _frame(write_results(trials))
 
     def _repr_html_(self) -> str:
         try:

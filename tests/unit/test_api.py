@@ -23,11 +23,20 @@ from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.task import Cleaning
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tasks.frames import write_task
 from elsa_tune.tasks.task_file import read_task_file
+from elsa_tune.tracking.journal_records import Record
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.training.data.texts import read_texts
-from tests.recorded_search import searched
+from tests.recorded_search import (
+    journal_of,
+    report,
+    search_started,
+    searched,
+    trial_ended,
+    trial_started,
+)
 
 NAMES = ["Answers", "Comparisons", "Curves", "Search", "answer", "bundle", "compare", "curve"]
 NAMES += ["export", "freeze", "load_bundle", "load_search", "predict", "resume", "search"]
@@ -314,6 +323,30 @@ def test_a_notebook_shows_an_answer_of_which_nothing_is_measured(tmp_path: Path)
     )
     shown = elsa_tune.answer(table)._repr_html_()
     assert "No answer" in shown and "<svg" not in shown
+
+
+def test_names_in_tables_stay_the_texts_that_they_are(tmp_path: Path) -> None:
+    names = {"search": "001", "task": "NA", "model": "1e5"}
+    records: list[Record] = [search_started("001", task="NA")]
+    for frozen, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
+        key = f"measure-N{frozen}-s{len(records)}"
+        records.append(trial_started(key, **names))
+        records.append(report(key, 1, quality))
+        records.append(trial_ended(key, TrialStatus.COMPLETED, quality))
+    journal_of(tmp_path, "001", records)
+    search = elsa_tune.load_search("001", storage_path=tmp_path)
+    trials = search.trials()
+    answers = elsa_tune.answer(trials).to_dataframe()
+    comparisons = elsa_tune.compare(trials).to_dataframe()
+    for table in (trials, search.to_dataframe(), answers, comparisons):
+        for column, name in names.items():
+            assert set(table[column]) == {name}
+    # What is empty is missing, and numbers are numbers.
+    curve = search.to_dataframe()
+    assert curve["frozen_layers"].dtype == int and curve["quality"].dtype == float
+    assert trials["seed"].dtype == int
+    without = elsa_tune.curve(results()).to_dataframe()
+    assert without["search"].isna().all() and without["learning_rate"].isna().all()
 
 
 def test_published_numbers_are_a_source() -> None:
