@@ -5,6 +5,7 @@ Shapes: E texts, C outputs of a task.
 
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,15 +106,20 @@ def read_members(folder: Path) -> Members:
         if is_bundle:
             models = _read_bundled(folder)
         else:
-            name = folder.resolve().name
+            name = _name_of(folder)
             models = {name: _read_exported(folder)}
         # Without one, transformers makes a tokenizer to which every word is unknown.
-        check_tokenizer(folder, folder.resolve().name)
+        check_tokenizer(folder, _name_of(folder))
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         members = {}
         for name, model in models.items():
             members[name] = Member(model, tokenizer)
         return members
+
+
+def _name_of(folder: Path) -> str:
+    """Return a folder's own name, also where it is a link to another or is written `.`."""
+    return Path(os.path.abspath(folder)).name
 
 
 def read_about(folder: Path) -> Facts:
@@ -149,7 +155,7 @@ def _read_bundled(folder: Path) -> dict[str, PreTrainedModel]:
 
 def _read_exported(folder: Path) -> PreTrainedModel:
     recorded = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-    config = plain_configuration(recorded, folder.resolve().name)
+    config = plain_configuration(recorded, _name_of(folder))
     model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder,
         config=config,

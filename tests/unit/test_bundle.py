@@ -272,6 +272,16 @@ def test_equal_names_are_refused(models: Path, run: Run) -> None:
         elsa_tune.bundle(["router", "other/spam"])
 
 
+def test_a_link_to_a_folder_is_a_task_of_the_links_name(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("urgent").symlink_to("spam")
+    elsa_tune.bundle(["intent", "urgent", "spam"], "router")
+    assert elsa_tune.load_bundle("router").tasks == ("intent", "urgent", "spam")
+    monkeypatch.chdir("spam")
+    assert list(bundled.read_members(Path())) == ["spam"]
+
+
 def edited(folder: str, **facts: object) -> None:
     """Change what an exported model's configuration says of it."""
     path = Path(folder, "config.json")
