@@ -1,6 +1,7 @@
 """Rows in, the same rows with an exported model's or a bundle's answers out."""
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -127,7 +128,9 @@ def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> No
         text.flush()
         text.detach()
 
-    write_aside(out, to_file)
+    # A link stays one: what it leads to is written.
+    target = Path(os.path.realpath(out))
+    write_aside(target, to_file)
 
 
 class _Scoring:

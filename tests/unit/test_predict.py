@@ -293,6 +293,19 @@ def test_what_is_no_file_is_not_replaced(folder: Path, run: Run) -> None:
     assert found.status == 2 and "missing.csv does not exist" in found.err
 
 
+def test_a_link_stays_and_the_file_behind_it_is_written(folder: Path, run: Run) -> None:
+    Path("kept").mkdir()
+    Path("kept/scored.csv").write_text("earlier")
+    link = Path("latest.csv")
+    link.symlink_to("kept/scored.csv")
+    refused = run("predict", "mood", "rows.csv", "--out", "latest.csv")
+    assert refused.status == 2 and Path("kept/scored.csv").read_text() == "earlier"
+    found = run("predict", "mood", "rows.csv", "--out", "latest.csv", "--overwrite")
+    assert found.status == 0, found.err
+    assert link.is_symlink() and "prediction" in Path("kept/scored.csv").read_text()
+    assert [file.name for file in Path("kept").iterdir()] == ["scored.csv"]
+
+
 def test_an_own_prediction_in_later_rows_is_not_overwritten(folder: Path, run: Run) -> None:
     rows = [{"text": "good"}] * 1100 + [{"text": "bad", "prediction": "mine"}]
     Path("late.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
