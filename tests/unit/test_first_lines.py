@@ -461,6 +461,13 @@ def test_markdown_has_a_heading_for_each_column_and_the_recommended_line_in_bold
     assert bold.startswith("| **3** | **3** | **88.0")
 
 
+def test_markdown_has_no_line_in_bold_where_nothing_is_to_be_fine_tuned() -> None:
+    answer = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.87)])
+    assert answer.recommendation.action is Action.LINEAR_MODEL
+    depths = [text for text in answer_markdown(answer).splitlines() if text.startswith("| ")]
+    assert len(depths) == 5 and not any("**" in depth for depth in depths)
+
+
 def test_markdown_names_what_is_frozen_in_full() -> None:
     text = answer_markdown(only([*falling_curve(), *seeds(EMBEDDINGS_ONLY, [0.89, 0.9])]))
     assert "\n| 6 | embeddings | 89.5 " in text

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Action, Answer, Reason
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.visible import visible
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
@@ -68,7 +68,7 @@ def _curve_markdown(answer: Answer) -> str:
     """Return the freeze curve as a table; "" without any depth."""
     if not answer.points:
         return ""
-    chosen = answer.recommendation.point
+    advice = answer.recommendation
     lines = [
         markdown_line(["fine-tuned", *_COLUMNS[1:]]),
         markdown_line(["---:"] * len(_COLUMNS)),
@@ -77,8 +77,8 @@ def _curve_markdown(answer: Answer) -> str:
         cells = answer_cells(answer, point)
         if point.fine_tuned_layers is not None:
             cells["frozen"] = point.candidate.label
-        is_chosen = chosen is not None and point.candidate == chosen.candidate
-        bold = "**" if is_chosen else ""
+        is_recommended = advice.point is not None and point.candidate == advice.point.candidate
+        bold = "**" if is_recommended and advice.action is Action.FINE_TUNE else ""
         lines.append(markdown_line([f"{bold}{cells[name]}{bold}" for name in _COLUMNS]))
     return "\n".join(lines)
 
