@@ -11,6 +11,7 @@ from elsa_tune.analysis.answer import Answer, Basis
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
+from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
@@ -260,7 +261,7 @@ print(classify({example}))
 
 ![freeze curve]({FIGURE})
 
-{answer_markdown(_without_next(choice.answer))}
+{answer_markdown(_without_commands(choice.answer))}
 
 ## How it was trained
 
@@ -301,11 +302,15 @@ def _tag(candidate: Candidate) -> str:
     )
 
 
-def _without_next(answer: Answer) -> Answer:
-    """Return the answer for a reader who has the model already."""
+def _without_commands(answer: Answer) -> Answer:
+    """Return the answer for a reader who has the model already, and not its search."""
     first = answer.first_lines
-    lines = tuple(line for line in first.lines if line[0] != NEXT)
-    return replace(answer, first_lines=replace(first, lines=lines))
+    command = f": {export_command(answer)}"
+    lines = []
+    for label, text in first.lines:
+        if label != NEXT:
+            lines.append((label, text.removesuffix(command)))
+    return replace(answer, first_lines=replace(first, lines=tuple(lines)))
 
 
 def example_row(task: TaskSpec) -> dict[str, str]:

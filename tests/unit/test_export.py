@@ -39,9 +39,12 @@ from elsa_tune.exporting.choice import choose
 from elsa_tune.exporting.folder import aside, scratch
 from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.launch import resume
+from elsa_tune.searching.record import facts_of
 from elsa_tune.searching.specification import load_specification, replace_specification
-from elsa_tune.specs.trial import Pooling, Precision, TrialStatus
+from elsa_tune.specs.adapt.candidates import read_candidate
+from elsa_tune.specs.trial import Phase, Pooling, Precision, TrialStatus
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.mlflow.sink import MlflowSink
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
@@ -200,6 +203,25 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
     assert "The labels are `bad`, `good`, read from `text`." in body
     assert "elsa-tune predict . ROWS.csv > scored.csv" in body
     assert (done.folder / "freeze_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_card_has_no_command_where_a_linear_model_is_enough(paths: SearchPaths) -> None:
+    spec = load_specification(paths)
+    trial = spec.trial(Phase.PROBE, read_candidate("2"), 1.0, 0)
+    facts = dataclasses.replace(facts_of(spec, trial), learning_rate=None, seed=None)
+    found = {"quality": 0.9, "probe_examples": 96.0}
+    with Journal(paths.journal) as journal:
+        journal.append(TrialStarted(trial="probe-N2", params=facts))
+        journal.append(Report(trial="probe-N2", evaluation=1, step=0, metrics=found))
+        journal.append(
+            TrialEnded(trial="probe-N2", status=TrialStatus.COMPLETED, metrics={"quality": 0.9})
+        )
+    done = exported(paths)
+    card = (done.folder / "README.md").read_text()
+    assert "**Fine-tune nothing: a linear model on the frozen features scores 90.0" in card
+    otherwise = "- **Otherwise** fine-tuned all the same, the last layer scores 90.7"
+    assert f"{otherwise} at learning rate 3e-3\n" in card
+    assert "elsa-tune export" not in card
 
 
 def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> None:
