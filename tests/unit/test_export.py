@@ -202,7 +202,15 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
     assert "| **1** | **1** | **90.7 ± 0.6** |" in body
     assert "The labels are `bad`, `good`, read from `text`." in body
     assert "elsa-tune predict . ROWS.csv > scored.csv" in body
+    assert "The frozen layers are the base model's, bit for bit: models exported" in body
     assert (done.folder / "freeze_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_card_of_frozen_embeddings_speaks_of_no_frozen_layers() -> None:
+    assert read_candidate("embeddings").card == (
+        "The embeddings are the base model's, bit for bit: models exported from one base can share "
+        "them."
+    )
 
 
 def test_the_card_has_no_command_where_a_linear_model_is_enough(paths: SearchPaths) -> None:
@@ -231,6 +239,7 @@ def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> No
     assert f": accuracy {points(done.quality)}" in done.said[-3]  # they are the evaluation rows
     about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
     assert about["frozen_layers"] == 0 and about["chosen"] == "as asked for"
+    assert "bit for bit" not in (done.folder / "README.md").read_text()
     with pytest.raises(UsageError, match=r"is 5, but .* measured: 2, 1, 0"):
         exported(paths, "other", layers=5)
 

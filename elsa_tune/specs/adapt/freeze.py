@@ -105,9 +105,12 @@ class FreezeDepth(Candidate):
 
     @property
     def card(self) -> str:
+        if self.is_full_model:
+            return ""
+        frozen = "embeddings" if self.is_embeddings_only else "frozen layers"
         return (
-            "The frozen layers are the base model's, bit for bit: models exported from one base "
-            "can share them."
+            f"The {frozen} are the base model's, bit for bit: models exported from one base can "
+            "share them."
         )
 
     @property
