@@ -22,6 +22,7 @@ from elsa_tune.training.bundled import (
     Bundle,
     Member,
     Members,
+    Prediction,
     Text,
     Texts,
     UnlikeError,
@@ -288,7 +289,7 @@ class _Answering:
         self._bundle = bundled.load_bundle(folder)
 
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
-        """Return a DataFrame with each task's label and score.
+        """Return a DataFrame with each task's label and then each one's score, in their order.
 
         rows: a DataFrame with `text` and, for tasks that read pairs, `text_pair`. params: `tasks`,
         those asked.
@@ -296,17 +297,18 @@ class _Answering:
         tasks = self._bundle.tasks
         if params:
             tasks = tuple(str(name) for name in params["tasks"])
-        answers = {}
-        scores = {}
+        predictions: dict[str, Prediction] = {}
         for columns, names in self._by_columns(tasks, rows).items():
             texts: list[Text] = list(rows[columns[0]])
             if len(columns) > 1:
                 texts = list(zip(*(rows[column] for column in columns), strict=True))
-            for name, prediction in self._bundle.predict(texts, names).items():
-                answers[name] = prediction.labels
-                scores[f"{name}_score"] = prediction.scores.astype(float)
-        columns_of_all = {name: answers[name] for name in tasks} | scores
-        return rows[[]].assign(**columns_of_all)
+            predictions |= self._bundle.predict(texts, names)
+        added: dict[str, Any] = {}
+        for name in tasks:
+            added[name] = predictions[name].labels
+        for name in tasks:
+            added[f"{name}_score"] = predictions[name].scores.astype(float)
+        return rows[[]].assign(**added)
 
     def _by_columns(self, tasks: Sequence[str], rows: Any) -> dict[tuple[str, ...], list[str]]:
         """Return the tasks that read the same of these columns, which are answered at once."""

@@ -531,6 +531,17 @@ def test_a_task_is_never_given_the_texts_of_another(models: Path) -> None:
         asked.predict(rows[["text"]])
 
 
+def test_mlflow_is_given_the_columns_that_the_folder_declares(models: Path) -> None:
+    """A task that reads pairs stands between two that read single texts."""
+    from mlflow.models import Model
+
+    edited("spam", text_columns=["text", "other"])
+    elsa_tune.bundle(["intent", "spam", "heat"], "router")
+    declared = Model.load("router").get_output_schema().input_names()
+    rows = pd.DataFrame(PAIRS, columns=["text", "text_pair"])
+    assert list(bundling._Answering("router").predict(rows).columns) == declared
+
+
 def test_a_task_is_not_called_as_what_another_answers(models: Path) -> None:
     Path("spam").rename("intent_score")
     with pytest.raises(UsageError, match="'intent_score' beside 'intent' would be called as what"):
