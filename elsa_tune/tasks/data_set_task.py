@@ -152,9 +152,11 @@ def task_of(data_set: DataSet, wanted: Wanted) -> TaskSpec:
     """
     from elsa_tune.tasks.types.registry import type_of, with_metric
 
+    train = _train_split(data_set, wanted)
+    data_set = replace(data_set, train=train)
     label = _label(data_set, wanted)
     feature = data_set.features[label]
-    source = _source(data_set, wanted, label)
+    source = _source(data_set, wanted, train, label)
     classes = wanted.classes or data_sets.class_names(feature) or ()
     kind = wanted.kind
     if kind is None and wanted.regression:
@@ -329,8 +331,7 @@ def _group(data_set: DataSet, wanted: Wanted, label: str) -> str | None:
     return group
 
 
-def _source(data_set: DataSet, wanted: Wanted, label: str) -> DataSetSource:
-    train = _train_split(data_set, wanted)
+def _source(data_set: DataSet, wanted: Wanted, train: str, label: str) -> DataSetSource:
     evaluation = wanted.evaluation
     share = wanted.evaluation_share
     if evaluation is not None:
@@ -441,6 +442,7 @@ def number_then_text(label: str) -> tuple[int, float, str]:
 
 
 def shown_columns(source: DataSetSource) -> Mapping[str, str]:
-    """Return each column of a data set and what it holds, JSON-ready."""
+    """Return each column of a data set's training split and what it holds, JSON-ready."""
     data_set = read_data_set(source.location, source.config, source.revision)
+    data_set = replace(data_set, train=source.train)
     return data_sets.columns_of(data_set.features)

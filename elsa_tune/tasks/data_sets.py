@@ -48,6 +48,7 @@ class DataSet:
     config: str | None = None  # the configuration that was read
     revision: str | None = None  # the commit that was read; None for a folder
     notes: tuple[str, ...] = ()  # what its reader should know
+    train: str | None = None  # the split that is trained on; None before it is known
 
     @property
     def where(self) -> str:
@@ -59,9 +60,12 @@ class DataSet:
 
     @property
     def features(self) -> Mapping[str, Any]:
-        """What its columns hold, by name: those of its first split, as most have the same."""
-        first_split = next(iter(self.splits.values()))
-        features: Mapping[str, Any] = first_split.features
+        """What its columns hold, by name: those of the split that is trained on.
+
+        Another split may hold its labels otherwise, as a test split without any does.
+        """
+        train = self.train or next(iter(self.splits))
+        features: Mapping[str, Any] = self.splits[train].features
         return features
 
 

@@ -192,6 +192,27 @@ def test_the_evaluation_split_is_the_validation_split_else_a_test_split_with_lab
     assert found.evaluation_share == (None if evaluation else 0.2)
 
 
+@pytest.mark.parametrize("first", [data_set(text=STRING, label=(WHOLE, [-1] * ROWS)), unlabelled()])
+def test_labels_are_what_the_training_split_holds_whichever_split_comes_first(
+    first: Dataset, tmp_path: Path, run: Run
+) -> None:
+    moods = ClassLabel(names=["pos", "neg"])
+    classes = task({"test": first, "train": data_set(text=STRING, label=moods)})
+    assert classes.classes == ("pos", "neg")
+    numbers = task({"test": first, "train": data_set(text=STRING, label=FLOAT)})
+    assert numbers.kind is TaskKind.REGRESSION
+    named = task({"a": first, "b": data_set(text=STRING, label=moods)}, train="b")
+    assert named.classes == ("pos", "neg")
+    folder = saved(tmp_path / "moods", test=first, train=data_set(text=STRING, label=moods))
+    told = json.loads(run("tasks", str(folder), "--format", "json").out)
+    assert told["columns"]["label"] == "2 classes: pos, neg"
+
+
+def test_a_first_split_without_the_label_is_no_error() -> None:
+    found = task({"test": data_set(text=STRING), "train": labelled()})
+    assert (found.label_column, source(found).train) == ("label", "train")
+
+
 @pytest.mark.parametrize(
     ("splits", "wanted", "said"),
     [
