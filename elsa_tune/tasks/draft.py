@@ -30,6 +30,8 @@ WRITTEN_NUMBER = re.compile(r"\s*[+-]?(\d*[.,])?\d+\s*")
 MOST_WRITTEN = 20
 # A column that lacks more of its cells is rather not the label: those rows would be left out.
 FEW_MISSING = 0.05
+# Where no more labels than this are no numbers, they are slips among values to predict.
+FEW_ODD = 0.05
 # From so many rows of the commonest class to one of the rarest on, classes are uneven: accuracy
 # then mostly says how the commonest is told. Of two classes the rarer has a fifth of the rows.
 UNEVEN = 4
@@ -87,11 +89,25 @@ class Column:
         """Whether every cell holds a finite number, but for empty ones and words for no label."""
         if self.cells and not self.labels:
             return False
-        try:
-            numbers = [float(cell) for cell in self.labels]
-        except ValueError:
-            return False
-        return all(map(math.isfinite, numbers))
+        return None not in map(_finite_number, self.labels)
+
+    @functools.cached_property
+    def odd_labels(self) -> Sequence[str]:
+        """Its labels that are no finite numbers, where they are few and the rest are values.
+
+        `other` beside the classes 1, 2 and 3 is none.
+        """
+        numbers: set[float] = set()
+        odd: list[str] = []
+        for label in self.labels:
+            number = _finite_number(label)
+            if number is None:
+                odd.append(label)
+            else:
+                numbers.add(number)
+        if len(odd) <= FEW_ODD * len(self.labels) and are_values(numbers, self.name):
+            return odd
+        return []
 
     @functools.cached_property
     def number_with_comma(self) -> str | None:
@@ -109,13 +125,13 @@ class Column:
     def may_be_label(self) -> bool:
         """Whether values repeat, or are numbers in a column that is named as a label.
 
-        Numbers with commas too, so that an error can say what is wrong with them.
+        Numbers with commas or with slips among them too, so that an error can say what is wrong.
         """
         if self.values < 2:
             return False
         values_repeat = 2 * self.values <= len(self.cells)
-        are_numbers = self.are_numbers or self.number_with_comma is not None
-        return values_repeat or (self.is_named_label and are_numbers)
+        have_fault = self.number_with_comma is not None or len(self.odd_labels) > 0
+        return values_repeat or (self.is_named_label and (self.are_numbers or have_fault))
 
     def __str__(self) -> str:
         size = f"{self.values:,} values"
@@ -204,6 +220,15 @@ class Guess:
                 name += " (of two classes)"
             names.append(name)
         return ", ".join(names)
+
+
+def _finite_number(cell: str) -> float | None:
+    """Return the number that a cell holds, None where it holds none or an infinite one."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def listed(columns: Sequence[Column]) -> str:
@@ -317,12 +342,21 @@ def _named(path: Path) -> dict[str, Any]:
 def _of_label(label: Column, path: Path) -> tuple[dict[str, Any], str]:
     """Return the fields that follow from a label, and why macro F1, if that is the metric.
 
-    Raises DataError for numbers with decimal commas and for lists, which would look like classes.
+    Raises DataError for numbers with decimal commas or slips among them and for lists, which would
+    look like classes.
     """
     if label.number_with_comma is not None:
         raise DataError(
             f"column '{label.name}' of {path} holds numbers with commas, such as "
             f"'{label.number_with_comma}'; write them with points"
+        )
+    if label.odd_labels:
+        different = shortlist(map(repr, dict.fromkeys(label.odd_labels)))
+        raise DataError(
+            f"column '{label.name}' of {path} holds numbers to predict, but "
+            f"{len(label.odd_labels):,} of {len(label.labels):,} labels are no finite numbers: "
+            f"{different}; correct them, or write the task file by hand: with `regression: true` "
+            "and these as `missing_labels`, or with `regression: false` where all are classes"
         )
     rows = Counter(label.cells)
     check_no_lists(rows, f"column '{label.name}' of {path}")

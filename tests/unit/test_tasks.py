@@ -492,6 +492,46 @@ def test_a_column_named_as_a_label_is_found_by_its_numbers_with_commas(tmp_path:
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
+        ([*(n / 7 for n in range(40)), "inf"], "1 of 41 .*: 'inf'"),
+        ([*(n % 30 for n in range(60)), "NA", "a note", "oops"], "2 of 62 .*: 'a note', 'oops'"),
+        ([*(n % 5 + 0.5 for n in range(60)), "bad"], "1 of 61 .*: 'bad'"),
+    ],
+)
+def test_a_slip_among_numbers_makes_no_classes_of_them(
+    values: list[object], shown: str, tmp_path: Path
+) -> None:
+    _write(tmp_path, "t.csv", [{"text": f"t {n}", "score": v} for n, v in enumerate(values)])
+    for columns in (Columns("score"), Columns()):
+        with pytest.raises(DataError, match=rf"'score' of .* numbers to predict, but {shown}; "):
+            guess_task(tmp_path / "t.csv", columns)
+    # What the sentence names.
+    task_file = tmp_path / "task.yaml"
+    fields = "name: t\nfiles: t.csv\ntext: text\nlabel: score\n"
+    missing = "missing_labels: [inf, NA, a note, oops, bad]\n"
+    task_file.write_text(f"{fields}regression: true\n{missing}")
+    numbers = read_texts(resolve_task(str(task_file)))["train"]
+    assert len(numbers) == sum(not isinstance(value, str) for value in values)
+    task_file.write_text(f"{fields}regression: false\n")
+    assert resolve_task(str(task_file)).kind is TaskKind.CLASSIFICATION
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [*("123"[n % 3] for n in range(60)), "other"],
+        [*(n % 77 for n in range(160)), "other"],  # ids of many classes
+        [(n % 30, "other")[n % 3 == 0] for n in range(90)],
+        [("3.8", "3.9", "other")[n % 3] for n in range(60)],
+    ],
+)
+def test_numbers_and_words_are_classes(values: list[object], tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", [{"text": f"t {n}", "label": v} for n, v in enumerate(values)])
+    assert set(resolve_task(str(tmp_path / "t.csv")).classes) == set(map(str, values))
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
         (["['a', 'b']", "['a']", "[]"], r"as \['a', 'b'\];"),
         (["[a, b]", "[a]", "[c]", "NA"], r"as \[a, b\];"),
         (["[1 2]", "[1]"], r"as \[1 2\];"),
