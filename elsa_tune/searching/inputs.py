@@ -83,9 +83,8 @@ def read_inputs(
     metric = wanted.metric.value if wanted.metric else None
     task_spec = resolve_task(task, data_dir, metric, columns)
 
-    from elsa_tune.training.model.encoder import facts
+    from elsa_tune.training.model.encoder import check_complete, facts
     from elsa_tune.training.model.pooling import check_pooling
-    from elsa_tune.training.model.refusals import check_complete
 
     model_facts = facts(model_spec)
     check_complete(model_spec)

@@ -238,9 +238,12 @@ def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
     Raises UsageErrors where any of them lacks, or where an epoch has fewer steps than evaluations.
     """
     from elsa_tune.training.loop import evaluation_steps
+    from elsa_tune.training.model.encoder import check_weights
     from elsa_tune.training.model.model_files import pinned
 
     spec = dataclasses.replace(spec, model=pinned(spec.model))
+    if spec.model.source is ModelSource.HUB:
+        check_weights(spec.model)  # those of this machine were checked before
     data, fingerprints = inputs_of(spec)
     evaluation_steps(spec.recipe, len(data.train))
     described = dataclasses.replace(

@@ -28,6 +28,7 @@ from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.training.model import encoder, model_files
 from elsa_tune.training.model.encoder import (
+    check_weights,
     facts,
     load_classifier,
     load_tokenizer,
@@ -365,6 +366,40 @@ def test_sharded_weights(tmp_path: Path) -> None:
         load_classifier(spec_of(folder), 2, seed=1)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_weights_that_load_pass_the_check_by_their_shapes(
+    architecture: str, tmp_path: Path
+) -> None:
+    folder = make_tiny(architecture, tmp_path / "model")
+    check_weights(spec_of(folder))
+    # As early versions named and kept them.
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        early = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        tensors[early.replace("LayerNorm.bias", "LayerNorm.beta")] = tensor.half()
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save(tensors, path)
+    check_weights(spec_of(folder))
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
+    check_weights(spec_of(folder))
+    AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="50KB")
+    path.unlink()
+    check_weights(spec_of(folder))
+
+
+def test_a_pointer_of_git_lfs_is_told(bert: Path) -> None:
+    pointer("model.safetensors")(bert)
+    with pytest.raises(ModelError, match=r"model\.safetensors is a pointer of git-lfs; `git lfs"):
+        check_weights(spec_of(bert))
+
+
+def test_the_check_leaves_random_state_alone(bert: Path) -> None:
+    before = torch.get_rng_state()
+    check_weights(spec_of(bert))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_loading_is_silent(bert: Path, capfd: pytest.CaptureFixture[str]) -> None:
     load_classifier(spec_of(bert), 2, seed=1)
     load_tokenizer(spec_of(bert))
@@ -441,6 +476,35 @@ def edit_config(folder: Path, **fields: object) -> None:
 def cut_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
+
+
+def pointer(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        no_weights(folder)
+        (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+
+    return damage
+
+
+def cut_archive(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    no_weights(folder)
+    path = folder / "pytorch_model.bin"
+    torch.save(tensors, path)
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def prefixed(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {f"module.{name}": tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def archived_layers_missing(folder: Path) -> None:
+    one_layer_missing(folder)
+    tensors = load_file(folder / "model.safetensors")
+    no_weights(folder)
+    torch.save(tensors, folder / "pytorch_model.bin")
 
 
 def no_weights(folder: Path) -> None:
@@ -539,6 +603,11 @@ def own_code(folder: Path) -> None:
     [
         (cut_weights, r"the weights of model '.*' in .* cannot be read, they are damaged"),
         (pickled_nonsense, r"the weights of model '.*' in .* cannot be read, they are damaged"),
+        (pointer("model.safetensors"), r"the weights of model '.*' in .* cannot be read"),
+        (pointer("pytorch_model.bin"), r"the weights of model '.*' in .* cannot be read"),
+        (cut_archive, r"the weights of model '.*' in .* cannot be read, they are damaged"),
+        (prefixed, r"its weights do not fit the architecture 'bert': 69 of 69 tensors"),
+        (archived_layers_missing, r"do not fit the architecture 'bert': 16 of 85 tensors"),
         (code_among_tensors, r"they hold more than tensors, and a checkpoint's code is never run"),
         (code_in_an_old_archive, r"more than tensors, and a checkpoint's code is never run"),
         (only_code, r"they hold more than tensors, and a checkpoint's code is never run"),
@@ -578,6 +647,9 @@ def test_unusable_checkpoints_are_refused_in_one_sentence(
     with pytest.raises(ModelError, match=message) as refusal:
         load_classifier(spec_of(bert), 2, seed=1)
     assert "\n" not in str(refusal.value)
+    if damage not in (code_in_an_old_archive, only_code):  # of these trials tell
+        with pytest.raises(ModelError, match=message):
+            check_weights(spec_of(bert))
     assert capfd.readouterr() == ("", "")
     assert not (bert / RAN).exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, read_request
 from elsa_tune.searching.specification import load_specification, save_specification
+from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data import preparation
+from elsa_tune.training.model import model_files
 from tests.searching import make_bench
 
 ROWS = "text,label\n" + "".join(f"row {n} of them,{'ab'[n % 2]}\n" for n in range(40))
@@ -120,3 +123,19 @@ def test_the_fingerprint_is_the_one_of_the_tokenised_data(begun: Path) -> None:
     spec = load_specification(SearchPaths(begun / "mlruns" / "searches", "own"))
     found = preparation.fingerprint_of(spec.model, spec.task, spec.recipe)
     assert found == preparation.prepare(spec.model, spec.task, spec.recipe).fingerprint
+
+
+def test_weights_that_do_not_fit_are_refused_before_the_search(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asked("tickets.csv")
+    config = begun / "model" / "config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps({**fields, "num_hidden_layers": 9}))
+    with pytest.raises(ModelError, match="weights do not fit the architecture"):
+        asked("tickets.csv")
+    # Those of the hub are fetched later.
+    monkeypatch.setattr(model_files, "_hub_folder", lambda *_: begun / "model")
+    of_hub = dataclasses.replace(request.spec.model, source=ModelSource.HUB)
+    with pytest.raises(ModelError, match="weights do not fit the architecture"):
+        launch._with_data(dataclasses.replace(request.spec, model=of_hub))

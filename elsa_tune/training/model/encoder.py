@@ -28,6 +28,7 @@ from elsa_tune.training.model import model_files
 from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import ModelParts, divide, final_linear
 from elsa_tune.training.model.refusals import check_classifies_texts, check_fields
+from elsa_tune.training.model.weight_shapes import stand_ins
 
 # Every file is fetched before, and a checkpoint's own code is never run.
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -96,6 +97,46 @@ def _max_positions(model: PreTrainedModel) -> int | None:
 def skeleton(spec: ModelSpec) -> PreTrainedModel:
     """Return the classification model without memory for its weights; errors as in `facts`."""
     return _skeleton(_configuration(spec), spec.name)
+
+
+def check_complete(spec: ModelSpec) -> None:
+    """Raise ModelError for a model whose weights or tokenizer cannot be loaded, where it is local.
+
+    Nothing is fetched for it: a search must not plan trials that cannot begin.
+    """
+    if spec.source is not ModelSource.HUB:
+        check_weights(spec)
+        model_files.check_tokenizer(model_folder(spec, weights=False), spec.name)
+
+
+def check_weights(spec: ModelSpec) -> None:
+    """Raise ModelError for weights that cannot be read or do not fit, by names and shapes alone.
+
+    Those of pickles are not looked into: they would have to be read as a whole.
+    """
+    folder = model_folder(spec)
+    name = spec.name
+    config = _read_configuration(folder, name)
+    with _unreadable_weights(folder, name):
+        state = stand_ins(model_files.weight_files(folder, name))
+    if state is None:
+        return
+    config.num_labels = 2
+    kind: Any = type(_skeleton(config, name))
+    report = None
+    # What fails with made-up values need not fail with the weights.
+    with contextlib.suppress(Exception), quiet(), torch.random.fork_rng(devices=[]):
+        model, report = kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=state,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    if report is not None:
+        missing, resized = _not_loaded(report)
+        _check_fit(divide(model), missing | resized, config.model_type, name)
 
 
 def load_classifier(
@@ -279,13 +320,7 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
     divide(_skeleton(config, name))  # refuse before gigabytes are read
     loaded_config = copy.deepcopy(config)
     loaded_config.num_labels = outputs
-    with (
-        torch.random.fork_rng(devices=[]),
-        explained(
-            f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
-            "foreign format; fetch or save them again"
-        ),
-    ):
+    with torch.random.fork_rng(devices=[]), _unreadable_weights(folder, name):
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder,
             config=loaded_config,
@@ -295,17 +330,30 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
             output_loading_info=True,
             **LOCAL,
         )
-    missing = set(report["missing_keys"])
-    resized = set()
-    for mismatch in report["mismatched_keys"]:
-        key = mismatch if isinstance(mismatch, str) else mismatch[0]
-        resized.add(key)
+    missing, resized = _not_loaded(report)
     parts = divide(model)
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
     parameters = frozenset(key for key, _ in model.named_parameters())
     return _Pretrained(spec, fingerprint, type(model), config, state, parameters)
+
+
+def _unreadable_weights(folder: Path, name: str) -> contextlib.AbstractContextManager[None]:
+    """Make what damaged weights raise a ModelError, as `explained` does."""
+    return explained(
+        f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
+        "foreign format; fetch or save them again"
+    )
+
+
+def _not_loaded(report: Any) -> tuple[set[str], set[str]]:
+    """Return the tensors that a checkpoint lacks, and those that have another shape in it."""
+    resized = set()
+    for mismatch in report["mismatched_keys"]:
+        key = mismatch if isinstance(mismatch, str) else mismatch[0]
+        resized.add(key)
+    return set(report["missing_keys"]), resized
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:

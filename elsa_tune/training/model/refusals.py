@@ -17,8 +17,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from elsa_tune.errors import ModelError
-from elsa_tune.specs.model import ModelSource, ModelSpec
-from elsa_tune.training.model.model_files import CONFIG, check_tokenizer, model_folder
+from elsa_tune.training.model.model_files import CONFIG
 from elsa_tune.training.model.parts import ENCODERS
 
 # What an architecture without a text classifier is for, by transformers' lists.
@@ -30,15 +29,6 @@ _KINDS = (
     (MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, "an encoder-decoder"),
     (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "a decoder"),
 )
-
-
-def check_complete(spec: ModelSpec) -> None:
-    """Raise ModelError for a model without weights or tokenizer, as far as that is known.
-
-    Nothing is fetched for it: a search must not plan trials that cannot begin.
-    """
-    if spec.source is not ModelSource.HUB:
-        check_tokenizer(model_folder(spec), spec.name)
 
 
 def check_fields(folder: Path, name: str) -> None:
