@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from elsa_tune.errors import DataError, ModelError, StorageError
 from elsa_tune.searching import launch
@@ -139,3 +140,11 @@ def test_weights_that_do_not_fit_are_refused_before_the_search(
     of_hub = dataclasses.replace(request.spec.model, source=ModelSource.HUB)
     with pytest.raises(ModelError, match="weights do not fit the architecture"):
         launch._with_data(dataclasses.replace(request.spec, model=of_hub))
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_the_search(begun: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(begun / "model")
+    tokenizer.add_tokens([f"added{n}" for n in range(5)])
+    tokenizer.save_pretrained(begun / "model")
+    with pytest.raises(ModelError, match=r"has \d+ entries, but the model only \d+ embeddings"):
+        asked("tickets.csv")

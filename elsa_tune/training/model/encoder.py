@@ -106,7 +106,7 @@ def check_complete(spec: ModelSpec) -> None:
     """
     if spec.source is not ModelSource.HUB:
         check_weights(spec)
-        model_files.check_tokenizer(model_folder(spec, weights=False), spec.name)
+        load_tokenizer(spec)
 
 
 def check_weights(spec: ModelSpec) -> None:
