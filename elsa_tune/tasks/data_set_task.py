@@ -266,7 +266,9 @@ def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
     """Return the one or two columns of texts: those given, a pair that is named so, or one."""
     features = data_set.features
     if wanted.text:
-        _check_texts(data_set, wanted.text, label)
+        check_texts(wanted.text, label)
+        for name in wanted.text:
+            _check_there(data_set, name, "text")
         return wanted.text
     texts: list[str] = []
     for name, feature in features.items():
@@ -287,19 +289,16 @@ def _texts(data_set: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
     )
 
 
-def _check_texts(data_set: DataSet, given: tuple[str, ...], label: str) -> None:
-    if len(given) > 2:
+def check_texts(texts: Sequence[str], label: str | None) -> None:
+    """Raise DataError for more than two texts, and where two, or a text and the label, are one.
+
+    label: its column, None where it is not named.
+    """
+    if len(texts) > 2:
         raise DataError(
-            f"`text` names {len(given)} columns ({listed(given)}), but a row is a text or a pair "
+            f"`text` names {len(texts)} columns ({listed(texts)}), but a row is a text or a pair "
             "of texts; name one or two"
         )
-    for name in given:
-        _check_there(data_set, name, "text")
-    check_different(given, label)
-
-
-def check_different(texts: Sequence[str], label: str) -> None:
-    """Raise DataError where two texts, or a text and the label, are one column."""
     for name in texts:
         if texts.count(name) > 1:
             raise DataError(f"`text` names the column '{name}' twice; give two columns")

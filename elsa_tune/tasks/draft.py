@@ -14,7 +14,7 @@ import yaml
 from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.specs.task import Metric, TaskKind
-from elsa_tune.tasks.data_set_task import number_then_text
+from elsa_tune.tasks.data_set_task import check_texts, number_then_text
 from elsa_tune.tasks.hub import is_built_in
 from elsa_tune.tasks.labels import are_values, check_no_lists, means_no_label
 from elsa_tune.tasks.table_file import NO_LISTS, Table, format_of, read_table
@@ -243,9 +243,11 @@ def listed(columns: Sequence[Column]) -> str:
 def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     """Return the task that a table may be of, its columns as given or guessed.
 
-    The table is named as `path` is. Raises DataError for what is no readable table and where
-    nothing looks like a text or a label, UnknownNameError for a column that is not there.
+    The table is named as `path` is. Raises DataError for columns that no task has, for what is no
+    readable table and where nothing looks like a text or a label, UnknownNameError for a column
+    that is not there.
     """
+    check_texts(given.texts, given.label)
     # One of another ending is read as CSV.
     table = read_table(path, format_of(path) or "csv", wanted=None)
     columns = _columns(table)

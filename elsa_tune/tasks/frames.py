@@ -14,7 +14,7 @@ import yaml
 from elsa_tune.errors import DataError, first_line, shortlist
 from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource, TaskKind
-from elsa_tune.tasks.data_set_task import Wanted, check_different, task_of
+from elsa_tune.tasks.data_set_task import Wanted, check_texts, task_of
 from elsa_tune.tasks.data_sets import DataSet, split_table
 from elsa_tune.tasks.labels import are_values
 from elsa_tune.tasks.task_file import free_name
@@ -112,7 +112,7 @@ def _of_frames(
     regression: bool | None,
 ) -> tuple[_Fields, _Frames]:
     """Return the fields of a task file and the rows of its files."""
-    check_different(texts, label)
+    check_texts(texts, label)
     if group == label:
         raise DataError(f"`group` and `label` both name the column '{label}'; give two columns")
     frames = {}

@@ -357,6 +357,22 @@ def test_options_about_no_task() -> None:
         run.invoke(app, ["--metric", "f1"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (("a", "b", "c"), r"`text` names 3 columns \(a, b and c\), but a row is a text or a pair"),
+        (("a", "a"), "`text` names the column 'a' twice"),
+        (("a", "label"), "`text` and `label` both name the column 'label'"),
+    ],
+)
+def test_a_draft_that_no_task_can_be_is_refused(
+    texts: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    _write(tmp_path, "t.csv", [dict(a="x", b="y", c="z", label="pq"[n % 2]) for n in range(20)])
+    with pytest.raises(DataError, match=said):
+        guess_task(tmp_path / "t.csv", Columns("label", texts))
+
+
 def test_a_table_is_drafted_as_yaml_alone(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
     table.write_text("text,label\ngood words,good\nbad words,bad\n")
