@@ -33,6 +33,15 @@ SUFFIXES = {
     ".ndjson": "jsonl",
 }
 
+# Endings of tables that are not read as they are, and what makes one that is.
+REMEDIES = {
+    ".gz": "unpack it",
+    ".zip": "unpack it",
+    ".json": "write each row as a line of its own, as a .jsonl file",
+    ".xlsx": "save it as CSV, in UTF-8",
+    ".xls": "save it as CSV, in UTF-8",
+}
+
 # The first line by which Excel is told what parts the cells.
 SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 

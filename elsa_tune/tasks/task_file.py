@@ -44,7 +44,14 @@ from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
 from elsa_tune.tasks.hub import HUB_TASKS, is_built_in
 from elsa_tune.tasks.known import KNOWN_TASKS, UNLABELLED
 from elsa_tune.tasks.labels import MOST_CLASSES, check_no_lists
-from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
+from elsa_tune.tasks.table_file import (
+    FORMATS,
+    REMEDIES,
+    SUFFIXES,
+    check_readable,
+    format_of,
+    read_table,
+)
 
 YAML_SUFFIXES = (".yaml", ".yml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -235,6 +242,9 @@ def resolve_task(
     metric: replaces the headline one. data_dir: a local GLUE folder in the official layout.
     columns: a table's or data set's. Raises UnknownNameError or DataError.
     """
+    remedy = REMEDIES.get(Path(text).suffix.lower())
+    if remedy is not None and not is_data_set(text):
+        raise DataError(f"task {text} is none of {', '.join(SUFFIXES)}, which are read: {remedy}")
     if columns != GUESSED and not has_columns(text):
         raise DataError(
             "`label`, `text` and `group` name columns of a table or a data set, and task "

@@ -95,6 +95,25 @@ def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.M
     assert source.data_dir == str(rte_folder.resolve())
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("tickets.csv.gz", "unpack it"),
+        ("tickets.JSON", r"as a line of its own, as a \.jsonl file"),
+        ("tickets.xlsx", "save it as CSV"),
+    ],
+)
+def test_a_table_of_another_ending_is_refused_with_what_mends_it(
+    name: str, remedy: str, tmp_path: Path
+) -> None:
+    for columns in (Columns(), Columns("label")):
+        with pytest.raises(DataError, match=rf"none of \.csv, .*, which are read: .*{remedy}"):
+            resolve_task(name, columns=columns)
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="is no data set"):
+        resolve_task(str(tmp_path / name))
+
+
 def test_an_unknown_task_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"'sst-2'.*'sst2'"):
         resolve_task("sst-2")
