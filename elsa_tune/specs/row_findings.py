@@ -81,7 +81,8 @@ class RowFinding:
             case FindingCode.CLASSES_NOT_EVALUATED | FindingCode.CLASSES_NOT_TRAINED:
                 return f"{some} classes {_has(self.count)} no {self.where} row ({self._listed})"
             case FindingCode.LABELS_ALIKE:
-                return f"classes differ by blanks or case alone ({self._listed}), in {counted}"
+                alike = "classes differ by blanks, case or a trailing .0 alone"
+                return f"{alike} ({self._listed}), in {counted}"
             case FindingCode.LABEL_LOOKS_MISSING:
                 return f"a class looks like a missing label ({self._listed}), in {counted}"
             case FindingCode.ROWS_LOST:

@@ -145,7 +145,9 @@ def test_odd_classes(task: Task) -> None:
 
 def test_numbers_that_are_written_in_two_ways_are_alike(task: Task) -> None:
     rows = [(f"text {n}", str(n % 2) + (".0" if n > 7 else "")) for n in range(14)]
-    assert found(task(rows[:11], rows[11:]))["labels_alike"].named == 4
+    alike = found(task(rows[:11], rows[11:]))["labels_alike"]
+    assert alike.named == 4
+    assert "differ by blanks, case or a trailing .0 alone ('0', '0.0'" in alike.fact
     merged = task(rows[:11], rows[11:], merge_labels=True)
     assert merged.classes == ("0", "1")
     assert "labels_alike" not in found(merged)
