@@ -133,6 +133,18 @@ class Column:
         have_fault = self.number_with_comma is not None or len(self.odd_labels) > 0
         return values_repeat or (self.is_named_label and (self.are_numbers or have_fault))
 
+    @property
+    def why_passed_over(self) -> str:
+        """Why it is not taken for the label, where `may_be_label` is false."""
+        if not self.cells:
+            return f"'{self.name}' is empty"
+        if self.values < 2:
+            return f"'{self.name}' has one value alone"
+        return (
+            f"'{self.name}' has {self.values:,} values in {len(self.cells):,} rows, which are no "
+            "numbers and repeat too seldom for classes"
+        )
+
     def __str__(self) -> str:
         size = f"{self.values:,} values"
         if self.missing >= 0.005:
@@ -265,10 +277,7 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
     elif candidates:
         label = candidates[0]
     if label is None:
-        raise _nothing_looks_like(
-            "label (values that repeat, or a name that says so)",
-            table,
-        )
+        raise _no_label(in_order, (*given.texts, given.group), table)
     if not label.cells:
         raise DataError(
             f"column '{label.name}' of {path} is empty in every row; name another one by `label`"
@@ -296,6 +305,16 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         uneven=uneven,
         rows=label.rows,
     )
+
+
+def _no_label(columns: Sequence[Column], others: Sequence[str | None], table: Table) -> DataError:
+    """Return the error for a table without a label. others: columns that are named as others."""
+    passed_over = []
+    for column in columns:
+        if column.is_named_label and column.name not in others:
+            passed_over.append(column.why_passed_over)
+    why = "; ".join(passed_over) or "values that repeat, or a name that says so"
+    return _nothing_looks_like(f"label ({why})", table)
 
 
 def _nothing_looks_like(what: str, table: Table) -> DataError:

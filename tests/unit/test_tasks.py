@@ -331,6 +331,24 @@ def test_a_table_without_a_text_or_a_label(
         guess_task(tmp_path / "rows.csv")
 
 
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (["a"] * 9, r"\('label' has one value alone\)"),
+        ([f"word {n}" for n in range(9)], r"\('label' has 9 values in 9 rows, which are no numb"),
+        ([""] * 9, r"\('label' is empty\)"),
+        ([], r"\('label' is empty\)"),
+    ],
+)
+def test_a_column_called_label_that_is_none_is_named(
+    labels: list[str], why: str, tmp_path: Path
+) -> None:
+    rows = "".join(f"row {n},{label}\n" for n, label in enumerate(labels))
+    (tmp_path / "rows.csv").write_text(f"text,label\n{rows}")
+    with pytest.raises(DataError, match=rf"looks like a label {why}.*; its columns are text, lab"):
+        guess_task(tmp_path / "rows.csv")
+
+
 def test_a_draft_names_the_metrics_of_its_type_of_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
