@@ -441,13 +441,19 @@ def test_a_lucky_correlation_moves_as_one_at_the_target_would() -> None:
     )
     full, deep = runs(FULL_MODEL, [0.98] * 3), runs(DEEP, [0.97] * 3)
     widths = []
+    highest = []
     for metric in ("accuracy", "pearson", "spearman"):
         of_metric = replace(draws, metric=metric)
         contrast = known(full, deep, examples=of_metric).contrast(DEEP, 0.9)
         assert contrast is not None
         widths.append(contrast.value - contrast.lower)
-    times = (1 - 0.882**2) / (1 - 0.97**2)
-    assert widths[1] == widths[2] == pytest.approx(times * widths[0], rel=0.01)
+        highest.append(contrast.high)
+    at_target, at_depth = 1 - 0.882**2, 1 - 0.97**2
+    assert widths[1] == pytest.approx(at_target / at_depth * widths[0], rel=0.01)
+    # Ranks are interpolated, which adds noise that does not end next to 1.
+    of_ranks = math.hypot(at_target, 0.055) / math.hypot(at_depth, 0.055)
+    assert widths[2] == pytest.approx(of_ranks * widths[0], rel=0.01)
+    assert highest[0] == highest[1] == highest[2]
     # One below the target is as unsure as it seems, and one next to 1 not without end.
     for quality, most in ((0.8, 1.0), (0.999999, 50.0)):
         deep = runs(DEEP, [quality] * 3)
@@ -455,6 +461,64 @@ def test_a_lucky_correlation_moves_as_one_at_the_target_would() -> None:
         assert contrast is not None
         width = contrast.value - contrast.lower
         assert width == pytest.approx(most * widths[0], rel=0.01)
+
+
+def test_a_correlation_with_a_full_model_worse_than_guessing_raises_nothing() -> None:
+    """At a boundary below 0, or at 1, a depth moves at least as far as it seems to."""
+    moves = np.random.default_rng(0).normal(0, 0.01, RESAMPLES)
+    draws = ExampleDraws(
+        candidates={FULL_MODEL: np.zeros(RESAMPLES), DEEP: moves},
+        chance=np.zeros(RESAMPLES),
+        metric="pearson",
+    )
+    deep = runs(DEEP, [0.4] * 3)
+    widths = []
+    for of_full in (-1.0, -0.5, 0.0):
+        full = runs(FULL_MODEL, [of_full] * 3)
+        contrast = known(full, deep, examples=draws).contrast(DEEP, 1.0)
+        assert contrast is not None
+        widths.append(contrast.value - contrast.lower)
+    assert widths == pytest.approx([widths[2]] * 3)
+    assert known(full, runs(DEEP, [1.0] * 3), examples=draws).contrast(DEEP, 1.0) is not None
+
+
+def test_the_allowance_of_a_flawless_correlation_is_not_stretched() -> None:
+    """Of 300 labels from 0 to 5, all answered to the digit, one may yet be missed."""
+    labels = np.round(5 * (np.arange(300) + 0.5) / 300).astype(np.float32)
+    noisy = labels + np.random.default_rng(1).normal(0, 0.5, 300).astype(np.float32)
+    answered = [
+        Predictions(predictions=given, labels=labels, classes=0) for given in (noisy, labels)
+    ]
+    qualities = [score(one, "pearson") for one in answered]
+    resampled = resample(answered, "pearson", reference=[0])
+    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
+    full, deep = (
+        runs(depth, [quality] * 3)
+        for depth, quality in zip((FULL_MODEL, DEEP), qualities, strict=True)
+    )
+    contrast = known(full, deep, examples=draws).contrast(DEEP, 0.9)
+    assert contrast is not None
+    assert 0 < contrast.lower < contrast.value
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman"])
+@pytest.mark.parametrize("noise", [0.05, 0.1])
+def test_a_depth_next_to_1_and_as_good_as_the_full_model_is_certified(
+    metric: str, noise: float
+) -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.normal(size=300)
+    answered = []
+    for _ in range(2):
+        given = (labels + rng.normal(0, noise, 300)).astype(np.float32)
+        answered.append(Predictions(predictions=given, labels=labels.astype(np.float32), classes=0))
+    draws = ExampleDraws.of(
+        resample(answered, metric, reference=[0]), {FULL_MODEL: [0] * 3, DEEP: [1] * 3}
+    )
+    quality = score(answered[0], metric)
+    several = known(runs(FULL_MODEL, [quality] * 3), runs(DEEP, [quality] * 3), examples=draws)
+    contrast = several.contrast(DEEP, 0.9)
+    assert contrast is not None and contrast.lower > 0.05
 
 
 def test_equal_scores_of_unknown_examples_are_no_certainty() -> None:

@@ -1,7 +1,8 @@
 """What evaluation examples may hide: mistakes of which a run made few, or on a label of few rows.
 
 A run that made no mistake on five rows of a label may make some on the next five. How many, and
-what each costs, is what `resampling.py` adds to a bootstrap.
+what each costs, is what `resampling.py` adds to a bootstrap. Of values it is what a run may make of
+labels that are far from the others.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +36,7 @@ class HiddenMistakes:
     flawless: frozenset[int]  # the runs, 0..M-1, without a mistake
     # Those with some, of which resamples may show too few, and how much of one more counts.
     unsure: Mapping[int, float]
-    cost: float  # what answering one more usual unit wrongly costs all these
+    cost: float  # what answering one more usual unit wrongly costs, or the value of a far label
     most: int  # how many units there are to be so mistaken about
 
 
@@ -71,10 +72,10 @@ def hidden_mistakes(
     if classes == 0:
         cost_of_far_labels = kernel_of(metric).cost_of_far_labels(labels, equal_units)
         if cost_of_far_labels > 0:
-            # Of values every run errs on each example, so that none is sure of the far ones.
-            all_runs = dict.fromkeys(range(len(runs)), 1.0)
+            # Of values a run errs on each example, so that none is sure of the far ones.
+            unsure = {number: 1.0 for number in range(len(runs)) if number not in flawless}
             return HiddenMistakes(
-                flawless=flawless, unsure=all_runs, cost=cost_of_far_labels, most=units
+                flawless=flawless, unsure=unsure, cost=cost_of_far_labels, most=units
             )
     rarest = rarest_label(labels, unit_of_example)
     # Of the unit that an example is in, on average: a large one has more of them.

@@ -55,7 +55,7 @@ class Resampled:
     flawless: frozenset[int] = frozenset()  # the runs, 0..M-1, without a mistake
     # Those with some, of which resamples may show too few, and how much of one more counts.
     unsure: Mapping[int, float] = field(default_factory=dict)
-    cost_of_mistake: float = 0.0  # what answering one more usual unit wrongly costs these
+    cost_of_mistake: float = 0.0  # what one more costs these, on a usual unit or a far label
     most_mistakes: int = 1  # how many units there are to be so mistaken about
 
 
@@ -87,8 +87,9 @@ class ExampleDraws:
         249), each at what a mistake costs. As many more are `hidden` where few mistakes, k, were
         made, or on a label of few units: a resample has about Poisson(k) of them, and the exact
         upper bound is that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936,
-        Biometrika 28). Where examples share units, what two seeds answer differently is compared by
-        units, too: of a unit they often flip all at once.
+        Biometrika 28). So are answers to labels that are far from the others. Where examples share
+        units, what two seeds answer differently is compared by units, too: of a unit they often
+        flip all at once.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         flips: dict[Candidate, float] = {}

@@ -82,6 +82,8 @@ class _ContrastParts:
 
     value: float  # the estimate
     moved: Floats | None  # [R], by the examples; None where nothing is known of them
+    # Likewise for lower ends: the depth as unsure as at the boundary, less what examples may hide.
+    lower_moves: Floats | None
     spreads: tuple[Spread, ...]  # of its seeds: one, or one a depth
     allowance: float  # for collapses that the seeds, and mistakes that the examples did not show
     fewest_seeds: int  # of the two depths
@@ -131,30 +133,13 @@ class Uncertainty:
             moved = self._without_flips(moves_of_depth, {candidate: 1.0})
         elif spread.variance * runs.count < SAME_QUALITY**2:
             return None
-        return self._interval(
+        return _interval(
             runs.mean,
             moved,
-            candidate,
+            self._less_hidden(moved, candidate),
             seeds=[spread],
             ends=self.policy.ends,
         )
-
-    def _interval(
-        self,
-        value: float,
-        moved: Floats | None,
-        candidate: Candidate,
-        *,
-        seeds: Sequence[Spread],
-        ends: Ends,
-    ) -> Interval:
-        """Return an interval; its lower ends count what a depth's examples may hide of mistakes."""
-        interval = interval_of(value, moved, seeds=seeds, ends=ends)
-        lower_moves = self._less_hidden(moved, candidate)
-        if lower_moves is moved:
-            return interval
-        lowered = interval_of(value, lower_moves, seeds=seeds, ends=ends)
-        return dataclasses.replace(interval, low=lowered.low, lower=lowered.lower)
 
     def _less_hidden(self, moved: Floats | None, candidate: Candidate) -> Floats | None:
         """Return moves less what a depth's examples may hide of mistakes; the same for nothing."""
@@ -288,10 +273,10 @@ class Uncertainty:
             return None
         if ends is None:
             ends = self.policy.ends_of_test(parts.fewest_seeds)
-        interval = self._interval(
+        interval = _interval(
             parts.value,
             parts.moved,
-            candidate,
+            parts.lower_moves,
             seeds=parts.spreads,
             ends=ends,
         )
@@ -327,7 +312,7 @@ class Uncertainty:
         share = share_below(
             least,
             parts.value,
-            self._less_hidden(parts.moved, candidate),
+            parts.lower_moves,
             seeds=parts.spreads,
         )
         paid = self.policy.error / self.policy.test_error(parts.fewest_seeds)
@@ -365,15 +350,21 @@ class Uncertainty:
         if self.examples is not None:
             # Mistakes that a flawless other may make must not speak for the depth.
             allowance += target * self.examples.falls.get(against, 0.0)
-        return _ContrastParts(
-            value=tuned_gain - target * other_gain,
-            moved=self._moved_contrast(
+        moved = self._moved_contrast(candidate, target, against=against, corrected=corrected)
+        lower_moves = moved
+        times = self._times_at(base + target * other_gain, tuned)
+        if times > 1:
+            lower_moves = self._moved_contrast(
                 candidate,
                 target,
                 against=against,
                 corrected=corrected,
-                times=self._times_at(base + target * other_gain, tuned.mean),
-            ),
+                times=times,
+            )
+        return _ContrastParts(
+            value=tuned_gain - target * other_gain,
+            moved=moved,
+            lower_moves=self._less_hidden(lower_moves, candidate),
             spreads=tuple(spreads),
             allowance=allowance,
             fewest_seeds=min(tuned_seeds, other_seeds),
@@ -427,17 +418,24 @@ class Uncertainty:
         weights = {candidate: 1.0, against: target}
         return self._without_flips(moved, weights)
 
-    def _times_at(self, boundary: float, quality: float) -> float:
+    def _times_at(self, boundary: float, runs: CandidateRuns) -> float:
         """Return how much farther examples move a depth at the boundary than where it lies above.
 
         A correlation close to 1 hardly moves in resamples. If luck carried it there, it seems far
-        surer than it is.
+        surer than it is; runs without a mistake have an allowance of their own. A boundary below
+        0, of a full model worse than guessing, counts as 0.
         """
-        if self.examples is None or self.examples.metric is None or quality <= boundary:
+        boundary = max(boundary, 0.0)
+        if self.examples is None or self.examples.metric is None or runs.mean <= boundary:
+            return 1.0
+        if runs.candidate in self.examples.falls:
             return 1.0
         kernel = kernel_of(self.examples.metric)
-        least = kernel.spread_at(boundary) / _MOST_TIMES
-        return kernel.spread_at(boundary) / max(kernel.spread_at(quality), least)
+        at_boundary = kernel.spread_at(boundary)
+        if at_boundary == 0:  # the metric's best
+            return 1.0
+        least = at_boundary / _MOST_TIMES
+        return max(1.0, at_boundary / max(kernel.spread_at(runs.mean), least))
 
     def failures(self) -> tuple[int, int]:
         """Count the failed and all runs of the depths that learn.
@@ -563,6 +561,22 @@ class Uncertainty:
         shown = self.spread(runs.candidate, seeds)
         more_variance = variance_of_mean - shown.variance
         return move, max(0.0, more_variance)
+
+
+def _interval(
+    value: float,
+    moved: Floats | None,
+    lower_moves: Floats | None,
+    *,
+    seeds: Sequence[Spread],
+    ends: Ends,
+) -> Interval:
+    """Return an interval whose lower ends have moves of their own. moved: [R], as `interval_of`."""
+    interval = interval_of(value, moved, seeds=seeds, ends=ends)
+    if lower_moves is moved:
+        return interval
+    lowered = interval_of(value, lower_moves, seeds=seeds, ends=ends)
+    return dataclasses.replace(interval, low=lowered.low, lower=lowered.lower)
 
 
 def excluded_failure_rate(seeds: int) -> float:
