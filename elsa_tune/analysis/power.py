@@ -187,7 +187,7 @@ def _upper_end(level: float, deviation: float, mean_hidden: float) -> float:
     from scipy.special import log_ndtr, ndtri
 
     normal_end = float(-ndtri(level) * deviation)
-    if mean_hidden <= 0:
+    if mean_hidden <= deviation / 1000:  # its share is then lost in rounding
         return normal_end
     ratio = deviation / mean_hidden
 

@@ -428,7 +428,14 @@ def test_a_plan_knows_that_few_mistakes_hide_more(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("deviation", "mean_hidden", "level"),
-    [(0.01, 0.005, 0.05), (0.01, 1e-4, 0.05), (0.001, 0.01, 0.025), (0.009, 0.005, 0.01)],
+    [
+        (0.01, 0.005, 0.05),
+        (0.01, 1e-4, 0.05),
+        (0.001, 0.01, 0.025),
+        (0.009, 0.005, 0.01),
+        (0.02, 1e-5, 0.05),
+        (0.02, 1e-12, 0.05),
+    ],
 )
 def test_what_hides_moves_the_end_as_in_draws(
     deviation: float, mean_hidden: float, level: float
