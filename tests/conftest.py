@@ -11,6 +11,7 @@ import functools
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,9 @@ LONGEST = ("standin/test_before_a_search.py", *ROOMS, "integration/test_doctor.p
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so every command of a test would.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Ray leaves the pipes of its processes to the garbage collector.
 RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
