@@ -35,7 +35,8 @@ from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedTerms
 from elsa_tune.tasks.types.registry import kernel_of
 
-# A depth close to 1 moves in resamples at most so much less than it would at the target.
+# How much farther than in its resamples a depth is taken to move, at most: one next to 1 does not
+# move at all.
 _MOST_TIMES = 50.0
 
 

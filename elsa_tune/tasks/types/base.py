@@ -71,13 +71,14 @@ class Kernel(ABC):
     def spread_at(self, quality: float) -> float:
         """Return how far examples move a score of this quality, in any unit; 1 unless overridden.
 
-        That of a depth whose luck carries it above a target is judged as at the target.
+        A depth above a target is tested as if they moved it as far as one at the target.
         """
         return 1.0
 
     def cost_of_far_labels(self, labels: Array, units: float) -> float:
-        """Return what labels far from the others may cost more than examples show; 0 by default.
+        """Return how much quality a run may lose on one more far label; 0 unless overridden.
 
+        A far label is one that few others are near: few examples show how a run answers those.
         labels: [E], values. units: how many independent units of one size the examples are.
         """
         return 0.0
