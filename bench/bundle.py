@@ -31,7 +31,8 @@ from elsa_tune.report.figures import draw
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.bundled import Bundle, Member, alone, deepest
+from elsa_tune.training.bundle.members import Member, alone, deepest
+from elsa_tune.training.bundle.together import Bundle
 from elsa_tune.training.data.embedded import read_embedded
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 

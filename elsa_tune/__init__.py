@@ -27,7 +27,7 @@ _SURFACE = {
     "curve": "elsa_tune.api",
     "export": "elsa_tune.api",
     "freeze": "elsa_tune.training.freezing",
-    "load_bundle": "elsa_tune.training.bundled",
+    "load_bundle": "elsa_tune.training.bundle.together",
     "load_search": "elsa_tune.api",
     "predict": "elsa_tune.api",
     "resume": "elsa_tune.api",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from elsa_tune.api import resume as resume
     from elsa_tune.api import search as search
     from elsa_tune.exporting.bundle import bundle as bundle
-    from elsa_tune.training.bundled import load_bundle as load_bundle
+    from elsa_tune.training.bundle.together import load_bundle as load_bundle
     from elsa_tune.training.freezing import freeze as freeze
 else:
 

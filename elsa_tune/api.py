@@ -575,7 +575,7 @@ def predict(
     """
     from elsa_tune.exporting.predicted_frame import predict_frame
     from elsa_tune.exporting.predicting import Predictor
-    from elsa_tune.training.bundled import split_texts
+    from elsa_tune.training.bundle.texts import split_texts
 
     given: Any = rows
     if not isinstance(rows, pd.DataFrame | str | Path):

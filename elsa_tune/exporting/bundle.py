@@ -16,17 +16,18 @@ from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow.models import write_pyfunc
-from elsa_tune.training import bundled
-from elsa_tune.training.bundled import (
+from elsa_tune.training.bundle.fastest import UnlikeError, fastest
+from elsa_tune.training.bundle.members import (
     ABOUT,
-    Bundle,
     Member,
     Members,
-    Prediction,
-    Text,
-    Texts,
-    UnlikeError,
+    check_name,
+    deepest,
+    read_members,
+    write_members,
 )
+from elsa_tune.training.bundle.texts import Text, Texts
+from elsa_tune.training.bundle.together import Bundle, Prediction, load_bundle
 from elsa_tune.training.data.preparation import tokenizer_identity
 from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.saved import digest
@@ -58,14 +59,14 @@ def bundle(
     check_out(target, "bundle", ABOUT, overwrite=may_replace)
     members = _members(folders, remove)
     _check(members)
-    facts = bundled.deepest(members).facts
+    facts = deepest(members).facts
     about: dict[str, Any] = {
         "base": facts["base"],
         "revision": facts["revision"],
     }
     replaced = ABOUT if may_replace else None
     with aside(target, "the bundle", replaced) as folder:
-        about["tasks"] = bundled.write_members(folder, members)
+        about["tasks"] = write_members(folder, members)
         (folder / ABOUT).write_text(json.dumps(about))
         runs, differences = _compared(folder, members)
         about["runs"] = runs.how
@@ -135,10 +136,10 @@ def _read(folder: Path) -> Members:
     """Read the models of a folder by their names, which must do for tasks."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; `elsa-tune export` writes one")
-    members = bundled.read_members(folder)
+    members = read_members(folder)
     for name in members:
         try:
-            bundled.check_name(name)
+            check_name(name)
         except ValueError as error:
             raise ModelError(f"{error}; rename the folder {folder}") from error
     return members
@@ -152,7 +153,7 @@ def _check(members: Members) -> None:
             f"a bundle needs two models with frozen layers, or nothing is shared (here: "
             f"{listed(members) or 'no model'}); transformers loads an exported model as it is"
         )
-    base = bundled.deepest(members)
+    base = deepest(members)
     [base_name] = [name for name, member in members.items() if member is base]
     tokenizer = tokenizer_identity(base.tokenizer)
     for name, member in members.items():
@@ -207,7 +208,7 @@ def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]
 
     Raises ModelError where it does not compute what each model alone does.
     """
-    texts = _texts(bundled.deepest(members), 3 * ROWS // 2)
+    texts = _texts(deepest(members), 3 * ROWS // 2)
     half = ROWS // 2
     singles = texts[:half]
     first_texts = texts[half:-half]
@@ -215,7 +216,7 @@ def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]
     pairs = list(zip(first_texts, second_texts, strict=True))
     parts: list[Texts] = [singles, pairs]
     try:
-        return bundled.fastest(members, partial(bundled.read_members, folder), parts)
+        return fastest(members, partial(read_members, folder), parts)
     except UnlikeError as error:
         raise ModelError(
             f"these models cannot be bundled: together they would not compute what each computes "
@@ -225,7 +226,7 @@ def _compared(folder: Path, members: Members) -> tuple[Bundle, dict[str, float]]
 
 def _measured(folder: Path, members: Members, runs: Bundle) -> dict[str, Any]:
     """Measure megabytes, and milliseconds a text by size of batch: alone in a row, and bundled."""
-    texts = _texts(bundled.deepest(members), max(BATCHES))
+    texts = _texts(deepest(members), max(BATCHES))
     of_weights = 0
     for member in members.values():
         for tensor in member.model.state_dict().values():
@@ -286,7 +287,7 @@ class _Answering:
     """A bundle as MLflow asks a model."""
 
     def __init__(self, folder: str) -> None:
-        self._bundle = bundled.load_bundle(folder)
+        self._bundle = load_bundle(folder)
 
     def predict(self, rows: Any, params: Mapping[str, Any] | None = None) -> Any:
         """Return a DataFrame with each task's label and then each one's score, in their order.

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.tasks.types.base import Logits
-from elsa_tune.training import bundled
-from elsa_tune.training.bundled import Bundle, Cells, Member, Prediction, Text
+from elsa_tune.training.bundle.fastest import fastest_alone
+from elsa_tune.training.bundle.members import ABOUT, Member, read_members
+from elsa_tune.training.bundle.texts import Text
+from elsa_tune.training.bundle.together import Bundle, Cells, Prediction, load_bundle
 from elsa_tune.words import listed
 
 Names = tuple[str, ...]  # of columns or tasks
@@ -48,14 +50,14 @@ class Predictor:
             raise UsageError(
                 f"there is no folder {folder}; `elsa-tune export` and `elsa-tune bundle` write one"
             )
-        self._is_bundle = (folder / bundled.ABOUT).is_file()
+        self._is_bundle = (folder / ABOUT).is_file()
         self._member: Member | None = None  # a single one, until it is known how it runs fastest
         if self._is_bundle:
-            self._bundle = bundled.load_bundle(folder)
+            self._bundle = load_bundle(folder)
         elif tasks is not None:
             raise UsageError(f"{folder} is one model and no bundle; leave `task` out")
         else:
-            members = bundled.read_members(folder)
+            members = read_members(folder)
             [(name, self._member)] = members.items()
             self._bundle = Bundle(members, packed=False)
         self._tasks = self._bundle.tasks
@@ -165,7 +167,7 @@ class Predictor:
             if len(parts) > 1:
                 texts = list(zip(*parts, strict=True))
             if texts and self._member is not None:
-                self._bundle = bundled.fastest_alone(tasks[0], self._member, texts)
+                self._bundle = fastest_alone(tasks[0], self._member, texts)
                 self._member = None
             predictions |= self._bundle.predict(texts, tasks)
         added: Lists = {}

@@ -15,17 +15,10 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.bundled import (
-    Bundle,
-    Member,
-    Members,
-    Text,
-    UnlikeError,
-    fastest,
-    fastest_alone,
-    few_of,
-    twins,
-)
+from elsa_tune.training.bundle.fastest import UnlikeError, fastest, fastest_alone
+from elsa_tune.training.bundle.members import Member, Members, twins
+from elsa_tune.training.bundle.texts import Text, few_of
+from elsa_tune.training.bundle.together import Bundle
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, own_what_trains
 
 # How many texts are answered, one by one, in each pass.

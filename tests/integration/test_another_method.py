@@ -26,7 +26,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, read_state
-from elsa_tune.training.bundled import load_bundle
+from elsa_tune.training.bundle.together import load_bundle
 from tests.commands import Run, runner
 from tests.registering import registered
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench

@@ -16,7 +16,8 @@ from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, Pooling, Precision, TrialSpec
 from elsa_tune.training import loop, machine
-from elsa_tune.training.bundled import Bundle, alone, read_members
+from elsa_tune.training.bundle.members import alone, read_members
+from elsa_tune.training.bundle.together import Bundle
 from elsa_tune.training.forward import equality
 from elsa_tune.training.loop import train
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, PeakMemory, free_bytes, take_share

@@ -27,7 +27,11 @@ import elsa_tune
 from elsa_tune.errors import DataError, ModelError, StorageError, UnknownNameError, UsageError
 from elsa_tune.exporting import bundle as bundling
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
-from elsa_tune.training import bundled, saved
+from elsa_tune.training import saved
+from elsa_tune.training.bundle import fastest
+from elsa_tune.training.bundle.members import read_members
+from elsa_tune.training.bundle.texts import Texts
+from elsa_tune.training.bundle.together import Bundle, Prediction
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.searching import make_bench
@@ -178,7 +182,7 @@ def test_what_is_shared_is_written_and_kept_once(models: Path) -> None:
     spam, intent = (load_file(f"router/branches/{name}.safetensors") for name in ("spam", "intent"))
     assert not spam.keys() & prefix.keys()
     assert {name.split(".")[3] for name in intent if "layer" in name} == {"1", "2", "3"}
-    members = bundled.read_members(Path("router"))
+    members = read_members(Path("router"))
     places = [
         {name: x.data_ptr() for name, x in member.frozen().items()} for member in members.values()
     ]
@@ -212,16 +216,16 @@ def test_alone_and_bundled_are_timed_in_turns(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    answer = bundled.Bundle.predict_either
+    answer = Bundle.predict_either
 
     def noted(
-        runs: bundled.Bundle, texts: bundled.Texts, tasks: Sequence[str] | None = None
-    ) -> dict[str, bundled.Prediction]:
+        runs: Bundle, texts: Texts, tasks: Sequence[str] | None = None
+    ) -> dict[str, Prediction]:
         if tasks is not None:
             asked.append(tuple(tasks))
         return answer(runs, texts, tasks)
 
-    monkeypatch.setattr(bundled.Bundle, "predict_either", noted)
+    monkeypatch.setattr(Bundle, "predict_either", noted)
     elsa_tune.bundle(["intent", "spam"], "router")
     # Of four texts there are four batches of one and one of four.
     assert asked == 5 * [("intent",), ("spam",), ("intent", "spam")]
@@ -279,7 +283,7 @@ def test_a_link_to_a_folder_is_a_task_of_the_links_name(
     elsa_tune.bundle(["intent", "urgent", "spam"], "router")
     assert elsa_tune.load_bundle("router").tasks == ("intent", "urgent", "spam")
     monkeypatch.chdir("spam")
-    assert list(bundled.read_members(Path())) == ["spam"]
+    assert list(read_members(Path())) == ["spam"]
 
 
 def edited(folder: str, **facts: object) -> None:
@@ -354,18 +358,18 @@ def test_no_kernel_that_a_foreign_file_names_is_fetched(
         for key in ("attn_implementation", "_attn_implementation"):
             found["tasks"]["intent"]["config"][key] = value
             file.write_text(json.dumps(found))
-            members = bundled.read_members(Path("router"))
+            members = read_members(Path("router"))
             assert members["intent"].model.config._attn_implementation == "sdpa"
             path = Path("spam/config.json")
             path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-            spam = bundled.read_members(Path("spam"))["spam"].model
+            spam = read_members(Path("spam"))["spam"].model
             answers = saved.classifier(Path("spam")).model
             assert spam.config._attn_implementation == answers.config._attn_implementation == "sdpa"
     assert not any("/" in str(given[0]) or "flash" in str(given[0]) for given in asked if given)
     quantised = {"quant_method": "mxfp4"}
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantised}))
     with pytest.raises(ModelError, match="'spam' are quantised"):
-        bundled.read_members(Path("spam"))
+        read_members(Path("spam"))
 
 
 def test_one_base_may_have_several_names(models: Path) -> None:
@@ -458,7 +462,7 @@ def test_an_end_in_mid_write_leaves_what_was(
 def test_a_difference_that_is_too_large_is_refused(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "LIMIT", -1.0)
+    monkeypatch.setattr(fastest, "LIMIT", -1.0)
     with pytest.raises(ModelError, match=r"packed .*padded "):
         elsa_tune.bundle(["intent", "spam"], "router")
     assert not list(models.glob("*router*"))

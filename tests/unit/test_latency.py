@@ -24,7 +24,7 @@ from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.training import latency
-from elsa_tune.training.bundled import Bundle
+from elsa_tune.training.bundle.together import Bundle
 from elsa_tune.training.data import preparation
 from elsa_tune.training.forward.packed_model import PackedModel
 from tests.recorded_search import searched

@@ -31,7 +31,8 @@ from elsa_tune.specs.trial import PrefixCache, TrialSpec
 from elsa_tune.training import loop, saved
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.lora import _adapter_card, linear_layers
-from elsa_tune.training.bundled import load_bundle, read_members
+from elsa_tune.training.bundle.members import read_members
+from elsa_tune.training.bundle.together import load_bundle
 from elsa_tune.training.data.tokens import pad_batch
 from elsa_tune.training.forward import equality
 from elsa_tune.training.forward.packed import Attention, Layout

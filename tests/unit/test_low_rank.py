@@ -20,7 +20,8 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.bundled import load_bundle, read_members
+from elsa_tune.training.bundle.members import read_members
+from elsa_tune.training.bundle.together import load_bundle
 from elsa_tune.training.forward import equality
 from elsa_tune.training.forward.packed_model import Block
 from elsa_tune.training.model.encoder import load_classifier, skeleton

@@ -73,8 +73,8 @@ from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
-from elsa_tune.training import bundled
 from elsa_tune.training import saved as saved_model
+from elsa_tune.training.bundle.members import ABOUT, BRANCHES, PREFIX
 from elsa_tune.training.forward import prefix_store
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import falling_curve, row
@@ -596,8 +596,8 @@ def test_a_report_and_an_exported_folder_keep_their_names(tmp_path: Path) -> Non
         {str(file.relative_to(tmp_path / "report")) for file in written},
     )
     assert exported_model.ABOUT == "elsa-tune.json"
-    assert (bundled.ABOUT, bundled.PREFIX) == ("bundle.json", "prefix.safetensors")
-    assert bundled.BRANCHES == "branches"
+    assert (ABOUT, PREFIX) == ("bundle.json", "prefix.safetensors")
+    assert BRANCHES == "branches"
 
 
 def test_kept_predictions_are_read_by_the_names_in_their_file(tmp_path: Path) -> None:

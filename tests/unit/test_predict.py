@@ -26,7 +26,7 @@ from elsa_tune.errors import DataError, UsageError
 from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
-from elsa_tune.training import bundled
+from elsa_tune.training.bundle import fastest
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
@@ -134,7 +134,7 @@ def test_other_architectures_and_pairs_of_texts(
 def test_packed_rows_that_differ_are_run_padded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "LIMIT", -1.0)
+    monkeypatch.setattr(fastest, "LIMIT", -1.0)
     predictor = predicting.Predictor(Path("mood"))
     chunk = row_files.Chunk(("text",), [[text] for text in TEXTS], list(range(6)))
     found = predictor.predict(chunk, Path("rows"))

@@ -374,12 +374,12 @@ def test_no_mistakes_are_hidden_on_many_rows_or_by_a_constant_answer() -> None:
     for count, few in ((FEW_OF_A_LABEL, False), (FEW_OF_A_LABEL - 1, True)):
         enough = slice(FEW_OF_A_LABEL - count, None)
         run = Predictions(predictions=answers[enough], labels=labels[enough], classes=2)
-        assert (resample([run], "f1", 20).unsure == {0: 1.0}) is few
-        assert not resample([run], "accuracy", 20).unsure
+        assert (resample([run], "f1", 20).hidden.unsure == {0: 1.0}) is few
+        assert not resample([run], "accuracy", 20).hidden.unsure
         nothing = Predictions(
             predictions=np.zeros(count + 1000, np.int8), labels=labels[enough], classes=2
         )
-        assert not resample([nothing], "f1", 20).unsure
+        assert not resample([nothing], "f1", 20).hidden.unsure
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1"])
@@ -389,9 +389,9 @@ def test_the_fewer_mistakes_the_more_of_another_is_hidden(metric: str) -> None:
     answers = labels.copy()
     answers[:50] = 0
     run = Predictions(predictions=answers, labels=labels, classes=2)
-    assert not resample([run], metric, 20).unsure
+    assert not resample([run], metric, 20).hidden.unsure
     units = np.arange(2000, dtype=np.int32) // 5
-    [(number, share)] = resample([in_units(run, units)], metric, 20).unsure.items()
+    [(number, share)] = resample([in_units(run, units)], metric, 20).hidden.unsure.items()
     assert number == 0
     assert share == pytest.approx(1 - 10 / FEW_MISTAKES)
 
@@ -406,7 +406,7 @@ def test_mistakes_are_counted_in_units_and_of_accuracy_also_those_of_a_constant_
     constant = Predictions(predictions=np.zeros_like(labels), labels=labels, classes=2, units=units)
     scattered = Predictions(predictions=answers, labels=labels, classes=2, units=units)
     right = Predictions(predictions=labels, labels=labels, classes=2, units=units)
-    shares = resample([scattered, constant, right], "accuracy", 20).unsure
+    shares = resample([scattered, constant, right], "accuracy", 20).hidden.unsure
     assert shares[0] == pytest.approx(1 - 49 / 50 / FEW_MISTAKES)
     assert shares[1] == pytest.approx(1 - 2 / 50 / FEW_MISTAKES)
     assert 2 not in shares
@@ -420,7 +420,7 @@ def test_the_costliest_mistake_counts_where_classes_are_ordered() -> None:
     farthest[-1] = 0
     lost = 1 - cohen_kappa_score(labels, farthest, weights="quadratic")
     with registered("tests.ordinal"):
-        assert resample([run], "kappa", 20).cost_of_mistake == pytest.approx(lost)
+        assert resample([run], "kappa", 20).hidden.cost == pytest.approx(lost)
 
 
 def test_by_accuracy_a_flawless_run_may_fail_on_any_label() -> None:
@@ -446,7 +446,7 @@ def test_no_more_mistakes_are_hidden_on_a_label_than_it_has_units() -> None:
 def test_a_flawless_run_of_other_labels_has_a_cost_of_mistakes(labels: np.ndarray) -> None:
     metric, classes = ("accuracy", 2) if labels.max() == 0 else ("pearson", 0)
     run = Predictions(predictions=labels, labels=labels, classes=classes)
-    assert 0 < resample([run], metric, 20).cost_of_mistake <= 1 / 30
+    assert 0 < resample([run], metric, 20).hidden.cost <= 1 / 30
 
 
 def values(labels: np.ndarray) -> Predictions:
@@ -462,19 +462,19 @@ def test_a_correlation_on_few_far_labels_hides_one_more(metric: str, usual: floa
     labels = np.zeros(100)
     labels[:5] = 1
     found = resample([values(labels)] * 2, metric, 20)
-    assert found.unsure == {0: 1.0, 1: 1.0}
-    assert found.most_mistakes == 100
+    assert found.hidden.unsure == {0: 1.0, 1: 1.0}
+    assert found.hidden.most == 100
     telling = (5 * 19**3 + 95 / 19**3) / (5 * 19**2 + 95 / 19**2)
     lost = 1 - math.sqrt(1 - (telling - usual) / 100)
-    assert found.cost_of_mistake == pytest.approx(lost)
+    assert found.hidden.cost == pytest.approx(lost)
     # Twenty units say as much as twenty rows do.
     units = np.arange(100, dtype=np.int32) // 5
     lost = 1 - math.sqrt(1 - (telling - usual) / 20)
     in_fives = resample([in_units(values(labels), units)], metric, 20)
-    assert in_fives.cost_of_mistake == pytest.approx(lost)
+    assert in_fives.hidden.cost == pytest.approx(lost)
     draws = ExampleDraws.of(found, {FreezeDepth.of(0): [0, 1]})
     mean_hidden = float(draws.hidden[FreezeDepth.of(0)].mean())
-    assert mean_hidden == pytest.approx(found.cost_of_mistake, rel=0.5)
+    assert mean_hidden == pytest.approx(found.hidden.cost, rel=0.5)
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman"])
@@ -482,10 +482,10 @@ def test_a_correlation_on_usual_labels_hides_none(metric: str) -> None:
     shares = (np.arange(300) + 0.5) / 300
     for labels in (shares, stats.norm.ppf(shares), np.round(5 * shares)):
         if metric == "pearson" or len(np.unique(labels)) == 300:
-            assert not resample([values(labels)], metric, 20).unsure
+            assert not resample([values(labels)], metric, 20).hidden.unsure
     # Of ranks ties are usual, too, and cost next to nothing.
     in_fives = resample([values(np.round(5 * shares))], metric, 20)
-    assert in_fives.cost_of_mistake < 0.001
+    assert in_fives.hidden.cost < 0.001
 
 
 def test_a_mistake_is_possible_on_every_rare_label() -> None:
@@ -495,7 +495,7 @@ def test_a_mistake_is_possible_on_every_rare_label() -> None:
         answers = labels.copy()
         answers[0] = 1
         run = Predictions(predictions=answers, labels=labels, classes=classes)
-        assert resample([run], "f1_macro", 20).most_mistakes == possible
+        assert resample([run], "f1_macro", 20).hidden.most == possible
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])

@@ -21,7 +21,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec
 from elsa_tune.tasks.types.scores import task_scores
-from elsa_tune.training import bundled
+from elsa_tune.training.bundle.members import alone, read_members
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
 from elsa_tune.training.objective import Objective
@@ -126,8 +126,8 @@ def test_a_configurations_switches_of_what_a_model_returns_are_passed_over(
     edit_configuration(out, **{switch: value})
     texts = read_splits(trial.task, trial.recipe)["evaluation"].texts
     assert predict(out, texts).tolist() == predictions.tolist()
-    [member] = bundled.read_members(out).values()
-    assert bundled.alone(member, texts[0]).argmax(1).tolist() == predictions.tolist()
+    [member] = read_members(out).values()
+    assert alone(member, texts[0]).argmax(1).tolist() == predictions.tolist()
 
 
 def test_frozen_tensors_are_the_base_s_bit_by_bit_and_the_same_seed_gives_the_same_model(

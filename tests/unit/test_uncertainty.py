@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+from elsa_tune.analysis.statistics.hidden_mistakes import HiddenMistakes
 from elsa_tune.analysis.statistics.intervals import Interval, Spread, interval_of_mean, welch
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import (
@@ -395,9 +396,7 @@ def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> N
         np.ones((RESAMPLES, 6)),
         np.full(RESAMPLES, 0.5),
         examples=count,
-        flawless=frozenset(range(6)),
-        cost_of_mistake=1 / count,
-        most_mistakes=count,
+        hidden=HiddenMistakes(flawless=frozenset(range(6)), unsure={}, cost=1 / count, most=count),
     )
     draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
     several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)

@@ -40,6 +40,9 @@ class HiddenMistakes:
     most: int  # how many units there are to be so mistaken about
 
 
+NOTHING_HIDDEN = HiddenMistakes(flawless=frozenset(), unsure={}, cost=0.0, most=1)
+
+
 @dataclass(frozen=True, slots=True)
 class RarestLabel:
     """The label that the fewest units have."""

@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from elsa_tune.analysis.statistics.hidden_mistakes import hidden_mistakes
+from elsa_tune.analysis.statistics.hidden_mistakes import (
+    NOTHING_HIDDEN,
+    HiddenMistakes,
+    hidden_mistakes,
+)
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import Predictions
@@ -52,11 +56,7 @@ class Resampled:
     units: int | None = None  # U; None where each example is its own
     # How many units of one size tell as much; likewise.
     equal_units: float | None = None
-    flawless: frozenset[int] = frozenset()  # the runs, 0..M-1, without a mistake
-    # Those with some, of which resamples may show too few, and how much of one more counts.
-    unsure: Mapping[int, float] = field(default_factory=dict)
-    cost_of_mistake: float = 0.0  # what one more costs these, on a usual unit or a far label
-    most_mistakes: int = 1  # how many units there are to be so mistaken about
+    hidden: HiddenMistakes = NOTHING_HIDDEN  # what the examples may hide of the runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +95,14 @@ class ExampleDraws:
         flips: dict[Candidate, float] = {}
         falls: dict[Candidate, float] = {}
         hidden: dict[Candidate, Floats] = {}
+        hidden_of_runs = resampled.hidden
         stretch = _stretch(resampled)
         resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
             generator = np.random.default_rng([_EXAMPLES, stream])
             errors = generator.exponential(size=resamples)
-            mistakes = np.minimum(errors, resampled.most_mistakes)
-            cost = mistakes * resampled.cost_of_mistake
+            mistakes = np.minimum(errors, hidden_of_runs.most)
+            cost = mistakes * hidden_of_runs.cost
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
             total_unsure = 0.0
@@ -110,9 +111,9 @@ class ExampleDraws:
                 qualities = resampled.chance
                 if number is not None:
                     qualities = resampled.runs[:, number]
-                    total_unsure += resampled.unsure.get(number, 0.0)
+                    total_unsure += hidden_of_runs.unsure.get(number, 0.0)
                 moves = qualities - qualities.mean()
-                if number in resampled.flawless:
+                if number in hidden_of_runs.flawless:
                     moves = moves - cost
                 total += moves
                 variance = moves.var()
@@ -121,7 +122,7 @@ class ExampleDraws:
             moves_of_mean = _rounded(total / seeds)
             moves_of_depth = _rounded(moves_of_mean * stretch)
             moves_by_depth[candidate] = moves_of_depth
-            if not resampled.flawless.isdisjoint(numbers):
+            if not hidden_of_runs.flawless.isdisjoint(numbers):
                 falls[candidate] = -float(moves_of_depth.mean())
             if total_unsure > 0:
                 share_unsure = total_unsure / seeds
@@ -239,10 +240,7 @@ def resample(
         metric=metric,
         units=units,
         equal_units=equal_units,
-        flawless=hidden.flawless,
-        unsure=hidden.unsure,
-        cost_of_mistake=hidden.cost,
-        most_mistakes=hidden.most,
+        hidden=hidden,
     )
 
 

@@ -1,0 +1,1 @@
+"""Exported models that answer together: read and written, run, and compared with each alone."""
