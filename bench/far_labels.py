@@ -219,7 +219,7 @@ def is_certified(case: Case, labels: Floats, full: Floats, depth: Floats) -> boo
             qualities=(quality,) * SEEDS,
             failed=(False,) * SEEDS,
         )
-    resampled = resample(given, case.metric, RESAMPLES, reference=columns[FULL_MODEL])
+    resampled = resample(given, case.metric, RESAMPLES)
     known = Uncertainty(runs=runs, chance=0.0, examples=ExampleDraws.of(resampled, columns))
     contrast = known.contrast(DEPTH, TARGET)
     assert contrast is not None

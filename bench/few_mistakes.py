@@ -136,7 +136,7 @@ def is_certified(case: Case, full_missed: int, depth_missed: int, large_missed: 
             qualities=(quality,) * SEEDS,
             failed=(False,) * SEEDS,
         )
-    resampled = resample(given, case.metric, reference=columns[FULL_MODEL])
+    resampled = resample(given, case.metric)
     draws = ExampleDraws.of(resampled, columns)
     known = Uncertainty(runs=runs, chance=0.0, examples=draws)
     contrast = known.contrast(DEPTH, case.target)

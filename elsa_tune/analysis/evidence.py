@@ -119,8 +119,7 @@ def _example_draws(
         raise ResultsError(
             f"{doubtful} of {len(predictions)} give another quality than the one recorded"
         )
-    reference = [column for column in columns.get(REFERENCE, ()) if column is not None]
-    return ExampleDraws.of(resample(predictions, metric, reference=reference), columns)
+    return ExampleDraws.of(resample(predictions, metric), columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

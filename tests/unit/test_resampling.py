@@ -367,6 +367,13 @@ def test_mistakes_on_a_rare_class_may_hide_another() -> None:
     assert np.quantile(lower_moves, 0.05) < np.quantile(moves, 0.05) - 0.05
 
 
+def shares_alone(resampled: resampling.Resampled) -> list[float]:
+    """Return how much of one more mistake counts of each run, beside no other."""
+    columns = {FreezeDepth.of(run): [run] for run in range(resampled.runs.shape[1])}
+    shares = resampled.hidden.shares(columns)
+    return [shares[candidate, candidate] for candidate in columns]
+
+
 def test_no_mistakes_are_hidden_on_many_rows_or_by_a_constant_answer() -> None:
     labels = np.repeat(np.array([1, 0], np.int8), [FEW_OF_A_LABEL, 1000])
     answers = labels.copy()
@@ -374,12 +381,12 @@ def test_no_mistakes_are_hidden_on_many_rows_or_by_a_constant_answer() -> None:
     for count, few in ((FEW_OF_A_LABEL, False), (FEW_OF_A_LABEL - 1, True)):
         enough = slice(FEW_OF_A_LABEL - count, None)
         run = Predictions(predictions=answers[enough], labels=labels[enough], classes=2)
-        assert (resample([run], "f1", 20).hidden.unsure == {0: 1.0}) is few
-        assert not resample([run], "accuracy", 20).hidden.unsure
+        assert shares_alone(resample([run], "f1", 20)) == [float(few)]
+        assert shares_alone(resample([run], "accuracy", 20)) == [0]
         nothing = Predictions(
             predictions=np.zeros(count + 1000, np.int8), labels=labels[enough], classes=2
         )
-        assert not resample([nothing], "f1", 20).hidden.unsure
+        assert shares_alone(resample([nothing], "f1", 20)) == [0]
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1"])
@@ -389,10 +396,9 @@ def test_the_fewer_mistakes_the_more_of_another_is_hidden(metric: str) -> None:
     answers = labels.copy()
     answers[:50] = 0
     run = Predictions(predictions=answers, labels=labels, classes=2)
-    assert not resample([run], metric, 20).hidden.unsure
+    assert shares_alone(resample([run], metric, 20)) == [0]
     units = np.arange(2000, dtype=np.int32) // 5
-    [(number, share)] = resample([in_units(run, units)], metric, 20).hidden.unsure.items()
-    assert number == 0
+    [share] = shares_alone(resample([in_units(run, units)], metric, 20))
     assert share == pytest.approx(1 - 10 / FEW_MISTAKES)
 
 
@@ -406,10 +412,27 @@ def test_mistakes_are_counted_in_units_and_of_accuracy_also_those_of_a_constant_
     constant = Predictions(predictions=np.zeros_like(labels), labels=labels, classes=2, units=units)
     scattered = Predictions(predictions=answers, labels=labels, classes=2, units=units)
     right = Predictions(predictions=labels, labels=labels, classes=2, units=units)
-    shares = resample([scattered, constant, right], "accuracy", 20).hidden.unsure
+    shares = shares_alone(resample([scattered, constant, right], "accuracy", 20))
     assert shares[0] == pytest.approx(1 - 49 / 50 / FEW_MISTAKES)
     assert shares[1] == pytest.approx(1 - 2 / 50 / FEW_MISTAKES)
-    assert 2 not in shares
+    assert shares[2] == 0  # its mistakes are counted otherwise
+
+
+def test_mistakes_that_another_makes_too_are_not_counted_beside_it() -> None:
+    """They leave the contrast of the two, whichever of them is held against the other."""
+    labels = np.zeros(1000, np.int8)
+    more, fewer, diverged = FreezeDepth.of(0), FreezeDepth.of(1), FreezeDepth.of(2)
+    runs = []
+    for wrong in (75, 60):
+        answers = labels.copy()
+        answers[:wrong] = 1
+        runs.append(Predictions(predictions=answers, labels=labels, classes=2))
+    columns = {more: [0, 0], fewer: [1, None], diverged: [None, None]}
+    shares = resample(runs, "accuracy", 20).hidden.shares(columns)
+    assert shares[more, fewer] == pytest.approx(1 - 15 / FEW_MISTAKES)
+    assert shares[fewer, more] == 1 / 2  # of its two runs, one diverged
+    for candidate, other in ((more, more), (fewer, fewer), (more, diverged), (diverged, more)):
+        assert shares[candidate, other] == 0
 
 
 def test_the_costliest_mistake_counts_where_classes_are_ordered() -> None:
@@ -462,7 +485,7 @@ def test_a_correlation_on_few_far_labels_hides_one_more(metric: str, usual: floa
     labels = np.zeros(100)
     labels[:5] = 1
     found = resample([values(labels)] * 2, metric, 20)
-    assert found.hidden.unsure == {0: 1.0, 1: 1.0}
+    assert shares_alone(found) == [1, 1]
     assert found.hidden.most == 100
     telling = (5 * 19**3 + 95 / 19**3) / (5 * 19**2 + 95 / 19**2)
     lost = 1 - math.sqrt(1 - (telling - usual) / 100)
@@ -482,7 +505,7 @@ def test_a_correlation_on_usual_labels_hides_none(metric: str) -> None:
     shares = (np.arange(300) + 0.5) / 300
     for labels in (shares, stats.norm.ppf(shares), np.round(5 * shares)):
         if metric == "pearson" or len(np.unique(labels)) == 300:
-            assert not resample([values(labels)], metric, 20).hidden.unsure
+            assert shares_alone(resample([values(labels)], metric, 20)) == [0]
     # Of ranks ties are usual, too, and cost next to nothing.
     in_fives = resample([values(np.round(5 * shares))], metric, 20)
     assert in_fives.hidden.cost < 0.001

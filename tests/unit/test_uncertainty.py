@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from elsa_tune.analysis.statistics.hidden_mistakes import HiddenMistakes
+from elsa_tune.analysis.statistics.hidden_mistakes import NOTHING_HIDDEN
 from elsa_tune.analysis.statistics.intervals import Interval, Spread, interval_of_mean, welch
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import (
@@ -320,20 +320,25 @@ def test_few_positives_certify_falsely_in_5_percent_at_most(
 
 
 def _is_certified_by_accuracy(
-    rows: int, missed: int, target: float, *, missed_by_all: int = 0
+    rows: int,
+    missed: int,
+    target: float,
+    *,
+    missed_by_all: int = 0,
+    tested: FreezeDepth = DEEP,
+    other: FreezeDepth = FULL_MODEL,
 ) -> bool:
-    """Whether a depth is that misses more than the full model, each in three like seeds."""
+    """Whether a depth is that misses more than another, each in three like seeds."""
     labels = np.arange(rows, dtype=np.int8) % 2
     answers = []
     both = []
-    for candidate, count in ((FULL_MODEL, missed_by_all), (DEEP, missed_by_all + missed)):
+    for candidate, count in ((other, missed_by_all), (tested, missed_by_all + missed)):
         predictions = labels.copy()
         predictions[:count] = 1 - labels[:count]
         answers.append(Predictions(predictions=predictions, labels=labels, classes=2))
         both.append(runs(candidate, [score(answers[-1], "accuracy")] * 3))
-    resampled = resample(answers, "accuracy", reference=[0])
-    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
-    contrast = known(*both, examples=draws).contrast(DEEP, target)
+    draws = ExampleDraws.of(resample(answers, "accuracy"), {other: [0] * 3, tested: [1] * 3})
+    contrast = known(*both, examples=draws).contrast(tested, target, against=other)
     assert contrast is not None
     return contrast.lower > 0
 
@@ -359,6 +364,19 @@ def test_mistakes_that_all_runs_share_say_nothing_of_those_of_a_depth() -> None:
     assert false <= 0.05
 
 
+@pytest.mark.parametrize(("tested", "other"), [(FULL_MODEL, DEEP), (MIDDLE, DEEP)])
+def test_that_holds_of_any_two_ways(tested: FreezeDepth, other: FreezeDepth) -> None:
+    """The full model may be the one that is tested, or none of the two."""
+    false = 0.0
+    for missed in range(40):
+        if not _is_certified_by_accuracy(
+            100, missed, 0.95, missed_by_all=60, tested=tested, other=other
+        ):
+            break
+        false += stats.binom.pmf(missed, 40, 0.05)
+    assert false <= 0.05
+
+
 def test_a_mistake_that_all_runs_share_does_not_certify() -> None:
     assert not _is_certified("f1", 8, 0, missed_by_all=1)
 
@@ -370,7 +388,7 @@ def test_what_a_depth_may_hide_lowers_the_lower_ends_alone() -> None:
     run = Predictions(predictions=answers, labels=labels, classes=2)
     draws = ExampleDraws.of(resample([run], "f1"), {FULL_MODEL: [0] * 3, DEEP: [0] * 3})
     unsure = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.9] * 3), examples=draws)
-    sure = replace(unsure, examples=replace(draws, hidden={}))
+    sure = replace(unsure, examples=replace(draws, hidden_shares={}))
     for of_unsure, of_sure in (
         (unsure.quality(DEEP), sure.quality(DEEP)),
         (unsure.contrast(DEEP, 0.9), sure.contrast(DEEP, 0.9)),
@@ -396,7 +414,7 @@ def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> N
         np.ones((RESAMPLES, 6)),
         np.full(RESAMPLES, 0.5),
         examples=count,
-        hidden=HiddenMistakes(flawless=frozenset(range(6)), unsure={}, cost=1 / count, most=count),
+        hidden=replace(NOTHING_HIDDEN, flawless=frozenset(range(6)), cost=1 / count, most=count),
     )
     draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
     several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)
@@ -489,7 +507,7 @@ def test_the_allowance_of_a_flawless_correlation_is_not_stretched() -> None:
         Predictions(predictions=given, labels=labels, classes=0) for given in (noisy, labels)
     ]
     qualities = [score(one, "pearson") for one in answered]
-    resampled = resample(answered, "pearson", reference=[0])
+    resampled = resample(answered, "pearson")
     draws = ExampleDraws.of(resampled, {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
     full, deep = (
         runs(depth, [quality] * 3)
@@ -511,9 +529,7 @@ def test_a_depth_next_to_1_and_as_good_as_the_full_model_is_certified(
     for _ in range(2):
         given = (labels + rng.normal(0, noise, 300)).astype(np.float32)
         answered.append(Predictions(predictions=given, labels=labels.astype(np.float32), classes=0))
-    draws = ExampleDraws.of(
-        resample(answered, metric, reference=[0]), {FULL_MODEL: [0] * 3, DEEP: [1] * 3}
-    )
+    draws = ExampleDraws.of(resample(answered, metric), {FULL_MODEL: [0] * 3, DEEP: [1] * 3})
     quality = score(answered[0], metric)
     several = known(runs(FULL_MODEL, [quality] * 3), runs(DEEP, [quality] * 3), examples=draws)
     contrast = several.contrast(DEEP, 0.9)

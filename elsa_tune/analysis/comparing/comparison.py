@@ -404,10 +404,13 @@ def _equivalence(comparison: WayComparison, way: Way) -> Equivalence | None:
             widest = other
     assert widest is not None  # there are two ways at least
     quality = _quality(way)
+    gain = quality - (comparison.curve.chance or 0.0)
+    may_lose = (1 - comparison.target) * gain
+    # Where the measured score leaves less room than a way may lose, a bound of that much tells.
+    room = max(1 - quality, may_lose)
     return Equivalence(
         way=way,
         most=max(most, 0.0),
         other=widest,
-        room=1 - quality,
-        gain=quality - (comparison.curve.chance or 0.0),
+        nothing_from=min(room, gain),
     )

@@ -2,9 +2,9 @@
 
 Of the ways, those that are not shown to be worse than the best contain the truly best one (subset
 selection: Gupta 1965, Technometrics 7, 225-245; here by Bonferroni). Those that differ from the
-full model are found by Holm's procedure. Each of the two has the complete error. What the second
-finds and the first leaves open is not claimed, and what the first finds of the full model counts
-in the second, so that the two never contradict each other.
+full model are found by Holm's procedure. The first has half of the error, to one side, so that the
+second, which has all of it, to both sides, finds what the first does of the full model. What it
+finds beyond that, and the first leaves open, is not claimed: the two never contradict each other.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ def differences_of(comparison: WayComparison) -> Differences | None:
     if best is None:
         return None
     others = [way for way in comparison.ways if way.candidate != best.candidate]
-    level = comparison.curve.policy.error / len(others)
+    level = comparison.curve.policy.error / 2 / len(others)
     possible: list[Way] = [best]
     untested: list[Way] = []
     counts_rows = True
@@ -64,7 +64,7 @@ def differences_of(comparison: WayComparison) -> Differences | None:
             possible.append(way)
     if len(untested) == len(others):
         return None
-    above, below = _beside_the_full_model(comparison, possible, untested)
+    above, below = _beside_the_full_model(comparison, possible)
     return Differences(
         possible=tuple(possible),
         untested=tuple(untested),
@@ -124,13 +124,12 @@ def _spread_of_seeds(curve: FreezeCurve, way: Way) -> Spread | None:
 
 
 def _beside_the_full_model(
-    comparison: WayComparison, possible: Sequence[Way], untested: Sequence[Way]
+    comparison: WayComparison, possible: Sequence[Way]
 ) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
     """Return the ways that lie above the full model, and those below it, the cheapest first.
 
-    possible: those of which one is the best, the highest score first. Where the full model is one
-    of them none lies above it, and none of them lies below it. Where it has the highest score all
-    others lie below it; where it is none of them, the highest score lies above it.
+    possible: those of which one is the best. Where the full model is one of them none lies above
+    it, and none of them lies below it.
     """
     full: Way | None = None
     for way in comparison.ways:
@@ -147,15 +146,9 @@ def _beside_the_full_model(
             tests[way.candidate] = _tested(way, full, parts)
     above, below = _differing(comparison, tests)
     may_be_best = {way.candidate for way in possible}
-    best = possible[0].candidate
-    is_tested = full.candidate not in {way.candidate for way in untested}
     if full.candidate in may_be_best:
         above = set()
         below -= may_be_best
-    elif is_tested:
-        above.add(best)
-    if full.candidate == best:
-        below |= tests.keys() - may_be_best
     return _of_candidates(comparison, above), _of_candidates(comparison, below)
 
 

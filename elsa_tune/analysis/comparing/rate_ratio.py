@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.comparing.ways import RateRatio, Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.intervals import student_quantile
+from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, student_quantile
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 
@@ -114,7 +114,7 @@ def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _
     """Return the range of the tried rates of which one is the best but for this error.
 
     None where exploring runs of fewer than two rates are known, where none of them ran to its end,
-    or where too few seeds tell of their spread.
+    or where too few seeds, or seeds that all score the same, tell of their spread.
     """
     scores: dict[float, float] = {}
     for rate, score in point.tried.explored:
@@ -126,6 +126,8 @@ def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _
     if not scores or rates < 2 or runs is None or runs.count < 2:
         return None
     of_mean = uncertainty.spread(point.candidate)
+    if of_mean.variance < SAME_QUALITY**2:  # runs that score alike by chance tell no spread
+        return None
     variance_of_run = of_mean.variance * runs.count
     others = rates - 1
     quantile = student_quantile(of_mean.freedom, 1 - error / others)

@@ -77,13 +77,13 @@ class Equivalence:
     way: Way
     most: float  # in fractions of quality, at least 0: with 95 % confidence no way gains more
     other: Way  # of which that much may be true
-    room: float  # what any score can be above this way's: up to the metric's highest, 1
-    gain: float  # what this way's own score is above guessing
+    # From here on a bound leaves open all that could be, or that another way gains twice as much.
+    nothing_from: float
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether the bound leaves open all that could be, or that another gains twice as much."""
-        return self.most >= min(self.room, self.gain)
+        """Whether the bound is too wide to say anything."""
+        return self.most >= self.nothing_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
 from elsa_tune.tasks.types.base import Array, stacked
@@ -27,20 +28,67 @@ FEW_MISTAKES = 50
 _MOST_OTHERS = 100
 
 Integers = NDArray[np.integer[Any]]
+Booleans = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenMistakes:
-    """What the evaluation examples may hide."""
+    """What the evaluation examples may hide of M runs."""
 
     flawless: frozenset[int]  # the runs, 0..M-1, without a mistake
-    # Those with some, of which resamples may show too few, and how much of one more counts.
-    unsure: Mapping[int, float]
+    unsure: frozenset[int]  # those with some, of which resamples may show too few
+    # [M, E], on which examples a run errs; None where one more mistake of an unsure run counts
+    # whole, however many it made.
+    mistaken: Booleans | None
+    unit_size: float  # how many examples a usual unit has
     cost: float  # what answering one more usual unit wrongly costs, or the value of a far label
     most: int  # how many units there are to be so mistaken about
 
+    def shares(
+        self, columns: Mapping[Candidate, Sequence[int | None]]
+    ) -> dict[tuple[Candidate, Candidate], float]:
+        """Return how much of one more mistake counts of a candidate beside another, 0 to 1.
 
-NOTHING_HIDDEN = HiddenMistakes(flawless=frozenset(), unsure={}, cost=0.0, most=1)
+        Beside itself: of the candidate alone. The mean over its runs. The share of a run falls with
+        its mistakes, counted in units of the usual size, to 0 at FEW_MISTAKES. Those that most runs
+        of the other make as well are not counted, for they leave a contrast. columns: the runs of
+        each candidate; None: it diverged, and hides nothing.
+        """
+        shares: dict[tuple[Candidate, Candidate], float] = {}
+        for other, runs_of_other in columns.items():
+            is_hard = self._is_hard(runs_of_other)
+            for candidate, runs in columns.items():
+                is_counted = ~is_hard if candidate != other else np.ones_like(is_hard)
+                total = sum(self._share(run, is_counted) for run in runs if run is not None)
+                shares[candidate, other] = total / len(runs)
+        return shares
+
+    def _is_hard(self, runs: Sequence[int | None]) -> Booleans:
+        """Return on which examples [E] most of these runs err."""
+        if self.mistaken is None:
+            return np.zeros(0, dtype=np.bool_)
+        known = [run for run in runs if run is not None]
+        mistakes: NDArray[np.int64] = self.mistaken[known].sum(axis=0)
+        return mistakes > len(known) / 2
+
+    def _share(self, run: int, is_counted: Booleans) -> float:
+        """Return how much of one more mistake of a run counts. is_counted: [E], of its mistakes."""
+        if run not in self.unsure:
+            return 0.0
+        if self.mistaken is None:
+            return 1.0
+        mistakes = int((self.mistaken[run] & is_counted).sum()) / self.unit_size
+        return max(0.0, 1 - mistakes / FEW_MISTAKES)
+
+
+NOTHING_HIDDEN = HiddenMistakes(
+    flawless=frozenset(),
+    unsure=frozenset(),
+    mistaken=None,
+    unit_size=1.0,
+    cost=0.0,
+    most=1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +108,50 @@ def hidden_mistakes(
     metric: str,
     unit_of_example: Integers | None,
     equal_units: float,
-    reference: Collection[int],
 ) -> HiddenMistakes:
     """Return what the examples of runs may hide.
 
     unit_of_example: [E]; None: each is its own. equal_units: how many units of one size tell as
-    much. reference: as of `unsure_runs`.
+    much.
     """
     labels = runs[0].labels
     classes = runs[0].classes
     examples = len(labels)
     units = examples if unit_of_example is None else int(unit_of_example.max()) + 1
     flawless = flawless_runs(runs)
+    # Of the unit that an example is in, on average: a large one has more of them.
+    unit_size = examples / equal_units
     if classes == 0:
         cost_of_far_labels = kernel_of(metric).cost_of_far_labels(labels, equal_units)
         if cost_of_far_labels > 0:
-            # Of values a run errs on each example, so that none is sure of the far ones.
-            unsure = {number: 1.0 for number in range(len(runs)) if number not in flawless}
             return HiddenMistakes(
-                flawless=flawless, unsure=unsure, cost=cost_of_far_labels, most=units
+                flawless=flawless,
+                # Of values a run errs on each example, so that none is sure of the far ones.
+                unsure=frozenset(range(len(runs))) - flawless,
+                mistaken=None,
+                unit_size=unit_size,
+                cost=cost_of_far_labels,
+                most=units,
             )
     rarest = rarest_label(labels, unit_of_example)
-    # Of the unit that an example is in, on average: a large one has more of them.
-    unit_size = examples / equal_units
-    unsure = unsure_runs(runs, metric, rarest, unit_size, reference)
+    is_share = Metric(metric).is_share
+    unsure = unsure_runs(runs, flawless, is_share=is_share)
+    # Where runs share mistakes, nothing else in a contrast says how few units a label has.
+    rests_on_few = not is_share and rarest.units < FEW_OF_A_LABEL
     cost = 0.0
     if flawless or unsure:
         cost = cost_of_mistake_on(labels, classes, metric, rarest, unit_size)
     most = rarest.units_of_rare
-    if Metric(metric).is_share:  # which counts a mistake on any label alike
+    if is_share:  # which counts a mistake on any label alike
         most = units
-    return HiddenMistakes(flawless=flawless, unsure=unsure, cost=cost, most=most)
+    return HiddenMistakes(
+        flawless=flawless,
+        unsure=unsure,
+        mistaken=None if rests_on_few else np.stack([_is_mistaken(run) for run in runs]),
+        unit_size=unit_size,
+        cost=cost,
+        most=most,
+    )
 
 
 def rarest_label(labels: Array, unit_of_example: Integers | None) -> RarestLabel:
@@ -131,50 +192,30 @@ def flawless_runs(runs: Sequence[Predictions]) -> frozenset[int]:
 
 def unsure_runs(
     runs: Sequence[Predictions],
-    metric: str,
-    rarest: RarestLabel,
-    unit_size: float,
-    reference: Collection[int],
-) -> dict[int, float]:
-    """Return the runs, 0..M-1, of which the examples may hide a mistake, each with a share.
+    flawless: Collection[int],
+    *,
+    is_share: bool,
+) -> frozenset[int]:
+    """Return the runs, 0..M-1, of which the examples may hide a mistake beside those they show.
 
-    The share, above 0 and at most 1, says how much of one more mistake counts. It is 1 for a metric
-    that rests on a label of few units, whatever mistakes were made: where runs share them, nothing
-    else in a contrast says how few the units are. Else it falls with the mistakes, counted in units
-    of this size, to 0 at FEW_MISTAKES; those that most runs of the reference make as well are not
-    counted, for they leave a contrast. Not among them is a run without a mistake, nor one that
-    always answers the same where the metric is no share of the examples: that scores as if guessed.
-    Of values there is none. reference: the runs, of those given, that others are compared with; may
-    be empty.
+    Not among them is a run that always answers the same where the metric is no share of the
+    examples: that scores as if guessed. Of values there is none. flawless: the runs without a
+    mistake. is_share: whether the metric is a share of the examples.
     """
-    if runs[0].classes == 0:
-        return {}
-    is_share = Metric(metric).is_share
-    rests_on_few = not is_share and rarest.units < FEW_OF_A_LABEL
-    runs_mistaken = np.zeros(len(runs[0].labels), dtype=np.int64)  # [E], how many on each
-    for number in reference:
-        runs_mistaken += _is_mistaken(runs[number])
-    is_hard = runs_mistaken > len(reference) / 2
-    shares: dict[int, float] = {}
+    unsure: set[int] = set()
     for number, run in enumerate(runs):
-        is_mistaken = _is_mistaken(run)
-        is_constant = bool((run.predictions == run.predictions[0]).all())
-        if not is_mistaken.any() or (is_constant and not is_share):
+        if run.classes == 0 or number in flawless:
             continue
-        share = 1.0
-        if not rests_on_few:
-            counted = is_mistaken if number in reference else is_mistaken & ~is_hard
-            mistakes = int(counted.sum()) / unit_size
-            share = 1 - mistakes / FEW_MISTAKES
-        if share > 0:
-            shares[number] = share
-    return shares
+        is_constant = bool((run.predictions == run.predictions[0]).all())
+        if is_share or not is_constant:
+            unsure.add(number)
+    return frozenset(unsure)
 
 
-def _is_mistaken(run: Predictions) -> NDArray[np.bool_]:
+def _is_mistaken(run: Predictions) -> Booleans:
     """Return on which examples [E] a run is mistaken."""
     is_wrong = np.not_equal(run.predictions, run.labels)
-    is_mistaken: NDArray[np.bool_] = is_wrong.reshape(len(is_wrong), -1).any(axis=1)
+    is_mistaken: Booleans = is_wrong.reshape(len(is_wrong), -1).any(axis=1)
     return is_mistaken
 
 

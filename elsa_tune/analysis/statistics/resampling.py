@@ -9,7 +9,7 @@ Stat. 90, 414). Letters in shape comments: R resamples, E examples, U units, M r
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -74,8 +74,10 @@ class ExampleDraws:
     # How far the mean move of a depth lies below 0 for mistakes of its flawless runs.
     falls: Mapping[Candidate, float] = field(default_factory=dict)
     # [R] each, at least 0: how much lower a depth may lie for mistakes that its other runs hide.
-    # This counts at lower ends alone.
+    # This counts at lower ends alone, and beside another depth a share of it, of those that only
+    # this one makes; beside itself that of the depth alone.
     hidden: Mapping[Candidate, Floats] = field(default_factory=dict)
+    hidden_shares: Mapping[tuple[Candidate, Candidate], float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
@@ -96,6 +98,7 @@ class ExampleDraws:
         falls: dict[Candidate, float] = {}
         hidden: dict[Candidate, Floats] = {}
         hidden_of_runs = resampled.hidden
+        hidden_shares = hidden_of_runs.shares(columns)
         stretch = _stretch(resampled)
         resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
@@ -105,13 +108,11 @@ class ExampleDraws:
             cost = mistakes * hidden_of_runs.cost
             # One run at a time: thousands of them would fill the memory.
             total = np.zeros_like(errors)
-            total_unsure = 0.0
             variances = []
             for number in numbers:
                 qualities = resampled.chance
                 if number is not None:
                     qualities = resampled.runs[:, number]
-                    total_unsure += hidden_of_runs.unsure.get(number, 0.0)
                 moves = qualities - qualities.mean()
                 if number in hidden_of_runs.flawless:
                     moves = moves - cost
@@ -124,9 +125,8 @@ class ExampleDraws:
             moves_by_depth[candidate] = moves_of_depth
             if not hidden_of_runs.flawless.isdisjoint(numbers):
                 falls[candidate] = -float(moves_of_depth.mean())
-            if total_unsure > 0:
-                share_unsure = total_unsure / seeds
-                hidden[candidate] = _rounded(cost * share_unsure * stretch)
+            if any(hidden_shares[candidate, other] > 0 for other in columns):
+                hidden[candidate] = cost * stretch
             if seeds > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 variance_of_run = np.mean(variances)
@@ -144,6 +144,7 @@ class ExampleDraws:
             flips=flips,
             falls=falls,
             hidden=hidden,
+            hidden_shares=hidden_shares,
         )
 
     @classmethod
@@ -175,13 +176,21 @@ class ExampleDraws:
             falls=falls,
         )
 
+    def hidden_beside(self, candidate: Candidate, other: Candidate) -> Floats | None:
+        """Return [R], how much lower a depth may lie beside another; None for nothing.
+
+        other: the depth itself, for how much lower it may lie alone.
+        """
+        share = self.hidden_shares.get((candidate, other), 0.0)
+        if share == 0:
+            return None
+        return _rounded(self.hidden[candidate] * share)
+
 
 def resample(
     runs: Sequence[Predictions],
     metric: str,
     resamples: int = RESAMPLES,
-    *,
-    reference: Collection[int] = (),
 ) -> Resampled:
     """Score all runs on the same resampled examples.
 
@@ -190,9 +199,8 @@ def resample(
     says nothing of a run, and would lower each alike.
 
     runs: one or more, with the same labels, and the same units where these are known. metric: a
-    name as in `specs.task.Metric`. reference: the runs, by number, that others are compared with,
-    if any. Raises ResultsError where the runs were judged by different examples, or for an unknown
-    metric.
+    name as in `specs.task.Metric`. Raises ResultsError where the runs were judged by different
+    examples, or for an unknown metric.
     """
     labels = runs[0].labels
     classes = runs[0].classes
@@ -232,7 +240,7 @@ def resample(
     is_undefined = of_labels == 0
     _replace(of_runs, is_undefined)
     _replace(of_chance, is_undefined)
-    hidden = hidden_mistakes(runs, metric, unit_of_example, equal_units or examples, reference)
+    hidden = hidden_mistakes(runs, metric, unit_of_example, equal_units or examples)
     return Resampled(
         runs=of_runs,
         chance=of_chance,

@@ -137,16 +137,26 @@ class Uncertainty:
         return _interval(
             runs.mean,
             moved,
-            self._less_hidden(moved, candidate),
+            self._less_hidden(moved, candidate, self._held_against(candidate)),
             seeds=[spread],
             ends=self.policy.ends,
         )
 
-    def _less_hidden(self, moved: Floats | None, candidate: Candidate) -> Floats | None:
-        """Return moves less what a depth's examples may hide of mistakes; the same for nothing."""
-        if moved is None or self.examples is None or candidate not in self.examples.hidden:
+    def _less_hidden(
+        self, moved: Floats | None, candidate: Candidate, other: Candidate
+    ) -> Floats | None:
+        """Return moves less what a depth's examples may hide of mistakes; the same for nothing.
+
+        other: the depth that it is held against, or itself.
+        """
+        if moved is None or self.examples is None:
             return moved
-        return moved - self.examples.hidden[candidate]
+        hidden = self.examples.hidden_beside(candidate, other)
+        return moved if hidden is None else moved - hidden
+
+    def _held_against(self, candidate: Candidate) -> Candidate:
+        """Return the full model, where it is known: a depth's own interval agrees with its test."""
+        return REFERENCE if REFERENCE in self.runs else candidate
 
     def next_run(self, candidate: Candidate) -> Interval | None:
         """Return where one more run on the same examples would lie; None with one seed."""
@@ -365,7 +375,7 @@ class Uncertainty:
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
             moved=moved,
-            lower_moves=self._less_hidden(lower_moves, candidate),
+            lower_moves=self._less_hidden(lower_moves, candidate, against),
             spreads=tuple(spreads),
             allowance=allowance,
             fewest_seeds=min(tuned_seeds, other_seeds),

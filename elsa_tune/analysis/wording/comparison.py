@@ -446,15 +446,7 @@ def _points_text(difference: float) -> str:
 
 
 def _better_by_anything(comparison: WayComparison, equivalence: Equivalence) -> str:
-    """Say that a way may be better by any amount, and why that is not known more closely.
-
-    Where little can be above the recommended way at all, that is said in its place.
-    """
-    name = name_of(comparison.curve, equivalence.way.candidate)
-    may_lose = (1 - comparison.target) * equivalence.gain
-    if equivalence.room <= may_lose:
-        room = _points_text(equivalence.room)
-        return f"no way can be better than {name} by more than {room}: no score is above 100."
+    """Say that a way may be better by any amount, and why that is not known more closely."""
     failed = [way for way in (equivalence.other, equivalence.way) if way.point.failed_seeds]
     if not failed:
         return f"nothing can be told: {_seeds_and_rows(comparison)} are too few."

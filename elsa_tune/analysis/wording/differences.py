@@ -52,8 +52,9 @@ def _best_of(comparison: WayComparison, differences: Differences) -> str:
         any_other = "any other that could be tested" if differences.untested else "any other"
         scores = _scoring(comparison, possible)
         return f"{scores} higher than {any_other} by {beyond}, at 95 %."
-    others = "the other scores" if further == 1 else f"the other {further} score"
-    return f"at 95 %, the best is one of {names}; {others} lower by {beyond}."
+    others = "not the other" if further == 1 else f"none of the other {further}"
+    noise = _noise(comparison, differences)
+    return f"at 95 %, the best is one of {names}, and {others}: beyond the noise of {noise}."
 
 
 def _noise(comparison: WayComparison, differences: Differences) -> str:
