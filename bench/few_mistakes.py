@@ -2,6 +2,7 @@
 
     python bench/few_mistakes.py                    # today's code
     python bench/few_mistakes.py --called before    # an older one, found by PYTHONPATH
+    python bench/few_mistakes.py --two-ways         # these cases alone; the others stay as they are
 
 By F1 and Matthews of few rows of a class, and by accuracy of a full model that is all but flawless.
 The depth keeps exactly the target of the full model's quality in expectation over fresh rows, so
@@ -10,7 +11,7 @@ positive units that the two may miss, and weighted by how probable these numbers
 seeds of each answer alike, so that only the rows are uncertain. By accuracy all units are positive;
 else 200 single rows are evaluated, or 100 units of two rows each. Beside them may be larger units,
 of which the depth misses whole ones, as often as single rows, and a flawless full model none.
-Writes bench/results/few_mistakes.json.
+Of two ways that are compared none is the full model. Writes bench/results/few_mistakes.json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 
 RESULT = machine.RESULTS / "few_mistakes.json"
-DEPTH = FreezeDepth.of(5)
+DEPTH, WAY = FreezeDepth.of(5), FreezeDepth.of(3)
 SEEDS = 3
 RARE = 2e-3  # numbers of mistakes less probable than this are left out
 
@@ -47,6 +48,7 @@ class Case(NamedTuple):
     target: float = 0.9
     large_units: int = 0
     rows_a_large_unit: int = 0
+    two_ways: bool = False  # whether the depth is held against another, and not the full model
 
     @property
     def units(self) -> int:
@@ -87,6 +89,12 @@ CASES = (
     *(Case("accuracy", 1500, target=t, large_units=20, rows_a_large_unit=20) for t in (0.9, 0.95)),
     Case("accuracy", 1000, target=0.95, large_units=1, rows_a_large_unit=50),
     Case("accuracy", 300, large_units=60, rows_a_large_unit=4),
+    Case("accuracy", 80, both_miss=20, target=0.95, two_ways=True),
+    Case("accuracy", 100, both_miss=60, target=0.95, two_ways=True),
+    Case("accuracy", 150, both_miss=60, target=0.95, two_ways=True),
+    Case("accuracy", 300, both_miss=100, target=0.95, two_ways=True),
+    Case("f1", 160, both_miss=60, target=0.95, two_ways=True),
+    Case("matthews", 160, both_miss=60, target=0.95, two_ways=True),
 )
 
 
@@ -125,9 +133,10 @@ def is_certified(case: Case, full_missed: int, depth_missed: int, large_missed: 
     given: list[Predictions] = []
     runs: dict[FreezeDepth, CandidateRuns] = {}
     columns: dict[FreezeDepth, list[int]] = {}
-    missed_by = ((FULL_MODEL, full_missed, 0), (DEPTH, depth_missed, large_missed))
+    other = WAY if case.two_ways else FULL_MODEL
+    missed_by = ((other, full_missed, 0), (DEPTH, depth_missed, large_missed))
     for candidate, missed, large in missed_by:
-        one = answers(case, missed, large, from_the_end=candidate is FULL_MODEL)
+        one = answers(case, missed, large, from_the_end=candidate is other)
         quality = score(one, case.metric)
         columns[candidate] = [len(given)] * SEEDS
         given.append(one)
@@ -139,7 +148,7 @@ def is_certified(case: Case, full_missed: int, depth_missed: int, large_missed: 
     resampled = resample(given, case.metric)
     draws = ExampleDraws.of(resampled, columns)
     known = Uncertainty(runs=runs, chance=0.0, examples=draws)
-    contrast = known.contrast(DEPTH, case.target)
+    contrast = known.contrast(DEPTH, case.target, against=other)
     assert contrast is not None
     return contrast.lower > known.policy.rounding
 
@@ -189,12 +198,17 @@ def main() -> None:
     """Judge all cases; print and write how often each is certified."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--called", default="now")
+    parser.add_argument("--two-ways", action="store_true")
     options = parser.parse_args()
     results: dict[str, Any] = {}
     if RESULT.exists():
         results = json.loads(RESULT.read_text())["results"]
     found = []
+    if options.two_ways:
+        found = [one for one in results[options.called] if not one.get("two_ways")]
     for case in CASES:
+        if options.two_ways and not case.two_ways:
+            continue
         share = round(false_certificates(case), 4)
         found.append({**case._asdict(), "falsely_certified": share})
         print(found[-1], flush=True)
