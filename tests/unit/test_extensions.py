@@ -90,6 +90,28 @@ def test_they_are_loaded_for_the_first_name_that_nothing_here_has(
     assert export == "SeveralLabels"
 
 
+METRIC_OF_A_COLUMN = """
+from elsa_tune.results.columns import metric_of
+print(metric_of("metrics.subset_accuracy"))
+"""
+KERNEL_OF_A_METRIC = """
+from elsa_tune.tasks.types.registry import kernel_of
+print(type(kernel_of("subset_accuracy")).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [(METRIC_OF_A_COLUMN, "subset_accuracy"), (KERNEL_OF_A_METRIC, "SubsetAccuracy")],
+)
+def test_a_record_is_read_with_the_metric_that_an_installed_package_brings(
+    asked: str, found: str, site: Path, root: Path, tmp_path: Path
+) -> None:
+    done = run(site, root, tmp_path, "-c", asked)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{found}\n"
+
+
 SEARCHING = """
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.planning.even import Even

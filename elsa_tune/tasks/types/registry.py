@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import replace
 
 from elsa_tune.errors import DataError, ModelError, ResultsError, UnknownNameError
+from elsa_tune.extensions import load_extensions
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 
 # Each registers itself; a new one needs its name here.
@@ -43,11 +44,14 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
 
 def registered_metrics() -> list[Metric]:
     """Return the metrics that can be computed, in the order of their registration."""
+    load_extensions()
     return list(_KERNELS)
 
 
 def kernel_of(metric: str) -> Kernel:
     """Return what computes a metric, by its name. Raises ResultsError for an unknown one."""
+    if metric not in _KERNELS:
+        load_extensions()
     if metric not in _KERNELS:
         raise ResultsError(f"no resampling is known for the metric '{metric}'")
     return _KERNELS[Metric(metric)]
