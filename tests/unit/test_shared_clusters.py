@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from elsa_tune.errors import TrackingError, UsageError
+from elsa_tune.errors import SpaceError, TrackingError, UsageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
 from elsa_tune.searching.inputs import SessionOptions, session_settings
@@ -340,6 +341,12 @@ def test_a_resume_that_cannot_begin_gives_the_search_back(
 def test_what_resume_takes_is_above_0(name: str, number: int) -> None:
     with pytest.raises(UsageError, match=f"`{name}` is {number}; it must be above 0"):
         more_of(None, False, {name: number})
+
+
+def test_seeds_that_resume_takes_are_as_many_as_a_search_can_have() -> None:
+    assert more_of(1000, False) is not None
+    with pytest.raises(SpaceError, match=re.escape("`seeds` is 1,001; it must be at most 1,000")):
+        more_of(1001, False)
 
 
 @pytest.mark.parametrize("cpus", [0, -1, float("nan"), float("inf")])

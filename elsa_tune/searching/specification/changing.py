@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.searching.planning.strategies import strategy_of
+from elsa_tune.specs.bounds import MOST
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskSource
@@ -47,12 +48,13 @@ def more_of(
 
     settings: fields of a SearchSpec by name, of those that any session may set; None leaves one as
     it is. `artifacts` is as `artifacts_url` returns it. Raises UsageError for `seeds` and `until`
-    at once, and for a number that is none.
+    at once, and for a number that is none; SpaceError for more seeds than a search can have.
     """
     if seeds is not None and until_certified:
         raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
     changes: list[Change] = []
     if seeds is not None:
+        check_seeds(seeds)
         changes.append(functools.partial(with_seeds, seeds=seeds))
     if until_certified:
         changes.append(until_certain)
@@ -67,6 +69,12 @@ def more_of(
     if len(changes) == 1:
         return changes[0]
     return functools.partial(_changed, changes=changes)
+
+
+def check_seeds(seeds: int) -> None:
+    """Raise SpaceError for more measuring seeds than a search can have."""
+    if seeds > MOST:
+        raise SpaceError(f"`seeds` is {seeds:,}; it must be at most {MOST:,}")
 
 
 def check_amounts(settings: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
 from elsa_tune.searching.planning.strategy import Outline, Strategy
-from elsa_tune.searching.specification.changing import check_amounts
+from elsa_tune.searching.specification.changing import check_amounts, check_seeds
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.bounds import MOST
 from elsa_tune.specs.policy import Policy
@@ -115,8 +115,8 @@ def _check_numbers(options: SearchOptions) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise SpaceError(f"`{name}` is {count}; it must be 1 or more")
-    if options.seeds is not None and options.seeds > MOST:
-        raise SpaceError(f"`seeds` is {options.seeds:,}; it must be at most {MOST:,}")
+    if options.seeds is not None:
+        check_seeds(options.seeds)
     amounts = {
         "gpu_hours": options.gpu_hours,
         "cpus_per_trial": options.cpus_per_trial,
