@@ -285,8 +285,11 @@ def resume(
     state = _recorded_state(spec, paths, say)
     wanted = spec if more is None else more(spec)
     is_complete = Plan.of(wanted, paths, state).is_complete
+    before = (spec.gpu_hours, spec.gpu_share)
+    asked = (wanted.gpu_hours, wanted.gpu_share)
+    if asked != before or not is_complete:
+        check_gpu_hours(*asked)
     if not is_complete:
-        check_gpu_hours(wanted.gpu_hours, wanted.gpu_share)
         _check_budget(wanted, state)
         _check_candidates(wanted)
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)

@@ -17,6 +17,7 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.cluster.fair_part import FREE_LOOKS, FairPart, part_of
 from elsa_tune.searching.inputs import SessionOptions, session_settings
 from elsa_tune.searching.launch import _check_budget
+from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.specification import (
     asked_settings,
@@ -388,6 +389,28 @@ def test_gpu_hours_go_by_the_share_that_is_asked_for(tmp_path: Path) -> None:
     more = more_of(None, False, {"gpu_hours": 8.0, "gpus_per_trial": 0})
     with pytest.raises(UsageError, match="trials train on CPUs here"):
         launch.resume(paths, pytest.fail, more=more)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gpu_hours", "settings"),
+    [(0, None, {"gpu_hours": 1.0}), (1, 8.0, {"gpus_per_trial": 0})],
+)
+def test_a_finished_search_records_no_gpu_hours_that_its_trials_could_not_have(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: float,
+    gpu_hours: float | None,
+    settings: dict[str, Any],
+) -> None:
+    spec = make_spec(resources=Resources(cpus=1, gpus=gpus), gpu_hours=gpu_hours)
+    paths = SearchPaths(tmp_path, spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    monkeypatch.setattr(Plan, "is_complete", True)
+    more = more_of(None, False, settings)
+    with pytest.raises(UsageError, match="trials train on CPUs here"):
+        launch.resume(paths, pytest.fail, more=more)
+    assert load_specification(paths) == spec
 
 
 def test_mlflow_has_the_gpu_hours_of_a_search(tmp_path: Path) -> None:
