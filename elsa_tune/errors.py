@@ -188,7 +188,7 @@ class TrackingError(UsageError):
 
 
 class ExtensionError(ElsaTuneError):
-    """A package that extends elsa-tune and cannot be imported.
+    """A package or a module that extends elsa-tune and cannot be imported.
 
     No UsageError: who reads on elsewhere after one of those would hide what the package lacks.
     """

@@ -38,6 +38,18 @@ def load_extensions() -> None:
         raise first
 
 
+def check_home(what: str, home: str) -> None:
+    """Raise ExtensionError for what only this process can have. home: the module that defines it.
+
+    A worker imports that module, and `__main__` is another one there.
+    """
+    if home == "__main__":
+        raise ExtensionError(
+            f"{what} is defined in the program itself, which workers cannot import; put it in a "
+            "module, and import that"
+        )
+
+
 def _refusal(entry_point: "EntryPoint", error: Exception) -> ExtensionError:
     package = entry_point.value
     if entry_point.dist is not None:

@@ -44,10 +44,15 @@ class Inputs:
     recipe: Recipe
 
     def check(self, candidates: Iterable[Candidate]) -> None:
-        """Raise SpaceError for a candidate that the model cannot be adapted to."""
+        """Raise SpaceError for a candidate that the model cannot be adapted to.
+
+        Raises ExtensionError for a method or a kind of label that workers cannot import.
+        """
+        from elsa_tune.tasks.types.registry import check_importable
         from elsa_tune.training.adapt import methods
         from elsa_tune.training.model.encoder import skeleton
 
+        check_importable(self.task)
         methods.check(candidates, partial(skeleton, self.model))
 
     def trial(

@@ -291,7 +291,7 @@ def resume(
         check_gpu_hours(*asked)
     if not is_complete:
         _check_budget(wanted, state)
-        _check_candidates(wanted)
+        _check_trainable(wanted)
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     if is_moved:
         wanted = dataclasses.replace(wanted, tracking_uri=shown_uri(uri))
@@ -342,11 +342,16 @@ def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
 
 
-def _check_candidates(spec: SearchSpec) -> None:
-    """Raise SpaceError for what can no longer be trained here, such as LoRA without its library."""
+def _check_trainable(spec: SearchSpec) -> None:
+    """Raise SpaceError for what can no longer be trained here, such as LoRA without its library.
+
+    Raises ExtensionError for a method or a kind of label that workers cannot import.
+    """
+    from elsa_tune.tasks.types.registry import check_importable
     from elsa_tune.training.adapt import methods
     from elsa_tune.training.model.encoder import skeleton
 
+    check_importable(spec.task)
     methods.check(spec.candidates, partial(skeleton, spec.model))
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from elsa_tune.errors import SpaceError
+from elsa_tune.errors import ExtensionError, SpaceError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import loop
@@ -140,6 +140,16 @@ def test_it_answers_in_a_bundle_beside_a_depth(low_rank: Any, tmp_path: Path) ->
     assert about["runs"] == "packed"
     assert max(about["largest_difference"].values()) < 1e-5
     assert set(load_bundle(folder).tasks) == {"adapted", "frozen"}
+
+
+@pytest.mark.parametrize("half", ["LowRank", "AddLowRank"])
+def test_a_method_of_the_program_itself_is_refused(
+    half: str, low_rank: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = spec_of(tmp_path)
+    monkeypatch.setattr(getattr(low_rank, half), "__module__", "__main__")
+    with pytest.raises(ExtensionError, match="method 'low_rank' is defined in the program itself"):
+        methods.check([low_rank.LowRank(4)], lambda: skeleton(model))
 
 
 def test_a_model_that_it_does_not_fit_is_refused_without_weights(

@@ -25,10 +25,12 @@ import elsa_tune
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics.intervals import Interval
-from elsa_tune.errors import DataError, ModelError
+from elsa_tune.errors import DataError, ExtensionError, ModelError
 from elsa_tune.exporting import bundle as bundling
 from elsa_tune.exporting.choice import choose, model_card, pipeline_options
 from elsa_tune.exporting.model import train_final
+from elsa_tune.searching.inputs import read_inputs
+from elsa_tune.searching.launch import _check_trainable
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.tune import trainable
 from elsa_tune.specs.adapt.freeze import FreezeDepth
@@ -135,6 +137,28 @@ def test_a_label_that_is_none_of_the_listed_ones_is_refused_with_its_place(
     (folder / "few.yaml").write_text(DESCRIBED + "classes: [war, love]\n")
     with pytest.raises(DataError, match=r"train\.csv line \d+: label 'crime' is not one of"):
         read_splits(read_task_file(folder / "few.yaml"), RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("SEVERAL", "kind of label 'several'"), ("SUBSET", "metric 'subset_accuracy'")],
+)
+def test_what_the_program_itself_defines_is_refused_before_a_search_starts(
+    name: str,
+    said: str,
+    task: TaskSpec,
+    folder: Path,
+    several: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = read_inputs(str(folder / "bert"), str(folder / "task.yaml"))
+    inputs.check([])
+    monkeypatch.setattr(getattr(several, name), "home", "__main__")
+    sentence = f"{said} is defined in the program itself, which workers cannot import"
+    with pytest.raises(ExtensionError, match=sentence):
+        inputs.check([])
+    with pytest.raises(ExtensionError, match=sentence):
+        _check_trainable(make_spec(task=task))
 
 
 def test_one_label_alone_is_refused_without_a_word_of_numbers(several: Any, tmp_path: Path) -> None:

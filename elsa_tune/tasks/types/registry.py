@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 
 from elsa_tune.errors import DataError, ModelError, ResultsError, UnknownNameError
-from elsa_tune.extensions import load_extensions
+from elsa_tune.extensions import check_home, load_extensions
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 
 # Each registers itself; a new one needs its name here.
@@ -40,6 +40,13 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
             "or import the package that brings it"
         )
     return of_problem
+
+
+def check_importable(task: TaskSpec) -> None:
+    """Raise ExtensionError for a kind of label or a metric that workers cannot import."""
+    check_home(f"the kind of label '{task.kind}'", task.kind.home)
+    for metric in (task.metric, *task.companions):
+        check_home(f"the metric '{metric}'", metric.home)
 
 
 def registered_metrics() -> list[Metric]:

@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.extensions import check_home
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.training.adapt.method import Method
@@ -47,12 +48,16 @@ def apply(model: PreTrainedModel, candidate: Candidate, seed: int = 0) -> Traina
 def check(candidates: Iterable[Candidate], skeleton: Callable[[], PreTrainedModel]) -> None:
     """Raise SpaceError for a candidate that the model cannot be adapted to.
 
+    Raises ExtensionError for a method that workers cannot import.
+
     skeleton: builds the model on the meta device. It is called for other methods than freezing
     alone, which fits whatever can be divided.
     """
     for candidate in candidates:
         if not is_depth(candidate):
             method = _method(candidate)
+            for half in (type(candidate), type(method)):
+                check_home(f"the method '{candidate.method}'", half.__module__)
             method.check(skeleton(), candidate)
 
 
