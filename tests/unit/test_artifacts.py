@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest.mock import Mock
 
 import fsspec
 import pytest
+from fsspec.implementations.ftp import FTPFileSystem
 from fsspec.registry import _registry
 
 from elsa_tune.errors import StorageError, UnknownNameError, UsageError
@@ -97,6 +99,24 @@ def test_an_unknown_scheme_and_missing_packages(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(UsageError, match=r"package fsspec.* pip install 'elsa-tune\[artifacts\]'"):
         artifacts_at("memory://bucket")
+
+
+def test_a_store_is_opened_at_the_host_that_its_url_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def connect(self: FTPFileSystem) -> None:
+        self.ftp = Mock()
+        asked.append((self.host, self.port))
+        if self.port != 2121:
+            raise OSError("connection refused")
+
+    monkeypatch.setattr(FTPFileSystem, "_connect", connect)
+    artifacts_at("ftp://example:2121/kept")
+    with pytest.raises(UsageError, match=r"ftp://other/kept cannot be opened \(connection refused"):
+        artifacts_at("ftp://other/kept")
+    assert asked == [("example", 2121), ("other", 21)]
+    with pytest.raises(UsageError, match="ftp://example:x/kept cannot be opened"):
+        artifacts_at("ftp://example:x/kept")
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def recorded_artifacts(paths: SearchPaths) -> str | None:
 def artifacts_at(url: str) -> ArtifactStore:
     """Return the store that `artifacts_url` names. It is not asked whether it answers.
 
-    Raises UsageError where its scheme is unknown or its package is missing.
+    Raises UsageError where its scheme is unknown, its package is missing, or it cannot be opened.
     """
     if "://" not in url:
         return FolderArtifacts(url)

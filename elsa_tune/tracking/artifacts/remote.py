@@ -55,16 +55,15 @@ def _unknown_scheme(url: str, scheme: str) -> UsageError:
 class RemoteArtifacts:
     """Artifacts below a URL, such as `s3://bucket/prefix`.
 
-    Raises UsageError where the scheme is unknown or its package is missing. Nothing is asked yet.
+    Raises UsageError where the scheme is unknown, its package is missing, or fsspec cannot open it.
+    Most stores are not asked yet; some, as FTP's, are connected to.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._scheme = scheme_of(url)
-        kind = _kind(url)
-        # Nobody else's settings, and no listing of a minute ago.
-        self._files: Any = kind(skip_instance_cache=True, use_listings_cache=False)
-        self._top: str = kind._strip_protocol(url).rstrip("/")
+        self._files, top = _opened(url)
+        self._top = top.rstrip("/")
 
     def open_reader(self, name: str) -> BinaryIO:
         # A library's own reader may raise in its own words only when it is read.
@@ -107,8 +106,24 @@ class RemoteArtifacts:
         return f"{self._top}/{name}"
 
 
-def _kind(url: str) -> Any:
-    """Return fsspec's class for a URL. Raises UsageError without any."""
+def _opened(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the path in it. Raises UsageError without any."""
+    _check_known(url)
+    import fsspec
+
+    try:
+        # Nobody else's settings, and no listing of a minute ago.
+        files, path = fsspec.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+    except Exception as error:  # whatever the library behind it raises
+        raise UsageError(
+            f"`artifacts` {url} cannot be opened ({reason(error, url)}); check the URL and whether "
+            "its server answers, or give another place"
+        ) from error
+    return files, path
+
+
+def _check_known(url: str) -> None:
+    """Raise UsageError for a URL that fsspec, as it is installed here, has no class for."""
     scheme = scheme_of(url)
     try:
         import fsspec
@@ -117,7 +132,7 @@ def _kind(url: str) -> Any:
             f"`artifacts` {url} needs the package fsspec, which is not installed here: {INSTALL}"
         ) from None
     try:
-        return fsspec.get_filesystem_class(scheme)
+        fsspec.get_filesystem_class(scheme)
     except ValueError:
         raise _unknown_scheme(url, scheme) from None
     except ImportError as error:
