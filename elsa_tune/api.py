@@ -299,8 +299,9 @@ def search(
     }
     described = _given(of_rows)
     if not isinstance(task, str | Path):
-        storage = _storage_at(storage_path)
-        place = storage.parent / "tasks"
+        paths = StorePaths(Path.cwd())
+        storage = paths.storage_at(_text(storage_path))
+        place = paths.rows_of(storage)
         further = _given({"group": group, **described})
         task = write_task(task, place, task_name or "own", text, label, further)
     elif described or task_name is not None:

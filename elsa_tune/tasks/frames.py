@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from elsa_tune.errors import DataError, first_line, shortlist
+from elsa_tune.errors import DataError, StorageError, first_line, shortlist
 from elsa_tune.files import LONGEST_NAME, write_aside
 from elsa_tune.specs.task import DataSetSource, TaskKind
 from elsa_tune.tasks.data_set_task import Wanted, check_texts, task_of
@@ -48,7 +48,7 @@ def write_task(
     the rows are skipped and counted where they are read. further: other fields of the task file:
     `group`, those that drop rows or merge labels, and `regression`, which says whether labels are
     numbers to predict. Without it floats count as such where `tasks/labels.py` says so; all other
-    labels are classes. Raises DataError.
+    labels are classes. Raises DataError; StorageError where the folder cannot be written.
     """
     name = _plain(name)
     label = _plain(label)
@@ -202,11 +202,16 @@ def _written(
     name = fields["name"]
     key = digest.hexdigest()[:12]
     task_folder = folder / f"{name}-{key}"
-    task_folder.mkdir(parents=True, exist_ok=True)
-    for file_name, content in contents.items():
-        write_aside(task_folder / file_name, content)
     task_file = task_folder / "task.yaml"
-    write_aside(task_file, text.encode())
+    contents[task_file.name] = text.encode()  # last: it names the others
+    try:
+        for file_name, content in contents.items():
+            write_aside(task_folder / file_name, content)
+    except OSError as error:
+        why = error.strerror or error
+        raise StorageError(
+            f"rows cannot be kept in {task_folder}: {why}; name another `storage_path`"
+        ) from error
     return task_file
 
 

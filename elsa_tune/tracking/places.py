@@ -47,6 +47,12 @@ class StorePaths:
             return self.storage
         return self.working_directory / expanded(storage_path(named))
 
+    def rows_of(self, storage: Path) -> Path:
+        """Return the folder for rows that a program gives to searches of this storage."""
+        if storage == self.storage:
+            return self.root / "tasks"
+        return storage / "_tasks"  # no search has a name with such a beginning
+
     def tracking_uri(self, explicit: str | None = None) -> str:
         """Return the store to use: the one that is named, else the default.
 

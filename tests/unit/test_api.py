@@ -18,7 +18,14 @@ import pytest
 
 import elsa_tune
 from elsa_tune import api
-from elsa_tune.errors import DataError, NoAnswerError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.errors import (
+    DataError,
+    NoAnswerError,
+    ResultsError,
+    StorageError,
+    UnknownNameError,
+    UsageError,
+)
 from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
@@ -190,6 +197,35 @@ def test_what_is_mended_in_given_rows_goes_into_their_task_file(
     assert {one.name for one in fields(Cleaning)} <= inspect.signature(api.search).parameters.keys()
     with pytest.raises(UsageError, match="`drop_leaked` is for rows that are given here"):
         elsa_tune.search("minilm", "stdlib", drop_leaked=True)
+
+
+def test_rows_are_kept_in_the_storage_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    folders = {
+        ".": "_tasks",
+        str(inside / "data"): "data/_tasks",
+        "mlruns/searches": "mlruns/tasks",
+    }
+    for storage, folder in folders.items():
+        with pytest.raises(UnknownNameError, match="unknown search space 'none'"):
+            elsa_tune.search(
+                "minilm", rows(), text="said", label="mood", space="none", storage_path=storage
+            )
+        [file] = inside.glob(f"{folder}/own-*/task.yaml")
+        assert read_task_file(file).classes == ("bad", "good")
+        with pytest.raises(UnknownNameError, match="no search is recorded"):
+            elsa_tune.load_search("_tasks", storage_path=storage)
+    assert list(tmp_path.iterdir()) == [inside]
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x"])
+def test_rows_that_cannot_be_kept_are_refused(place: str) -> None:
+    with pytest.raises(StorageError, match=rf"^rows cannot be kept in {place}/_tasks/own-\w+: .*`"):
+        elsa_tune.search("minilm", rows(), text="said", label="mood", storage_path=place)
 
 
 def test_values_show_themselves_on_one_line() -> None:
