@@ -41,7 +41,6 @@ from elsa_tune.sources.journals import Journals
 from elsa_tune.sources.source import Question, Source, target_of
 from elsa_tune.sources.stored import Stored
 from elsa_tune.sources.tables import Published, Table
-from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.space_fields import SpaceFields
@@ -476,7 +475,7 @@ def compare(
     (0, 1]. cost: what is cheap: `time` of a training run, peak `memory`, trained `parameters`, or
     the `latency` of the exported model for one text, alone or per task of a `bundle` of eight;
     these two are measured now, on this machine. latencies: such seconds of each way by its label,
-    where they were measured elsewhere; only with a cost that counts them.
+    where they were measured elsewhere, for all tasks; only with a cost that counts them.
 
     Errors as of `answer`; UsageError for a target outside (0, 1], and for latencies that are no
     seconds above 0.
@@ -492,14 +491,17 @@ def compare(
 
     def ask(results: Source, question: Question, say: Say) -> Comparisons:
         rows = results.ask(question, say)
+        curves = results.ways(question, rows)
+        given = None if latencies is None else _by_label(curves, latencies)
         comparisons = []
-        for curve in results.ways(question, rows):
+        for curve in curves:
             seconds: Latencies
-            if latencies is None:
+            if given is None:
                 folder = results.folder_of(question, curve)
                 seconds = latencies_of(curve, unit, folder, say)
             else:
-                seconds = {unit: _by_candidate(curve, latencies)}
+                ways = [point.candidate for point in curve.points]
+                seconds = {unit: {way: given[way.label] for way in ways if way.label in given}}
             comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
         return Comparisons(comparisons)
 
@@ -602,24 +604,24 @@ def _curves(
     return _asked(source, ask, columns, scale)
 
 
-def _by_candidate(curve: FreezeCurve, seconds: Mapping[Any, Any]) -> dict[Candidate, float]:
-    """Return what is given by the ways' labels.
+def _by_label(curves: Sequence[FreezeCurve], seconds: Mapping[Any, Any]) -> dict[str, float]:
+    """Return what is given by the ways' labels; each curve may lack some of them.
 
     Raises UnknownNameError for a label of no way, UsageError for what is no time above 0.
     """
-    by_label = {point.candidate.label: point.candidate for point in curve.points}
-    given: dict[Candidate, float] = {}
+    known = {point.candidate.label for curve in curves for point in curve.points}
+    given: dict[str, float] = {}
     for key, value in seconds.items():
         label = str(key)  # a depth may be given as a number
-        if label not in by_label:
-            raise UnknownNameError.among("way", label, by_label)
+        if label not in known:
+            raise UnknownNameError.among("way", label, known)
         is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not is_real or not 0 < value < math.inf:
             raise UsageError(
                 f"`latencies` has {quoted(value)} for '{label}'; give the seconds, above 0, that "
                 "the exported model takes for one input"
             )
-        given[by_label[label]] = float(value)
+        given[label] = float(value)
     return given
 
 

@@ -362,6 +362,18 @@ def test_a_depth_of_a_latency_may_be_a_number(save: Save) -> None:
     assert comparison.recommended.candidate == LAST_TWO
 
 
+def test_a_task_may_lack_a_way_whose_latency_is_given(save: Save) -> None:
+    rows = accurate(four_ways())
+    others = [replace(row, task="other") for row in rows if row.candidate != LAST_TWO]
+    path = save([*rows, *others])
+    latencies = {"adapter-8": 1.0, "0": 2.0, "4": 0.5}
+    found = elsa_tune.compare(path, cost="latency", latencies=latencies)
+    cheapest = {one.curve.task: one.recommended and one.recommended.candidate for one in found}
+    assert cheapest == {rows[0].task: LAST_TWO, "other": ADAPTER}
+    with pytest.raises(UsageError, match="unknown way '5': known: 0, 4, 6, adapter-8"):
+        elsa_tune.compare(path, cost="latency", latencies={"5": 1.0})
+
+
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 0.0, "a", True, None])
 def test_a_latency_that_is_no_time_is_refused(seconds: Any, save: Save) -> None:
     path = save(accurate(four_ways()))
