@@ -137,8 +137,12 @@ def test_a_ray_that_a_program_starts_meanwhile_is_left_alone(
     assert pretended.runs
 
 
-def test_what_a_search_sets_for_ray_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    PretendedRay(monkeypatch)
+@pytest.mark.parametrize("nodes", [[], ["own"]])
+def test_what_a_search_sets_for_ray_is_put_back(
+    nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the Ray is the program's own."""
+    PretendedRay(monkeypatch, *nodes)
     for name in environment._ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # the user's own

@@ -66,11 +66,12 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
         with ray_environment(address):
             import ray
 
-            if ray.is_initialized():
-                yield _running(address)
-            else:
-                with _quiet_loggers(), _started(address) as session:
-                    yield session
+            with _quiet_loggers():
+                if ray.is_initialized():
+                    yield _running(address)
+                else:
+                    with _started(address) as session:
+                        yield session
     finally:
         _in_use.release()
 
