@@ -24,7 +24,14 @@ from elsa_tune.analysis.comparing.comparison import compare_ways
 from elsa_tune.analysis.comparing.comparison_json import comparisons_csv
 from elsa_tune.analysis.comparing.ways import COMPARED_TARGET, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import ElsaTuneError, RunError, UnknownNameError, UsageError, quoted
+from elsa_tune.errors import (
+    DataError,
+    ElsaTuneError,
+    RunError,
+    UnknownNameError,
+    UsageError,
+    quoted,
+)
 from elsa_tune.exporting.latencies import latencies_of
 from elsa_tune.results.results_csv import csv_text, write_results
 from elsa_tune.searching.answering import Finished
@@ -297,12 +304,14 @@ def search(
         "missing_labels": None if missing_labels is None else list(missing_labels),
     }
     described = _given(of_rows)
+    kept: Path | None = None  # the task file of rows that are given here
     if not isinstance(task, str | Path):
         paths = StorePaths(Path.cwd())
         storage = paths.storage_at(_text(storage_path))
         place = paths.rows_of(storage)
         further = _given({"group": group, **described})
-        task = write_task(task, place, task_name or "own", text, label, further)
+        kept = write_task(task, place, task_name or "own", text, label, further)
+        task = kept
     elif described or task_name is not None:
         first = next(iter(described), "task_name")
         raise UsageError(f"`{first}` is for rows that are given here; task '{task}' has its own")
@@ -317,12 +326,23 @@ def search(
     from elsa_tune.searching.fetched import fetch_lacking
     from elsa_tune.searching.launch import start
 
-    request = read_request(wanted, str(task))
+    try:
+        request = read_request(wanted, str(task))
+    except DataError as error:
+        if kept is not None:
+            error.args = (_of_given_rows(str(error), kept),)
+        raise
     if fetch_lacking([request], say):
         request = read_request(wanted, str(task))
     say(f"search: {request.columns}")
     finished = start(request, say)
     return _ended(finished)
+
+
+def _of_given_rows(text: str, task_file: Path) -> str:
+    """Return an error with the rows and an argument in place of their task file and a field."""
+    about_rows = text.replace(f"task file {task_file}:", "the given rows:")
+    return about_rows.replace("regression: true", "regression=True")
 
 
 def _storage_at(place: str | Path | None) -> Path:

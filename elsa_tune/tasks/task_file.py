@@ -474,7 +474,8 @@ def _classes(
             for_numbers = ""
         raise DataError(
             f"the training rows have {len(names)} different labels in column '{label}'{few}; "
-            f"{what} needs two classes; {for_numbers}list the classes where they are many"
+            f"{what} needs two classes; {for_numbers}list the classes in a task file where they "
+            "are many"
         )
     return tuple(names if declared else sorted(names, key=number_then_text))
 

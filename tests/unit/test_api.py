@@ -222,6 +222,44 @@ def test_rows_are_kept_in_the_storage_that_is_named(
     assert list(tmp_path.iterdir()) == [inside]
 
 
+@pytest.mark.parametrize(
+    ("frame", "given", "words"),
+    [
+        (
+            pd.DataFrame({"said": [], "mood": []}, dtype=str),
+            {},
+            "the given rows: the training rows have 0 different labels in column 'mood' (none)",
+        ),
+        (
+            None,
+            {"missing_labels": ["bad"]},
+            "the given rows: the training rows have 1 different labels in column 'mood' (good)",
+        ),
+        (
+            None,
+            {"regression": True, "merge_labels": True},
+            "the given rows: merge_labels is about classes",
+        ),
+        (None, {"metric": "spearman"}, "metric 'spearman' cannot score task 'own'"),
+    ],
+)
+def test_errors_about_given_rows_name_no_file_of_ours(
+    frame: pd.DataFrame | None,
+    given: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = rows() if frame is None else frame
+    with pytest.raises(DataError) as refused:
+        elsa_tune.search("minilm", task, text="said", label="mood", **given)
+    said = str(refused.value)
+    assert said.startswith(words)
+    assert "task.yaml" not in said and "regression: true" not in said
+    assert "regression=True" in said or "merge_labels" in given
+
+
 @pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x"])
 def test_rows_that_cannot_be_kept_are_refused(place: str) -> None:
     with pytest.raises(StorageError, match=rf"^rows cannot be kept in {place}/_tasks/own-\w+: .*`"):
