@@ -200,3 +200,13 @@ def test_what_is_a_badly_begun_docstring(docstring: str, is_bad: bool) -> None:
 
 def test_it_is_marked_as_typed() -> None:
     assert (ROOT / "elsa_tune" / "py.typed").is_file()
+
+
+def test_the_guide_names_what_stays_in_the_environment() -> None:
+    stays: set[str] = set()  # the command line's own is gone with its process
+    for room in ("training", "tracking"):
+        for path in sorted((ROOT / "elsa_tune" / room).rglob("*.py")):
+            stays.update(re.findall(r'os\.environ\.setdefault\("(\w+)"', path.read_text()))
+    guide = (ROOT / "docs" / "guides" / "python.md").read_text()
+    assert {"TOKENIZERS_PARALLELISM", "MLFLOW_DISABLE_TELEMETRY"} <= stays
+    assert not [name for name in sorted(stays) if name not in guide]
