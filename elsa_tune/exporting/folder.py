@@ -25,7 +25,8 @@ def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
         # The complete folder takes the place of the one that is there, under anybody inside.
         is_inside = Path.cwd().is_relative_to(out.resolve())
         is_mounted = out.is_mount()
-    except OSError as error:  # a folder that nobody may enter, a name that is too long
+    # A folder that nobody may enter, a name that is too long; ValueError for one with a NUL.
+    except (OSError, ValueError) as error:
         raise _unwritten(f"the {kind}", out, error) from error
     if is_inside:
         raise UsageError(
@@ -106,7 +107,9 @@ def scratch(out: Path, what: str) -> Iterator[Path]:
 
 def _unwritten(what: str, out: Path, error: Exception) -> StorageError:
     """Return the error for what cannot be written to `out`."""
-    why: object = f"the weights could not be written: {error}"
+    why: object = error
     if isinstance(error, OSError):
         why = error.strerror or error
+    elif isinstance(error, SafetensorError):
+        why = f"the weights could not be written: {error}"
     return StorageError(f"{what} cannot be written to {out}: {why}; name another folder with `out`")

@@ -759,3 +759,8 @@ def test_an_interruption_leaves_the_earlier_folder(
 def test_a_name_that_no_folder_can_have_is_one_sentence(paths: SearchPaths) -> None:
     with pytest.raises(StorageError, match=r"the export cannot be written to .*: File name too"):
         exported(paths, "n" * 300)
+
+
+def test_a_name_with_a_nul_is_one_sentence(paths: SearchPaths) -> None:
+    with pytest.raises(StorageError, match=r"the export cannot be written to .*; name another"):
+        exported(paths, "q\0")
