@@ -393,8 +393,8 @@ def resume(
     """`elsa-tune resume`: go on with a search, or give it more seeds.
 
     name: a search's, or itself. Arguments and errors are those of `search`; by default the search's
-    own. storage_path: where a search of this name is. artifacts: the store of its copy, from where
-    it is fetched where it is not there; `none` copies it no more.
+    own. storage_path: where a search of this name is; a `Search` knows its own. artifacts: the
+    store of its copy, from where it is fetched where it is not there; `none` copies it no more.
     """
     from elsa_tune.searching.fetched import found_or_fetched
     from elsa_tune.searching.launch import resume as go_on
@@ -416,10 +416,16 @@ def resume(
     )
     settings = session_settings(options)
     more = more_of(seeds, read_until(until), settings)
-    if isinstance(name, Search):
-        paths = name.paths
+    storage = _storage_at(storage_path)
+    if not isinstance(name, Search):
+        paths = found_or_fetched(storage, name, url, say)
     else:
-        paths = found_or_fetched(_storage_at(storage_path), name, url, say)
+        paths = name.paths
+        if storage_path is not None and storage.resolve() != paths.storage.resolve():
+            raise UsageError(
+                f"`storage_path` is {storage_path}, but search '{name.name}' is in "
+                f"{paths.storage}; leave it out, or give the search's name"
+            )
     seconds = None
     if max_time is not None:
         text = _time(max_time)

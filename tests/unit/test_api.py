@@ -266,6 +266,17 @@ def test_rows_that_cannot_be_kept_are_refused(place: str) -> None:
         elsa_tune.search("minilm", rows(), text="said", label="mood", storage_path=place)
 
 
+def test_a_search_is_resumed_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    searched(tmp_path / "here")
+    search = elsa_tune.load_search("first", storage_path="here")
+    with pytest.raises(UsageError, match=r"^`storage_path` is there, but search 'first' is in /"):
+        elsa_tune.resume(search, storage_path="there")
+    for same in ("here", tmp_path / "here", None):
+        with pytest.raises(StorageError, match="has no specification"):
+            elsa_tune.resume(search, storage_path=same)
+
+
 def test_values_show_themselves_on_one_line() -> None:
     answers = elsa_tune.answer(results().assign(metric="accuracy", examples=100_000))
     assert repr(answers[0]) == "Answer(m on t: last 3 of 6 layers, corrected certified)"
