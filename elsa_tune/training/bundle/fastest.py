@@ -1,4 +1,4 @@
-"""Which way exported models run: on packed tokens or padded batches, as each alone allows.
+"""How exported models run: on packed tokens or padded batches, as each computes alone.
 
 Shapes: E texts, C outputs of a task.
 """
