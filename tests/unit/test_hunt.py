@@ -686,6 +686,70 @@ def test_a_depth_whose_seeds_give_no_quality_has_its_first_look_and_ends_the_hun
     assert not last.trials and last.why == "the last 3 layers gave no result"
 
 
+class Grouped(Drawn):
+    """Evaluation rows that share so many units."""
+
+    def __init__(self, plan: SearchSpec, *drawn: Any, units: int) -> None:
+        super().__init__(dataclasses.replace(plan, evaluation_units=units), *drawn)
+
+    def end(self, trial: TrialSpec) -> None:
+        super().end(trial)
+        units = self.spec.evaluation_units
+        if trial.key in self.rows:
+            of_rows = np.arange(EXAMPLES) * units // EXAMPLES
+            self.answers[trial.key] = dataclasses.replace(self.answers[trial.key], units=of_rows)
+            self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], evaluation_units=units)
+
+
+@pytest.mark.parametrize(
+    ("ten", "eleven", "says"),
+    [
+        (0.85, 0.80, "the score of the last 2 layers misses the target"),
+        (0.88, 0.88, "every depth keeps the target"),
+    ],
+)
+def test_where_units_are_too_few_to_certify_a_hunt_takes_first_looks_alone(
+    tmp_path: Path, ten: float, eleven: float, says: str
+) -> None:
+    """It walks on by scores: the target is .5 + .9 x .4 = .86, and 9 of 12 keeps it."""
+    qualities = {**CLEAR, 9: 0.88, 10: ten, 11: eleven, 12: eleven}
+    plan = spec(tmp_path, policy=Policy(), until="certified")
+    few = Grouped(plan, qualities, 0.004, units=99)
+    few.run()
+    measured = few.measured()
+    assert measured[9] == 3 and measured[10] == 3 and max(measured.values()) == 3
+    assert few.answer().reason is Reason.TOO_FEW_UNITS
+    last = few.step(few.rates, list(few.known.values()))
+    assert not last.trials
+    assert (
+        last.why == f"{says}; nothing can be certified, as that takes 100 units of evaluation rows"
+    )
+
+
+@pytest.mark.parametrize(("units", "fewest"), [(100, 100), (99, 1)])
+def test_second_looks_are_taken_with_units_enough_and_kept_where_they_are_too_few(
+    tmp_path: Path, units: int, fewest: int
+) -> None:
+    """Policies of before there was a least number of units ask for one."""
+    plan = spec(tmp_path, "depths=[0, 9]", policy=Policy(), until="certified")
+    enough = dataclasses.replace(plan, policy=dataclasses.replace(Policy(), fewest_units=fewest))
+    qualities = {**CLEAR, 9: 0.92}
+    one = Grouped(enough, qualities, 0.015, units=units)
+    keys = one.run()
+    assert one.measured() == {0: 4, 9: 10}
+    # Resumed where 99 units are too few, as by an earlier version that took such looks.
+    resumed = Grouped(plan, qualities, 0.015, units=99)
+    resumed.known, resumed.rates, resumed.decisions = one.known, one.rates, one.decisions
+    for key in one.rows:
+        resumed.end(one.known[key].trial)
+    assert resumed.run() == [] and set(resumed.known) == set(keys)
+    assert resumed.measured() == {0: 4, 9: 10}
+    assert resumed.answer().reason is Reason.TOO_FEW_UNITS
+    anew = Grouped(plan, qualities, 0.015, units=99)
+    anew.run()
+    assert anew.measured() == {0: 3, 9: 3}
+
+
 def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:
     one_look = dataclasses.replace(Policy(), looks=((3, 3),), ladder_looks=((3, 3),))
     one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=one_look), {**CLEAR, 9: 0.865}, 0.02)

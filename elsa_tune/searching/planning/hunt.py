@@ -1,8 +1,10 @@
 """The strategy `hunt`: measured is only what can decide the answer, with as many seeds as it takes.
 
 A hunt tests the candidates in their order, from the full model down, and ends at the first that is
-not certified. Which trials run never endangers the certificate (docs/concepts/how-sure.md): it uses
-planned seeds at planned looks alone. Measured and simulated: bench/strategy.py.
+not certified. Where evaluation rows share too few units to certify anything, it takes no second
+looks and ends at the first whose score misses the target. Which trials run never endangers the
+certificate (docs/concepts/how-sure.md): it uses planned seeds at planned looks alone. Measured and
+simulated: bench/strategy.py.
 """
 
 import functools
@@ -313,10 +315,13 @@ class _Walk:
             step = self.step_at(candidate)
             if step is not None:
                 return step
-        return Step(why="every depth keeps the target")
+        return Step(why=f"every depth keeps the target{self.but_nothing_certified}")
 
     def step_at(self, candidate: Candidate) -> Step | None:
-        """Return what a candidate wants; None where it is certified, and the walk goes on."""
+        """Return what a candidate wants; None where it is passed, and the walk goes on.
+
+        It is where it is certified, or keeps the target by its score where nothing can be.
+        """
         for ask in (
             self.its_rate_is_being_explored,
             self.it_is_far_from_the_target,
@@ -327,6 +332,8 @@ class _Walk:
             step = ask(candidate)
             if step is not None:
                 return step
+        if self.has_too_few_units:
+            return self.it_gave_no_result(candidate) or self.its_score_misses_the_target(candidate)
         if self.is_certified(candidate):
             return None
         for ask in (self.it_gave_no_result, self.others_tell_how_seeds_spread):
@@ -456,6 +463,12 @@ class _Walk:
             return Step(why=f"{self.named(candidate)} gave no result")
         return None
 
+    def its_score_misses_the_target(self, candidate: Candidate) -> Step | None:
+        if self.is_above_target(candidate):
+            return None
+        name = self.named(candidate)
+        return Step(why=f"the score of {name} misses the target{self.but_nothing_certified}")
+
     def others_tell_how_seeds_spread(self, candidate: Candidate) -> Step | None:
         """Return the first look at a later candidate, where seeds are too few to tell here."""
         if self.contrast(candidate) is not None or not self.is_above_target(candidate):
@@ -505,6 +518,19 @@ class _Walk:
     @functools.cached_property
     def curve(self) -> FreezeCurve | None:
         return self.findings.curve()
+
+    @property
+    def has_too_few_units(self) -> bool:
+        """Whether no number of seeds certifies anything: first looks are for the curve alone."""
+        return self.curve is not None and self.curve.has_too_few_units
+
+    @property
+    def but_nothing_certified(self) -> str:
+        """What is added to the end of a walk where nothing can be certified; "" elsewhere."""
+        if not self.has_too_few_units:
+            return ""
+        fewest = self.policy.fewest_units
+        return f"; nothing can be certified, as that takes {fewest} units of evaluation rows"
 
     @functools.cached_property
     def error(self) -> float | None:
