@@ -380,10 +380,14 @@ def _of_frozen(contrasts: Mapping[Candidate, Interval]) -> dict[Candidate, Inter
 
 
 def example_error(curve: FreezeCurve, target: float) -> float | None:
-    """Return the standard error that evaluation examples leave a contrast with the full model.
+    """Return the unit in which a contrast with the full model is called clear, by examples alone.
 
-    None where it is not known. Both candidates' are taken as independent, so that fewer contrasts
-    are called clear.
+    It is the standard error of two independent scores that examples move as far as the full
+    model's; None where it is not known. A lower score may move farther. With a depth's own spread
+    at a target of 90 % the error is 3.1 units where the full model has a Pearson of .97, 2.6 at a
+    Spearman of .97, 1.5 at a Pearson of .90, 1.2 in Matthews and 1.0 to 1.1 in accuracy and F1
+    (simulated), so that 2.5 units are only .8 errors at a Pearson of .97. The unit decides what is
+    measured; at most 3.7 % of simulated studies of a kind certified falsely all the same.
     """
     variance = curve.uncertainty.example_variance(REFERENCE)
     if variance is None:
