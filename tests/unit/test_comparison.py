@@ -807,9 +807,10 @@ def test_where_early_stopping_ended_every_run_nothing_is_known_of_the_best_rate(
     assert "tried beside it: 1e-4 and 1e-3" in line(comparison, "Rates")
 
 
-def test_seeds_that_all_score_the_same_tell_nothing_of_the_best_rate() -> None:
-    """They would make an interval of no width of one exploring run a rate."""
-    same = [0.9 + 1 / 3e5] * 3  # more decimals than a table prints
+@pytest.mark.parametrize("score", [0.9, 0.9123, 0.9 + 1 / 3e5])
+def test_seeds_that_all_score_the_same_tell_nothing_of_the_best_rate(score: float) -> None:
+    """They would make an interval of little or no width of one exploring run a rate."""
+    same = [score] * 3
     rows = [
         *explored(FULL, RATES),
         *explored(ADAPTER, ADAPTER_RATES),

@@ -118,7 +118,9 @@ def _spread_of_seeds(curve: FreezeCurve, way: Way) -> Spread | None:
     rounding, or one result written several times, and no exact knowledge.
     """
     spread = spread_of_mean(curve, way.point)
-    if spread is None or spread.variance < SAME_QUALITY**2:
+    if spread is None or curve.uncertainty.is_rounding_alone(way.candidate):
+        return None
+    if spread.variance < SAME_QUALITY**2:
         return None
     return spread
 
@@ -128,8 +130,8 @@ def _beside_the_full_model(
 ) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
     """Return the ways that lie above the full model, and those below it, the cheapest first.
 
-    possible: those of which one is the best. Where the full model is one of them none lies above
-    it, and none of them lies below it.
+    possible: those of which one is the best. None of them lies below the full model, and where that
+    is one of them none lies above it.
     """
     full: Way | None = None
     for way in comparison.ways:
@@ -146,9 +148,9 @@ def _beside_the_full_model(
             tests[way.candidate] = _tested(way, full, parts)
     above, below = _differing(comparison, tests)
     may_be_best = {way.candidate for way in possible}
+    below -= may_be_best
     if full.candidate in may_be_best:
         above = set()
-        below -= may_be_best
     return _of_candidates(comparison, above), _of_candidates(comparison, below)
 
 

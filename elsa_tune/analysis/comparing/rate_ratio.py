@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.certainty import verdict_on_point
 from elsa_tune.analysis.comparing.ways import RateRatio, Way, WayComparison
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, student_quantile
+from elsa_tune.analysis.statistics.intervals import student_quantile
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 
@@ -126,7 +126,7 @@ def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _
     if not scores or rates < 2 or runs is None or runs.count < 2:
         return None
     of_mean = uncertainty.spread(point.candidate)
-    if of_mean.variance < SAME_QUALITY**2:  # runs that score alike by chance tell no spread
+    if uncertainty.is_rounding_alone(point.candidate):
         return None
     variance_of_run = of_mean.variance * runs.count
     others = rates - 1

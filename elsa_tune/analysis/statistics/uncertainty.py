@@ -236,6 +236,17 @@ class Uncertainty:
             freedom=freedom,
         )
 
+    def is_rounding_alone(self, candidate: Candidate) -> bool:
+        """Whether a depth's spread is no more than what its scores were rounded by, or nothing.
+
+        Then seeds that all score the same tell nothing of how far another would move the mean.
+        """
+        runs = self.runs.get(candidate)
+        if runs is None or runs.count < 2:
+            return False
+        of_run = self.spread(candidate).variance * runs.count
+        return of_run - self._rounding < SAME_QUALITY**2
+
     def _spread_of_others(self, runs: CandidateRuns) -> Spread | None:
         """Return how single runs of the other depths that learn spread; None without any to say.
 

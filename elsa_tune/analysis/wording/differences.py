@@ -52,9 +52,19 @@ def _best_of(comparison: WayComparison, differences: Differences) -> str:
         any_other = "any other that could be tested" if differences.untested else "any other"
         scores = _scoring(comparison, possible)
         return f"{scores} higher than {any_other} by {beyond}, at 95 %."
-    others = "not the other" if further == 1 else f"none of the other {further}"
     noise = _noise(comparison, differences)
-    return f"at 95 %, the best is one of {names}, and {others}: beyond the noise of {noise}."
+    of_tested = " of those that could be tested" if differences.untested else ""
+    best = f"at 95 %, beyond the noise of {noise}, the best{of_tested} is one of {names}"
+    left_out = _left_out(comparison, differences)
+    if len(left_out) == 1:
+        return f"{best}, and not {_names(comparison, left_out)}."
+    return f"{best}, and none of the other {further}."
+
+
+def _left_out(comparison: WayComparison, differences: Differences) -> tuple[Way, ...]:
+    """Return the ways that were tested and cannot be the best."""
+    others = {way.candidate for way in (*differences.possible, *differences.untested)}
+    return tuple(way for way in comparison.ways if way.candidate not in others)
 
 
 def _noise(comparison: WayComparison, differences: Differences) -> str:
@@ -78,9 +88,9 @@ def _beside_full(comparison: WayComparison, differences: Differences) -> str:
         surely = f"{_scoring(comparison, above)} higher than {name}"
         return f"Likewise, {surely}, and {_scoring(comparison, below)} lower."
     if above:
-        return f"Likewise, {_scoring(comparison, above)} higher than {name}, and none lower."
+        return f"Likewise, {_scoring(comparison, above)} higher than {name}."
     if below:
-        return f"Likewise, {_scoring(comparison, below)} lower than {name}, and none higher."
+        return f"Likewise, {_scoring(comparison, below)} lower than {name}."
     return f"No way can be told from {name}."
 
 
