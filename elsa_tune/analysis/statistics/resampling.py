@@ -69,14 +69,14 @@ class ExampleDraws:
     metric: str | None = None  # of predictions; None where they were counted
     # Of a depth with two runs or more the variance of one run's quality that comes from what its
     # runs answer differently on single examples. It is part of the spread between seeds and of
-    # `depths`, whose variance holds a share 1 / S of it.
+    # `candidates`, whose variance holds a share 1 / S of it.
     flips: Mapping[Candidate, float] = field(default_factory=dict)
     # How far the mean move of a depth lies below 0 for mistakes of its flawless runs.
     falls: Mapping[Candidate, float] = field(default_factory=dict)
     # [R] each, at least 0: how much lower a depth may lie for mistakes that its other runs hide.
-    # This counts at lower ends alone, and beside another depth a share of it, of those that only
-    # this one makes; beside itself that of the depth alone.
+    # Lower ends alone count it, and of it no more than a share (`hidden_beside`).
     hidden: Mapping[Candidate, Floats] = field(default_factory=dict)
+    # By a depth and the one that it is held against; by a depth and itself where it stands alone.
     hidden_shares: Mapping[tuple[Candidate, Candidate], float] = field(default_factory=dict)
 
     @classmethod
