@@ -106,6 +106,7 @@ TESTED = {
     "elsa_tune/searching/planning/samplers.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/strategies.py": "plan persisted_names",
     "elsa_tune/searching/planning/strategy.py": f"{_PLANNING} looks hunt policy",
+    "elsa_tune/searching/planning/walk.py": "hunt looks plan policy",
     "elsa_tune/searching/tune/asha.py": "early_stopping",
     "elsa_tune/specs/policy.py": "policy hunt",
     "elsa_tune/tasks/types": "metrics task_types selection resampling",

@@ -5,6 +5,7 @@ Every method is a pure function of the specification and of what was recorded, s
 resumed and a dry run agree.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,6 +55,15 @@ class Findings:
     chosen_rates: Mapping[Candidate, float]  # of the candidates that explore no further
     curve: Callable[[], FreezeCurve | None]  # of what was measured; None before anything was
     decisions: Mapping[str, Any] = field(default_factory=dict)  # recorded ones, by name
+
+    def explored_quality(self, candidate: Candidate) -> float:
+        """Return the quality of a candidate's exploring run at its rate; infinite without any."""
+        rate = self.chosen_rates[candidate]
+        qualities = []
+        for trial in tried(self.known, candidate):
+            if trial.learning_rate == rate and trial.quality is not None:
+                qualities.append(trial.quality)
+        return max(qualities, default=math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
