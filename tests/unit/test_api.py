@@ -18,6 +18,8 @@ import pytest
 
 import elsa_tune
 from elsa_tune import api
+from elsa_tune.api import searching
+from elsa_tune.api.arguments import time_text
 from elsa_tune.errors import (
     DataError,
     NoAnswerError,
@@ -175,13 +177,13 @@ def test_a_time_is_a_text_seconds_or_a_timedelta(
         asked.append(options)
         raise UsageError("enough")
 
-    monkeypatch.setattr(api, "read_request", stop)
+    monkeypatch.setattr(searching, "read_request", stop)
     with pytest.raises(UsageError, match="enough"):
         elsa_tune.search("minilm", "stdlib", max_time=given)
     assert asked[0].max_time is not None and read_duration(asked[0].max_time) == 90
     for wrong in (0, -5, float("nan"), timedelta(0)):
         with pytest.raises(UsageError, match="write a time above 0 such as 90s"):
-            read_duration(api._time(wrong))
+            read_duration(time_text(wrong))
 
 
 def test_what_is_mended_in_given_rows_goes_into_their_task_file(
