@@ -13,7 +13,7 @@ from elsa_tune.analysis.answer import (
     reaches,
     smallest,
 )
-from elsa_tune.analysis.certainty import verdict_on, with_certainty
+from elsa_tune.analysis.certainty import has_surely_learnt, verdict_on, with_certainty
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
@@ -123,7 +123,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     curve_fields = {field.name: getattr(curve, field.name) for field in fields(curve)}
     answer = Answer(**curve_fields, target=check_target(target), reason=_refusal(curve, verdict))
     if answer.reason is None:
-        answer = _decided(answer, learnt=verdict is Learnt.YES)
+        answer = _decided(answer, learnt=has_surely_learnt(curve))
     answer = replace(
         answer,
         sentence=answer_sentence(answer),

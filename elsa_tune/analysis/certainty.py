@@ -112,12 +112,15 @@ def plausible(
     contrasts: Contrasts,
     policy: Policy,
     reached: Collection[Candidate] | None = None,
+    beside: Sequence[CurvePoint] = (),
 ) -> tuple[Candidate, ...] | None:
     """Return which points' depths may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
     below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
-    reached: the depths that may count as certified; None for all.
+    reached: the depths that may count as certified; None for all. beside: points that were measured
+    and stand in no order of tests, as a hunt measures where trials are cheap; one without a
+    contrast may be the answer.
     """
     if any(point.candidate not in contrasts for point in points):
         return None
@@ -129,12 +132,29 @@ def plausible(
             break
         deepest = point.candidate
     possible: list[Candidate] = []
-    for point in points:
+    for point in (*points, *beside):
         is_too_large = point.candidate.rank < deepest.rank
-        is_too_small = point is not full and contrasts[point.candidate].high < -policy.rounding
+        contrast = contrasts.get(point.candidate)
+        is_too_small = contrast is not None and contrast.high < -policy.rounding
+        if point is full:
+            is_too_small = False
         if not is_too_large and not is_too_small:
             possible.append(point.candidate)
     return tuple(sorted(possible, reverse=True))
+
+
+def has_surely_learnt(curve: FreezeCurve) -> bool:
+    """Whether the full model is above chance with all its seeds, and with the planned ones alone.
+
+    Seeds that were added when an answer was known may take a certificate back and never give one.
+    Where the planned ones are too few to tell, they are too few for every test.
+    """
+    if verdict_on(curve) is not Learnt.YES:
+        return False
+    planned = None if curve.looks is None else curve.looks.of_full_model()
+    if planned is None:
+        return True
+    return verdict_on(replace(curve, uncertainty=planned)) is not Learnt.NO
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
@@ -153,13 +173,27 @@ def verdict_on_point(curve: FreezeCurve, point: CurvePoint) -> Learnt | None:
     if variance is None:
         variance = variance_by_rows(curve, point)
     variance = max(variance or 0.0, 0.0)
+    quality = judged_quality(curve, point)
+    assert quality is not None
     return learnt(
-        point.quality,
+        quality,
         chance=curve.chance,
         spread=spread_of_mean(curve, point),
         example_variance=variance,
         policy=curve.policy,
     )
+
+
+def judged_quality(curve: FreezeCurve, point: CurvePoint) -> float | None:
+    """Return the mean over the seeds that judge a point: those of the curve's `uncertainty`.
+
+    These are all, or the planned ones (`ways.way_curve`). Of a mean that was given as such it is
+    the point's quality; None where it was not measured.
+    """
+    runs = curve.uncertainty.runs.get(point.candidate)
+    if point.quality is None or runs is None:
+        return point.quality
+    return runs.mean
 
 
 def spread_of_mean(curve: FreezeCurve, point: CurvePoint) -> Spread | None:
@@ -225,11 +259,15 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     if not learnt:
         return answer
     claimed = corrected if answer.claims_corrected else raw
+    beside = [point for point in answer.measured if point not in points]
+    of_beside = contrasts_of(answer, beside, answer.target, corrected=answer.claims_corrected)
     of_gain = forecasts(answer, points, corrected=True)
     of_score = forecasts(answer, points, claimed=of_gain if answer.claims_corrected else None)
     return replace(
         answer,
-        plausible_candidates=plausible(points, claimed, answer.policy),
+        plausible_candidates=plausible(
+            points, {**claimed, **of_beside}, answer.policy, beside=beside
+        ),
         would_certify=of_score,
         corrected_would_certify=of_gain,
     )

@@ -375,7 +375,7 @@ def _measured(point: CurvePoint, runs: Sequence[MeasuredRun]) -> CurvePoint:
         std=_std(runs, quality),
         seeds=run_count(runs),
         runs=tuple(by_seed),
-        trainable_parameters=_median(row.trainable_parameters for row in completed),
+        trainable_parameters=_median_count(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
     )
@@ -415,6 +415,12 @@ def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
 def _median(values: Iterable[float | None]) -> float | None:
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return statistics.median(finite) if finite else None
+
+
+def _median_count(counts: Iterable[int | None]) -> int | None:
+    """Return the median, the lower of two in the middle, so that it stays a whole number."""
+    known = [count for count in counts if count is not None]
+    return statistics.median_low(known) if known else None
 
 
 def _completed(

@@ -156,6 +156,18 @@ class PlannedLooks:
         order = self.order()
         return bool(order) and len(self.taken(order[0])) > 0
 
+    def of_full_model(self) -> Uncertainty | None:
+        """Return what the look sees that has the most seeds of the full model; None before any.
+
+        Those are planned seeds; seeds that were added later are not among them.
+        """
+        most: Uncertainty | None = None
+        for candidate in self.order():
+            for _, seen in self.taken(candidate):
+                if most is None or seen.runs[REFERENCE].count > most.runs[REFERENCE].count:
+                    most = seen
+        return most
+
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
         followers = {looks.after: candidate for candidate, looks in self.by_candidate.items()}

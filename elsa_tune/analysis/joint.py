@@ -23,15 +23,14 @@ from elsa_tune.analysis.certainty import (
     certified_in_order,
     certify,
     contrast_of,
+    has_surely_learnt,
     is_above_plan,
     leaves_out_examples,
     plausible,
-    verdict_on,
 )
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.statistics.intervals import Interval
-from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
@@ -211,7 +210,7 @@ def _sure(
                 contrasts.append(contrast)
         if len(contrasts) == len(tasks):
             least_contrasts[point.candidate] = _least(contrasts)
-    learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
+    learnt = all(has_surely_learnt(task) for task in tasks)
     bases = {task.uncertainty.basis for task in tasks}
     certified, reason = certify(
         common,

@@ -131,6 +131,7 @@ def import_results(
             notes.append(f"quality <- {_TRIAL_QUALITY}, in trials of elsa-tune that have one")
         notes.append(_counts(rows))
     notes += _left_out_notes(left_out)
+    notes += _tiny_notes(rows, percent=percent)
     if len(notes) == 1:
         return Imported(rows, ())
     return Imported(rows, tuple(notes))
@@ -202,6 +203,18 @@ def _check(
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
         )
+
+
+def _tiny_notes(rows: Sequence[ResultRow], *, percent: bool) -> list[str]:
+    """Return a line where a table of percentages has some that look like fractions."""
+    qualities = [abs(row.quality) for row in rows if row.quality]
+    tiny = [quality for quality in qualities if quality <= 0.01]
+    if not percent or not tiny or max(qualities) <= 0.1:
+        return []
+    return [
+        f"{len(tiny)} of {len(qualities)} qualities are at most 1 %, as fractions among "
+        "percentages would be"
+    ]
 
 
 def _check_chance(path: Path, given: str | None, *, percent: bool) -> None:

@@ -47,6 +47,9 @@ _KINDS = {
     "invalid": "named by a text",
 }
 
+# How pydantic calls the branches of a union of plain values.
+_BRANCHES = {"int", "float", "str", "bool"}
+
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
     """Return the value of one YAML document. Raises ValueError, in one line, where there is none.
@@ -173,7 +176,12 @@ def problems(
         else:
             field = _path(location)
             text = _problem(field, problem)
-        texts.append(text)
+        # What fits no branch of a union is a problem of each branch.
+        either = _either(texts[-1], text) if texts else None
+        if either is not None:
+            texts[-1] = either
+        else:
+            texts.append(text)
     different = [text for text in dict.fromkeys(texts) if text not in meant]
     parts = different[:MOST_SAID]
     too_many = len(different) - len(parts)
@@ -203,6 +211,17 @@ def _problem(field: str, problem: Mapping[str, Any]) -> str:
         where = f"field '{field}'"
     allowed = _allowed(problem)
     return f"{where} must be {allowed}"
+
+
+def _either(text: str, other: str) -> str | None:
+    """Return what two texts allow a field, in one; None where they tell of different values."""
+    subject, must, allowed = text.partition(" must be ")
+    other_subject, _, other_allowed = other.partition(" must be ")
+    allowed, comma, came = allowed.partition(", not ")
+    other_allowed, _, other_came = other_allowed.partition(", not ")
+    if not comma or (subject, came) != (other_subject, other_came):
+        return None
+    return f"{subject}{must}{allowed} or {other_allowed}{comma}{came}"
 
 
 def _unknown_field(
@@ -237,7 +256,7 @@ def _path(location: Sequence[int | str]) -> str:
     """Write a field as YAML has it, `asha.grace`, without positions and a union's branches."""
     names: list[str] = []
     for part in location:
-        if not isinstance(part, str):
+        if not isinstance(part, str) or part in _BRANCHES:
             continue
         if part.isidentifier() and part.islower():
             names.append(part)

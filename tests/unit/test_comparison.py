@@ -540,6 +540,14 @@ def test_searches_that_planned_each_for_itself_certify_nothing_together() -> Non
     no_claim(rows, Reason.LOOKS_NOT_PLANNED, "seeds of several searches")
 
 
+def differing(comparison: WayComparison) -> tuple[set[Candidate], ...]:
+    """Return which ways may be the best, and which lie above and below the full model."""
+    found = comparison.differences
+    assert found is not None
+    parts = (found.possible, found.above_full, found.below_full)
+    return tuple({way.candidate for way in part} for part in parts)
+
+
 def test_seeds_that_were_added_later_decide_nothing() -> None:
     looks = Looks(after="N0", first_seed=1, counts=((3, 3),))
     # Ways without a place in the order of tests have no looks of their own.
@@ -555,6 +563,7 @@ def test_seeds_that_were_added_later_decide_nothing() -> None:
     ]
     alone, beside = compared(planned), compared([*planned, *later])
     assert [way.p_value for way in alone.ways] == [way.p_value for way in beside.ways]
+    assert differing(alone) == differing(beside)
     assert way_of(beside, ADAPTER).point.seeds == 5
     assert way_of(beside, ADAPTER).point.quality == pytest.approx((3 * 0.9 + 2 * 0.7) / 5)
 

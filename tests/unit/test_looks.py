@@ -277,6 +277,36 @@ def test_a_depth_is_tested_only_behind_the_one_it_was_planned_to_follow() -> Non
     assert answer.certified is not None and answer.certified.candidate.frozen_layers == 5
 
 
+def test_a_depth_that_was_measured_beyond_the_order_of_tests_may_be_the_answer() -> None:
+    three = (3, 3)
+    rows = [*planned(0, FULL[:3], 0, three), *planned(3, [0.89, 0.891, 0.889], 0, three)]
+    # A hunt measures it where trials are cheap, and has not come to what it was planned to follow.
+    near = answered([*rows, *planned(5, [0.83, 0.80, 0.85], 4, three)])
+    assert near.certified is not None and near.certified.candidate.frozen_layers == 3
+    assert near.plausible == (1, 3)
+    # Seeds that are too few for a test rule nothing out.
+    assert answered([*rows, *planned(5, [0.83], 4, three)]).plausible == (1, 3)
+    far = answered([*rows, *planned(5, [0.53, 0.50, 0.55], 4, three)])
+    assert far.plausible == (3,)
+    # What fine-tunes more layers than are certified is too much.
+    assert answered([*rows, *planned(2, [0.89, 0.9, 0.88], 1, three)]).plausible == (3,)
+
+
+def test_later_seeds_do_not_show_that_the_full_model_learnt() -> None:
+    doubtful, steady = [0.51, 0.55, 0.70], [0.60, 0.601, 0.599]
+    rows = [*planned(0, doubtful, 0, (3, 3)), *planned(3, steady, 0, (3, 3))]
+    rows += planned(5, [0.5, 0.501, 0.499], 3, (3, 3))
+    later = planned(0, [*doubtful, *[0.60] * 5], 0, (3, 3))[3:]
+    answer = answered([*rows, *later])
+    assert answer.operating_point is not None
+    assert answer.certified is None and answer.plausible is None
+    doubt = "by its planned seeds it is not certain that the full model learnt anything, and seeds "
+    assert f"{doubt}that are added later do not count" in answer.certainty
+    assert f"{doubt}that are added later do not count" in str(answer.first_lines.lines)
+    (free,) = answer_rows([dataclasses.replace(row, looks=None) for row in (*rows, *later)])
+    assert free.certified is not None
+
+
 def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
     rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, [0.89, 0.891, 0.889], 0, (3, 3))]
     other = seeds(3, [0.89], looks=rows[-1].looks, search="t")

@@ -94,6 +94,15 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
         import_results(fractions, percent=True)
 
 
+def test_fractions_among_percentages_are_told_of(tmp_path: Path) -> None:
+    lines = ("m,t,12,0,91,1", "m,t,12,3,0.9,1", "m,t,12,6,88,1", "m,t,12,9,0,1")
+    notes = import_results(table(tmp_path, *lines), percent=True).notes
+    told = "1 of 3 qualities are at most 1 %, as fractions among percentages would be"
+    assert told in notes
+    low = table(tmp_path, "m,t,12,0,4.5,1", "m,t,12,3,0.9,1")
+    assert import_results(low, percent=True).notes == ()
+
+
 def test_runs_without_a_score_do_not_say_that_percentages_are_fractions(tmp_path: Path) -> None:
     header = f"{HEADER},status"
     failed = table(tmp_path, "m,t,12,0,,1,failed", "m,t,12,3,,1,diverged", header=header)

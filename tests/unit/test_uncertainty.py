@@ -436,6 +436,8 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
     assert np.quantile(few, shares) == pytest.approx(stats.beta(9, 3).ppf(shares), abs=0.006)
     both = np.corrcoef(counted.candidates[FULL_MODEL], counted.candidates[DEEP])
     assert abs(both[0, 1]) < 0.05
+    for candidate, moves in counted.candidates.items():
+        assert moves.var() == pytest.approx(counted.counted_variances[candidate], rel=0.06)
     flawless = ExampleDraws.counted({DEEP: 1.0}, 400).candidates[DEEP]
     assert np.quantile(flawless, 0.05) == pytest.approx(-3 / 400, rel=0.05)  # the rule of three
 

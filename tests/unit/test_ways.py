@@ -54,6 +54,7 @@ def test_a_space_of_ones_own_depths_may_name_ways_beside_them() -> None:
         ("last=3", Lora(last=3)),
         ("last='3'", Lora(last=3)),
         ("last=1/3", Lora(last=4)),
+        ("last=0.25", Lora(last=3)),
         ("last=2/5", Lora(last=5)),  # of 12 layers 4.8: rounded up, so that no more is frozen
         ("r=16", Lora(r=16, last=6)),
         ("lora_alpha=32", Lora(lora_alpha=32, last=6)),
@@ -80,6 +81,9 @@ def test_a_model_of_one_layer_has_no_last_ones() -> None:
         ("lora.last=0", "lora.last is 0; it must be a number of layers, or a share"),
         ("lora.last=-1/2", "lora.last is '-1/2'"),
         ("lora.last=half", "lora.last is 'half'"),
+        ("lora.last=2.0", "lora.last is 2.0; it must be a number of layers, or a share"),
+        ("lora.last=[1]", "lora.last' must be a whole number or a number or a text, not [1]"),
+        ("lora.target_modules=5", "lora.target_modules' must be a text or a list, not 5"),
         ("lora.last=1/0", "lora.last is '1/0'"),
         ("lora.last=13", "lora.last is 13, but this model has 12; set a number below that"),
         (
@@ -92,7 +96,8 @@ def test_a_model_of_one_layer_has_no_last_ones() -> None:
         ),
         ("lora.last=12/12", "lora.last is '12/12', which is every layer"),
         ("lora.last=19/20", "lora.last is '19/20', which is every layer"),
-        ("lora.last=13/12", "lora.last is '13/12', but this model has 12"),
+        ("lora.last=13/12", "lora.last is '13/12'; it must be a number of layers, or a share"),
+        ("lora.last=1.0", "lora.last is 1.0, which is every layer"),
         ("lora.rank=4", "lora.rank"),
         ("lora.target_modules=[]", "target_modules is empty"),
     ],

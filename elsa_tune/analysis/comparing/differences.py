@@ -10,7 +10,7 @@ finds beyond that, and the first leaves open, is not claimed: the two never cont
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.certainty import spread_of_mean, variance_by_rows
+from elsa_tune.analysis.certainty import judged_quality, spread_of_mean, variance_by_rows
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.differences import (
@@ -54,13 +54,13 @@ def differences_of(comparison: WayComparison) -> Differences | None:
     possible: list[Way] = [best]
     untested: list[Way] = []
     counts_rows = True
-    for way in sorted(others, key=_quality, reverse=True):
+    for way in _best_first(comparison, others):
         parts = _parts(comparison, best, way)
         if not parts.all:
             untested.append(way)
             continue
         counts_rows = counts_rows and parts.rows is not None
-        if _tested(best, way, parts).p_above >= level:
+        if _tested(comparison, best, way, parts).p_above >= level:
             possible.append(way)
     if len(untested) == len(others):
         return None
@@ -85,13 +85,20 @@ def _without_spread(comparison: WayComparison) -> tuple[Way, ...]:
     return tuple(ways)
 
 
-def _quality(way: Way) -> float:
-    assert way.point.quality is not None  # a measured way has one
-    return way.point.quality
+def _quality(comparison: WayComparison, way: Way) -> float:
+    """Return the mean over the seeds that the spread is of: the planned ones, where any were."""
+    quality = judged_quality(comparison.curve, way.point)
+    assert quality is not None  # a measured way has one
+    return quality
 
 
-def _tested(way: Way, other: Way, parts: _Parts) -> DifferenceTest:
-    return difference_test(_quality(way) - _quality(other), parts.all)
+def _best_first(comparison: WayComparison, ways: Sequence[Way]) -> list[Way]:
+    return sorted(ways, key=lambda way: _quality(comparison, way), reverse=True)
+
+
+def _tested(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> DifferenceTest:
+    difference = _quality(comparison, way) - _quality(comparison, other)
+    return difference_test(difference, parts.all)
 
 
 def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
@@ -145,7 +152,7 @@ def _beside_the_full_model(
             continue
         parts = _parts(comparison, way, full)
         if parts.all:
-            tests[way.candidate] = _tested(way, full, parts)
+            tests[way.candidate] = _tested(comparison, way, full, parts)
     above, below = _differing(comparison, tests)
     may_be_best = {way.candidate for way in possible}
     below -= may_be_best
@@ -188,7 +195,7 @@ def _rerun(comparison: WayComparison, possible: list[Way]) -> Rerun | None:
     for way in rivals:
         if way.candidate.is_reference:
             other = way
-    difference = _quality(best) - _quality(other)
+    difference = _quality(comparison, best) - _quality(comparison, other)
     if difference <= comparison.curve.policy.rounding:
         return None
     seeds, rows = _needs(comparison, best, other)
@@ -201,7 +208,7 @@ def _needs(comparison: WayComparison, way: Way, other: Way) -> tuple[int | None,
     The rows are those there are, if these can do. Else the seeds are twice the fewest that can: of
     those, seeds alone would take all that chance may take.
     """
-    difference = abs(_quality(way) - _quality(other))
+    difference = abs(_quality(comparison, way) - _quality(comparison, other))
     parts = _parts(comparison, way, other)
     counted = comparison.curve.units or comparison.curve.examples
     if parts.of_way is None or parts.of_other is None:

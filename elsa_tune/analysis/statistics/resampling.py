@@ -66,6 +66,8 @@ class ExampleDraws:
     candidates: Mapping[Candidate, Floats]  # [R] each
     chance: Floats  # [R]
     are_counted: bool = False  # from the number of examples alone
+    # Of counted ones, the variance of each depth's draws by their formula, which no draw moves.
+    counted_variances: Mapping[Candidate, float] = field(default_factory=dict)
     metric: str | None = None  # of predictions; None where they were counted
     # Of a depth with two runs or more the variance of one run's quality that comes from what its
     # runs answer differently on single examples. It is part of the spread between seeds and of
@@ -157,9 +159,12 @@ class ExampleDraws:
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         falls: dict[Candidate, float] = {}
+        variances: dict[Candidate, float] = {}
         for stream, (candidate, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
             wrong = examples - right
+            mean = (right + 1) / (examples + 2)
+            variances[candidate] = mean * (1 - mean) / (examples + 3)
             generator = np.random.default_rng([_EXAMPLES, stream])
             drawn_accuracies = generator.beta(
                 right + 1,
@@ -173,6 +178,7 @@ class ExampleDraws:
             candidates=moves_by_depth,
             chance=np.zeros(RESAMPLES),
             are_counted=True,
+            counted_variances=variances,
             falls=falls,
         )
 

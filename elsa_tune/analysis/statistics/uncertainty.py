@@ -196,6 +196,8 @@ class Uncertainty:
             return None
         if candidate not in examples.candidates or other not in examples.candidates:
             return None
+        if examples.are_counted:
+            return examples.counted_variances[candidate] + examples.counted_variances[other]
         moved = self._moved_contrast(candidate, 1.0, against=other, corrected=False)
         assert moved is not None
         return float(np.var(moved))

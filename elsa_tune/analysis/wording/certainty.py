@@ -4,8 +4,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Certified, Reason, WouldCertify
+from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
+from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.answer import cheaper_text
 from elsa_tune.analysis.wording.would_certify import need_text
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -28,6 +30,14 @@ from elsa_tune.words import (
 USUAL_SEEDS = 5
 
 
+def learnt_is_not_certain(answer: Answer) -> str:
+    """Say that the full model may have learnt nothing, and by which seeds."""
+    doubt = "it is not certain that the full model learnt anything"
+    if verdict_on(answer) is Learnt.YES:
+        return f"by its planned seeds {doubt}, and seeds that are added later do not count"
+    return doubt
+
+
 def certainty_sentences(answer: Answer) -> Iterator[str]:
     """Say what is certified or why nothing is, what is plausible, and what seeds leave open."""
     uncertainty_of = answer.uncertainty
@@ -35,7 +45,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif claimed is None:
-        yield "Nothing is certified: it is not certain that the full model learnt anything."
+        yield f"Nothing is certified: {learnt_is_not_certain(answer)}."
     else:
         yield _certified_text(answer, claimed)
         yield from _weaker_text(answer, claimed)

@@ -19,6 +19,7 @@ from elsa_tune.analysis.recommendation import interval_width, leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import (
     export_command,
+    learnt_is_not_certain,
     on_its_machine,
     recorded_search,
     seeds_for_another_search,
@@ -261,7 +262,7 @@ def _why_not(answer: Answer) -> str:
         return "on all tasks together nothing is sure"
     if answer.claimed is None:
         if answer.reason is None:
-            return "it is not certain that the full model learnt anything"
+            return learnt_is_not_certain(answer)
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"
     return f"{_seeds(answer)}{examples} are too few to be sure"

@@ -31,7 +31,7 @@ class LoraSettings:
     lora_alpha: FewCount = ALPHA  # what its matrices add is multiplied by lora_alpha / r
     target_modules: str | list[str] = ALL_LINEAR  # names of linear layers, or every one
     # How many of the last layers `lora_last` adapts, or which share of them.
-    last: int | str = "1/2"
+    last: int | float | str = "1/2"
 
     def everywhere(self) -> Lora:
         """Return LoRA on all layers."""
@@ -48,12 +48,13 @@ class LoraSettings:
             "such as 1/2"
         )
         try:
-            asked = Fraction(self.last)
+            asked = Fraction(str(self.last))
         except (ValueError, ZeroDivisionError):
             raise problem from None
-        if asked <= 0:
+        is_written_as_share = isinstance(self.last, float) or "/" in str(self.last)
+        is_share = is_written_as_share or asked.denominator > 1
+        if asked <= 0 or (is_share and asked > 1):
             raise problem
-        is_share = asked.denominator > 1 or "/" in str(self.last)
         last = int(asked)
         if is_share:
             share_below = 1 - asked
