@@ -30,7 +30,7 @@ from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, StorageError
 from elsa_tune.searching.output import printing, say
-from elsa_tune.searching.process.signals import handling_signals
+from elsa_tune.searching.process.signals import handling_signals, repeating_dropped_interrupts
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
@@ -103,6 +103,7 @@ def main() -> None:
         # SIGTERM and a closed terminal end a command as Ctrl-C does, unless it takes them itself.
         with (
             handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
+            repeating_dropped_interrupts(),
             printing(),
         ):
             _check_folder()

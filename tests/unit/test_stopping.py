@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ import ray
 
 from elsa_tune.errors import DataError, RunError
 from elsa_tune.searching.cluster.ray_session import ray_session
+from elsa_tune.searching.process import signals
 from elsa_tune.searching.process.interruption import Interruption
-from elsa_tune.searching.process.signals import handling_signals
+from elsa_tune.searching.process.signals import handling_signals, repeating_dropped_interrupts
 from tests.conftest import Run
 
 
@@ -73,6 +76,72 @@ def test_before_a_search_begins_it_is_one_sentence(
     ended = run("resume", "mine")
     assert ended == (130, "", "resume: reading search 'mine'\nelsa-tune: interrupted\n")
     assert signal.getsignal(number) == before
+
+
+class Held:
+    """What is collected with a weakref's callback."""
+
+
+class Deleted:
+    """What is collected with a `__del__`."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action = action
+
+    def __del__(self) -> None:
+        self.action()
+
+
+def in_a_callback(action: Callable[[], object]) -> None:
+    held = Held()
+    reference = weakref.ref(held, lambda _: action())
+    del held
+    assert reference() is None
+
+
+def in_a_del(action: Callable[[], object]) -> None:
+    Deleted(action)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("where", [in_a_callback, in_a_del])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_where_python_drops_what_is_raised_ends_a_command_all_the_same(
+    number: int,
+    where: Callable[[Callable[[], object]], None],
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(*given: object) -> None:
+        where(lambda: signal.raise_signal(number))
+        time.sleep(10)
+        sys.exit("the command went on")
+
+    monkeypatch.setattr("elsa_tune.cli.commands.search.found_or_fetched", read)
+    before = sys.unraisablehook
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    ended = run("resume", "mine")
+    assert ended == (130, "", "resume: reading search 'mine'\nelsa-tune: interrupted\n")
+    assert sys.unraisablehook is before
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_dropped_interrupt_does_not_come_after_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: seen.append(dropped.exc_type))
+
+    def fail() -> None:
+        raise ValueError
+
+    monkeypatch.setattr(signals, "_SECONDS_UNTIL_AGAIN", 0.5)
+    with repeating_dropped_interrupts():
+        in_a_callback(fail)
+        in_a_callback(lambda: signal.raise_signal(signal.SIGINT))
+    time.sleep(0.7)
+    assert seen == [ValueError]
 
 
 @pytest.mark.usefixtures("usual_signals")
