@@ -57,7 +57,7 @@ class Choice:
     learning_rate: float  # that the model is trained with
     why: str  # in a few words, for the reader
     # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it,
-    # and where the model trains on other rows.
+    # where all score the same, and where the model trains on other rows.
     promised: Interval | None
     # The search's training rows where the model trains on another number; None where on as many.
     measured_on: int | None = None
@@ -88,7 +88,10 @@ class Choice:
             rows = f"models of {self.measured_on:,} training rows"
             return f"{outcome}; the search measured {rows} and promises nothing of this one."
         if self.promised is None:
-            return f"{outcome}; by one measured seed the search promised no interval."
+            measured = "one measured seed"
+            if self.point.seeds > 1:
+                measured = f"{self.point.seeds} measured seeds that all score the same"
+            return f"{outcome}; by {measured} the search promised no interval."
         low = self.promised.low
         high = self.promised.high
         if low <= _lowest(self.answer) and high >= 1:

@@ -616,6 +616,18 @@ def test_what_is_promised_lies_within_the_metrics_range() -> None:
     assert promised.high == 1.0 and promised.low < 0.97
 
 
+def test_failed_seeds_of_one_score_promise_no_interval() -> None:
+    # Not rounded, as a record has them.
+    full = [0.9, 0.91 + 1 / 3e5]
+    rows = [*seeds(0, full), *seeds(3, [0.89, 0.9]), *seeds(6, [0.5, 0.5])]
+    choice = choose(answer_rows(rows), layers=0)
+    assert choice.promised is None
+    assert choice.judged(0.48) == (
+        "The exported model has 48.0 accuracy; by 2 measured seeds that all score the same the "
+        "search promised no interval."
+    )
+
+
 @pytest.fixture
 def pair(paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of searches on two tasks, of which `calm` has no answer and `mood` has."""

@@ -699,6 +699,10 @@ def test_one_more_run_is_expected_by_the_moderated_spread() -> None:
     error = np.std(DEEP_RUNS, ddof=1) * math.sqrt(1 + 1 / 3)
     assert ends(alone.next_run(DEEP)) == pytest.approx(students(np.mean(DEEP_RUNS), error, 2))
     assert known(runs(DEEP, DEEP_RUNS[:1])).next_run(DEEP) is None
+    # Equal seeds neither, unless others tell how far seeds spread.
+    equal = runs(DEEP, [0.8312, 0.8312])
+    assert known(equal).next_run(DEEP) is None
+    assert known(runs(FULL_MODEL, FULL_RUNS), equal).next_run(DEEP) is not None
 
 
 # ---- by this version's policy: each depth's spread is its own, added up by Welch ----

@@ -159,9 +159,12 @@ class Uncertainty:
         return REFERENCE if REFERENCE in self.runs else candidate
 
     def next_run(self, candidate: Candidate) -> Interval | None:
-        """Return where one more run on the same examples would lie; None with one seed."""
+        """Return where one more run on the same examples would lie.
+
+        None with one seed, or with seeds that all score the same where nothing else tells a spread.
+        """
         runs = self.runs.get(candidate)
-        if runs is None or runs.count < 2:
+        if runs is None or runs.count < 2 or self.is_rounding_alone(candidate):
             return None
         of_mean = self.spread(candidate)
         # Its own variance beside the mean's.
