@@ -72,15 +72,22 @@ class StorePaths:
 
     def _absolute(self, uri: str) -> str:
         scheme = scheme_of(uri)
-        if scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or uri == "databricks":
+        if uri == "databricks":
+            return uri
+        head, mark, rest = uri.partition("://")
+        if not mark and (
+            scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or is_registered(scheme)
+        ):
+            # Without the rest: where a password would stand in it cannot be told.
+            raise TrackingError(f"tracking URI '{scheme}:...' has no '//'; write {scheme}://...")
+        if scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES:
             if is_misread(uri):
                 raise TrackingError(
                     f"tracking URI '{shown_uri(uri)}' has a user name or password with a character "
                     "that means something else in a URI; write @ as %40, / as %2F, ? as %3F and "
                     "# as %23"
                 )
-            head, mark, rest = uri.partition("://")
-            return f"{head.lower()}{mark}{rest}".rstrip("/") if mark else uri
+            return f"{head.lower()}{mark}{rest}".rstrip("/")
         if scheme == "sqlite":
             place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""
             if place in ("", ":memory:"):
@@ -96,11 +103,6 @@ class StorePaths:
                 )
             return f"{SQLITE}{file}"
         if is_registered(scheme):
-            head, mark, rest = uri.partition("://")
-            if not mark:
-                raise TrackingError(
-                    f"tracking URI '{scheme}:...' has no '//'; write {scheme}://..."
-                )
             return f"{head.lower()}{mark}{rest}".rstrip("/")
         is_file_store = scheme in ("", "file")
         kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"

@@ -66,6 +66,8 @@ _HIDDEN_PARAMETER = re.compile(rf"(?<=[?&;#])([^?&;#]+=)?{re.escape(HIDDEN)}(&|(
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}$", re.IGNORECASE)
 # Behind a file's path: a query, or another URI.
 _BEHIND_A_FILE = re.compile(r"\?|://")
+# A user and password of what may be a URI without its `://`; a file's path may look like that.
+_WITHOUT_MARK = re.compile(r"\A(--[a-z-]+=)?+(?!(?:file:)?/(?!/)|[.~])(?://|.*:).*@", re.DOTALL)
 # In a text a blank ends a URI, except in a password behind a user's name: a number is a port.
 _IN_TEXT = re.compile(
     r"[a-z][a-z0-9+.-]{0,30}://(?:[^\s/?#@:\[]*:(?!\d+(?:[\s/?#]|$))[^\n/?#]*@)?\S*", re.IGNORECASE
@@ -99,7 +101,8 @@ def _without_driver(scheme: str) -> str:
 def shown_uri(uri: str) -> str:
     """Return a URI as it may be shown or stored.
 
-    What is none stays as it is, and so does what was shown before.
+    What is none stays as it is, and so does what was shown before. What looks like `USER:PASSWORD@`
+    counts as one without its `://`, but for a file's path.
 
     Everything before the last `@` is hidden but a database's user, and so is the value of every
     parameter that is not known to be harmless: where a password has characters that it may not
@@ -107,7 +110,9 @@ def shown_uri(uri: str) -> str:
     """
     parts = _parts(uri)
     if parts is None:
-        return uri
+        if "://" in uri:
+            return uri
+        return _WITHOUT_MARK.sub(rf"\1{HIDDEN}@", uri)
     user = _named_user(parts)
     if parts.secret is not None:
         user = f"{HIDDEN}@"

@@ -435,6 +435,10 @@ def test_nothing_secret_is_in_the_jobs_description(
     typed = run("submit", *what, "--tracking-uri", f"http://me:{SECRET}@store:5000")
     assert typed.status == 2 and "--tracking-uri http://***@store:5000 has a password" in typed.err
     assert "set MLFLOW_TRACKING_URI where Ray is started" in typed.err and SECRET not in typed.err
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http:/me:{SECRET}@store:5000")
+    misspelled = run("submit", *what)
+    assert misspelled.status == 2 and SECRET not in misspelled.err
+    assert "elsa-tune" not in repr(cluster.jobs)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:{SECRET}@store:5000")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", SECRET)
     done = run("submit", *what)

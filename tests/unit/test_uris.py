@@ -70,6 +70,41 @@ def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
         assert without_credentials(uri) == without_credentials(shown) == bare
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("http:/bob:s3cret@h:1", "***@h:1"),
+        ("https:bob:s3@cret@h", "***@h"),
+        ("postgresql:s3cret@h/db", "***@h/db"),
+        ("bob:s3cret@h:5000", "***@h:5000"),
+        ("//bob:s3cret@h:5000", "***@h:5000"),
+        ("//s3cret@h:5000", "***@h:5000"),
+        ("me@corp:s3cret@h", "***@h"),
+        ("--tracking-uri=http:/bob:s3cret@h", "--tracking-uri=***@h"),
+    ],
+)
+def test_a_secret_without_the_mark_of_a_uri_is_not_shown(typed: str, shown: str) -> None:
+    assert shown_uri(typed) == shown == shown_uri(shown)
+    with pytest.raises(TrackingError) as refused:
+        HERE.tracking_uri(typed)
+    assert "s3" not in str(refused.value) and "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["/a:b/me@corp", "./a:b@c", "../a:b@c", "~/a:b@c", "file:/home/me@corp", "--x=/a:b@c"]
+)
+def test_a_path_is_shown_whole(path: str) -> None:
+    assert shown_uri(path) == path
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "databricks", "postgresql", "mysql", "mssql"])
+@pytest.mark.parametrize("rest", [":h:5000", ":/h:5000", ":"])
+def test_a_server_or_database_needs_both_slashes(scheme: str, rest: str) -> None:
+    with pytest.raises(TrackingError, match=f"'{scheme}:...' has no '//'; write {scheme}://"):
+        HERE.named_uri(scheme + rest)
+    assert HERE.named_uri("databricks") == "databricks"
+
+
 @pytest.mark.parametrize("folder", ["R&D", "run#lr=3", "a=b", "x;y=1", "a@b", "R&D=***"])
 def test_a_path_of_an_sqlite_file_stays_whatever_its_folders_are_called(folder: str) -> None:
     """Cut short, it would be another file, which `resume` would make."""
