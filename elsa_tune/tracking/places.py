@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.files import expanded
+from elsa_tune.tracking.database_drivers import database_url
 from elsa_tune.tracking.paths import DATABASE, default_root, default_storage
 from elsa_tune.tracking.stores import is_registered, registered_schemes
 from elsa_tune.tracking.uris import (
@@ -65,7 +66,8 @@ class StorePaths:
 
         None where there is neither.
 
-        Raises TrackingError for a file store or for a URI that is no store at all.
+        Raises TrackingError for a file store, for a URI that is no store at all, and for one of a
+        database that SQLAlchemy cannot read.
         """
         given = (explicit or os.environ.get(TRACKING_VARIABLE) or "").strip()
         return self._absolute(given) if given else None
@@ -87,6 +89,8 @@ class StorePaths:
                     "that means something else in a URI; write @ as %40, / as %2F, ? as %3F and "
                     "# as %23"
                 )
+            if scheme in DATABASE_SCHEMES:
+                database_url(uri)  # raises for what cannot be read
             return f"{head.lower()}{mark}{rest}".rstrip("/")
         if scheme == "sqlite":
             place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""

@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.database_drivers import dialect_of, driver_package
+from elsa_tune.tracking.mlflow.database import check_driver
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.uris import hidden, is_misread, reason, shown_uri, without_credentials
 
@@ -103,6 +105,23 @@ def test_a_server_or_database_needs_both_slashes(scheme: str, rest: str) -> None
     with pytest.raises(TrackingError, match=f"'{scheme}:...' has no '//'; write {scheme}://"):
         HERE.named_uri(scheme + rest)
     assert HERE.named_uri("databricks") == "databricks"
+
+
+@pytest.mark.parametrize("uri", ["postgresql://me:s3cret@h:abc/x", "mysql+pymysql://h:1:2/x"])
+def test_a_database_that_sqlalchemy_cannot_read_is_refused_in_a_sentence(uri: str) -> None:
+    for read in (HERE.named_uri, check_driver, dialect_of):
+        with pytest.raises(TrackingError, match="cannot be read; write") as refused:
+            read(uri)
+        assert "s3cret" not in str(refused.value) and refused.value.exit_status == 2
+
+
+def test_a_driver_that_sqlalchemy_does_not_know_is_refused_before_a_job_is_sent() -> None:
+    uri = "postgresql+nosuch://me:s3cret@h/x"
+    for read in (check_driver, driver_package):
+        with pytest.raises(TrackingError, match="does not know; write postgresql://") as refused:
+            read(uri)
+        assert "s3cret" not in str(refused.value)
+    assert driver_package("postgresql+psycopg://h/x") == "psycopg[binary]"
 
 
 @pytest.mark.parametrize("folder", ["R&D", "run#lr=3", "a=b", "x;y=1", "a@b", "R&D=***"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.tracking.database_drivers import package_of_driver
+from elsa_tune.tracking.database_drivers import dialect_of, package_of_driver
 from elsa_tune.tracking.uris import shown_uri
 
 PATIENCE_S = 120.0
@@ -15,22 +15,14 @@ _LOCK_KEY = 0x656C7361  # "elsa": one key for all searches on one database
 
 def check_driver(uri: str) -> None:
     """Raise TrackingError, with the package to install, where the database's driver is missing."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import SQLAlchemyError
-
+    dialect = dialect_of(uri)
     try:
-        dialect = make_url(uri).get_dialect()
         dialect.import_dbapi()
     except ImportError as error:
         module = error.name or dialect.driver
         raise TrackingError(
             f"the MLflow store {shown_uri(uri)} needs the package of its database: "
             f"pip install {shlex.quote(package_of_driver(module))}"
-        ) from error
-    except SQLAlchemyError as error:
-        raise TrackingError(
-            f"the tracking URI {shown_uri(uri)} names a database or driver that SQLAlchemy does "
-            "not know; write postgresql://..., or postgresql+DRIVER://..."
         ) from error
 
 
