@@ -718,6 +718,18 @@ def test_a_job_is_left_by_ctrl_c(
     assert not cluster.stopped
 
 
+def test_ctrl_c_before_a_job_is_found_leaves_none(
+    run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JobServer, "named", interrupt)
+    for command in (("watch",), ("logs", "--follow")):
+        done = run(*command, "mine", "--address", cluster.url)
+        assert done.status == 130 and done.err == "elsa-tune: interrupted\n"
+
+
 def test_a_job_that_never_began_says_why(run: Run, cluster: Dashboard) -> None:
     trace = "runtime_env setup failed:\nTraceback ...\n  File x\nValueError: no such package\n."
     cluster.job("elsa-tune-1-mine", "FAILED", message=trace)

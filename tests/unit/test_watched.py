@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.cli.commands import jobs
 from elsa_tune.errors import RunError, StorageError, TrackingError, UnknownNameError
 from elsa_tune.searching.jobs import watched
 from elsa_tune.searching.jobs.watched import (
@@ -244,6 +245,21 @@ def test_a_search_of_another_machine_is_watched_in_its_store(
     ]
     unknown = run("watch", "firts", *place)
     assert unknown.status == 2 and "did you mean 'first'?" in unknown.err
+
+
+@pytest.mark.parametrize("place", [(), ("--tracking-uri", "http://store:5000")])
+def test_ctrl_c_before_a_search_is_found_leaves_none(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, place: tuple[str, ...]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobs, "find_search", interrupt)
+    monkeypatch.setattr(MlflowStore, "searches", interrupt)
+    done = run("watch", "first", *place)
+    assert done.status == 130
+    assert done.err.endswith("elsa-tune: interrupted\n") and "goes on" not in done.err
 
 
 @pytest.mark.parametrize(

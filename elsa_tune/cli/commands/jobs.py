@@ -1,5 +1,6 @@
 """`elsa-tune submit`: a search sent to a cluster; `watch`, `logs` and `stop`, from any shell."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Iterator
@@ -147,11 +148,17 @@ def watch(
         "--address": address,
     }
     refuse_several_places(places)
+    if address is None:
+        _watch_record(name, storage_path, tracking_uri)
+    else:
+        _watch_job(name, address)
+
+
+@contextlib.contextmanager
+def _leaving_by_ctrl_c() -> Iterator[None]:
+    """Take Ctrl-C, while a search is followed, as leaving it."""
     try:
-        if address is None:
-            _watch_record(name, storage_path, tracking_uri)
-        else:
-            _watch_job(name, address)
+        yield
     except KeyboardInterrupt:
         say("left; the search goes on")
 
@@ -166,16 +173,19 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
         uri = None  # a store that the environment names is behind the journal
     say(f"watch: reading {storage if uri is None else 'the store'}")
 
-    from elsa_tune.searching.jobs.watched import watch_journal, watch_store
+    from elsa_tune.searching.jobs.watched import latest_stored, watch_journal, watch_store
 
     if uri is None:
         with pointing_at_clusters():
             paths = find_search(storage, wanted_search(name, None, storage))
-        _say_end(watch_journal(paths), paths)
+        with _leaving_by_ctrl_c():
+            _say_end(watch_journal(paths), paths)
         return
     if name is None:
         raise UsageError("a store has many searches; name the one to watch")
-    _say_end(*watch_store(uri, name), tracking_uri)
+    found = latest_stored(uri, name)
+    with _leaving_by_ctrl_c():
+        _say_end(*watch_store(uri, name, found), tracking_uri)
 
 
 def _say_end(
@@ -215,8 +225,9 @@ def _watch_job(name: str | None, address: str) -> None:
     server = JobServer(address)
     job = server.named(name)
     say(f"search '{job.name}', job {job.id} on {server.url}: {job.state}")
-    print_log(_followed(server, job), say)
-    _say_job_end(_again(server, job))
+    with _leaving_by_ctrl_c():
+        print_log(_followed(server, job), say)
+        _say_job_end(_again(server, job))
 
 
 def _followed(server: "JobServer", job: "Job") -> Iterator[str]:
@@ -271,11 +282,9 @@ def logs(
     if not follow:
         typer.echo(visible(server.log(job)), nl=False)
         return
-    try:
+    with _leaving_by_ctrl_c():
         for line in _followed(server, job):
             typer.echo(visible(line))
-    except KeyboardInterrupt:
-        say("left; the search goes on")
 
 
 def stop(

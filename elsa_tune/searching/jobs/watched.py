@@ -116,13 +116,14 @@ def watch_journal(paths: SearchPaths) -> SearchState:
     return state
 
 
-def watch_store(tracking_uri: str, name: str) -> tuple[SearchState, SearchPaths | None]:
+def watch_store(
+    tracking_uri: str, name: str, state: SearchState
+) -> tuple[SearchState, SearchPaths | None]:
     """Show a search from a store until its session ends, and return how it stands then.
 
     Where its journal lies on this machine, that is read instead: it is ahead, and knows the plan;
-    its places are returned, too. Raises UnknownNameError where the store has no such search.
+    its places are returned, too. state: what `latest_stored` has found.
     """
-    state = _stored(tracking_uri, name)
     folder = local_folder(state.search.tags)
     if folder is not None and has_specification(folder):
         paths = SearchPaths(folder.parent, folder.name)
@@ -131,7 +132,7 @@ def watch_store(tracking_uri: str, name: str) -> tuple[SearchState, SearchPaths 
         while _runs(state):
             panel.show(stored_lines(state))
             began = time.monotonic()
-            state = patiently(lambda: _stored(tracking_uri, name), panel.show_line)
+            state = patiently(lambda: latest_stored(tracking_uri, name), panel.show_line)
             took = time.monotonic() - began
             if _runs(state):
                 time.sleep(_pause(STORE_SECONDS, took))
@@ -172,8 +173,8 @@ def _pause(seconds: float, took: float) -> float:
     return max(seconds, took / _READING_SHARE)
 
 
-def _stored(tracking_uri: str, name: str) -> SearchState:
-    """Return the latest search of that name in a store."""
+def latest_stored(tracking_uri: str, name: str) -> SearchState:
+    """Return the latest search of that name in a store. Raises UnknownNameError without any."""
     store = Stored(tracking_uri)
     searches = store.searches(Question(search=name))
     if not searches:
