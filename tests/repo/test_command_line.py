@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from elsa_tune import __version__
 from elsa_tune.cli.app import app
+from elsa_tune.cli.commands.jobs import submit
 from elsa_tune.cli.options import grouped
 from elsa_tune.searching.inputs import SearchOptions
 
@@ -128,6 +129,13 @@ def test_a_field_of_a_search_that_no_option_describes_is_not_lost_silently() -> 
     command.__annotations__["options"] = Wider
     with pytest.raises(KeyError, match="undescribed"):
         grouped(command)
+
+
+def test_submit_names_the_options_of_search_that_it_does_not_take() -> None:
+    found = surface()
+    lacking = set(found["search"]) - set(found["submit"])
+    assert lacking == {"--dry-run", "--probe"}
+    assert submit.__doc__ is not None and "of `search` but --dry-run and --probe" in submit.__doc__
 
 
 def test_answer_and_operating_point_are_one_command() -> None:

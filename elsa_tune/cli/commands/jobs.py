@@ -98,8 +98,8 @@ def submit(
 ) -> None:
     """Send a search to a Ray cluster, and return at once.
 
-    It takes the options of `search`. The files that it reads go along; what it records lies where
-    its driver runs.
+    It takes the options of `search` but --dry-run and --probe. The files that it reads go along;
+    what it records lies where its driver runs.
     """
     say(f"submit: reading {wanted.model}, {', '.join(wanted.task)} and the space {wanted.space}")
     from elsa_tune.searching.jobs.submitting import submit as send
