@@ -557,7 +557,7 @@ def test_a_uri_that_nothing_answers_is_given_up() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(TrackingError, match=r"does not answer .*start it, check the address"):
+        with pytest.raises(TrackingError, match=r"does not answer .*; start it, .* name another"):
             MlflowStore(closed).check()
         # This one takes the connection and says nothing.
         silent.listen()

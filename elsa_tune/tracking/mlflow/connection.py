@@ -186,7 +186,7 @@ def unanswered(uri: str, error: BaseException) -> TrackingError:
         return TrackingError(f"the MLflow store {place} {refusal}")
     return TrackingError(
         f"the MLflow store {place} does not answer ({reason(error, uri)}); start it, check the "
-        "address, or leave `tracking_uri` and MLFLOW_TRACKING_URI out for the record in ./mlruns"
+        "address, or name another store with `tracking_uri`"
     )
 
 
