@@ -390,6 +390,19 @@ def test_no_other_process_is_signalled(paths: SearchPaths, driver: subprocess.Po
         bystander.wait()
 
 
+def test_a_search_of_another_user_is_said_to_be_that(
+    paths: SearchPaths, driver: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but root sees which files the processes of others have open."""
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(StorageError, match=rf"as process {driver.pid} of another user, who alone"):
+        driver_of(paths)
+
+
 def of_folder(folder: Path, weights: str) -> SearchSpec:
     model = ModelSpec(name="model", source=ModelSource.DIRECTORY, location=str(folder / "model"))
     rows = FilesSource(format="csv", train=(str(folder / "train.csv"),))

@@ -54,8 +54,15 @@ def driver_of(paths: SearchPaths) -> int:
         host = match[2]
         if host != socket.gethostname():
             where = f"on {host}"
-        elif _has_open(pid, paths.lock):
-            return pid
+        else:
+            try:
+                if _has_open(pid, paths.lock):
+                    return pid
+            except PermissionError as error:
+                raise StorageError(
+                    f"search '{paths.name}' runs on this machine as process {pid} of another user, "
+                    "who alone can stop it"
+                ) from error
     raise StorageError(
         f"search '{paths.name}' runs {where}, and no process here writes {paths.journal}; type "
         "this there, or give the `address` of the cluster that it was submitted to"
@@ -63,8 +70,11 @@ def driver_of(paths: SearchPaths) -> int:
 
 
 def _has_open(pid: int, file: Path) -> bool:
-    """Return whether a process of this user has a file open: its number may be another's by now."""
-    with contextlib.suppress(OSError):
+    """Return whether a process has a file open: its number may be another's by now.
+
+    Raises PermissionError for a process of another user.
+    """
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 if descriptor.samefile(file):
