@@ -6,6 +6,7 @@ deliberate change in the CHANGELOG.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -144,11 +145,14 @@ def test_answer_and_operating_point_are_one_command() -> None:
     assert {"NAME", "--search"} <= set(found["answer"])
 
 
-@pytest.mark.parametrize(
+WAYS_IN = pytest.mark.parametrize(
     "program",
-    [["-m", "elsa_tune"], ["-c", "from elsa_tune.cli.app import entry; entry()"]],
+    [["-m", "elsa_tune"], ["-c", "from elsa_tune.__main__ import run; run()"]],
     ids=["python -m elsa_tune", "console script"],
 )
+
+
+@WAYS_IN
 def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
     done = subprocess.run(
         [sys.executable, *program, "--version"],
@@ -160,4 +164,22 @@ def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, f"elsa-tune {__version__}\n"), done.stderr
     scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"elsa-tune": "elsa_tune.cli.app:entry"}
+    assert scripts == {"elsa-tune": "elsa_tune.__main__:run"}
+
+
+@WAYS_IN
+def test_ctrl_c_while_modules_load_leaves_no_trace(
+    program: list[str], root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, *program, "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "elsa-tune: interrupted\n"
