@@ -249,7 +249,8 @@ def verdict(answer: Any, expected: dict[int, float], chance: float) -> dict[str,
         found[f"{name}_claims"] = is_claim
         near = is_claim and provable - _frozen(certified) in (0, 1)
         found[f"{name}_near"] = bool(near) if provable > 0 else None
-        if name == "raw" and answer.plausible is not None:
+        is_claimed = answer.claims_corrected == (name == "corrected")
+        if is_claimed and answer.plausible is not None:
             found["plausible_covers"] = LAYERS - deepest in answer.plausible
             found["plausible_width"] = len(answer.plausible)
     return found
