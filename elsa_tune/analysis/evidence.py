@@ -136,6 +136,11 @@ class PlannedLooks:
     own_target: float | None = None
     # Returns a depth's looks whose seeds are all there, each with what it sees.
     taken: Callable[[Candidate], Taken] = field(repr=False, compare=False)
+    # Returns what is known of the full model without seeds that were added later; None where it
+    # has no planned ones.
+    of_full_model: Callable[[], Uncertainty | None] = field(
+        repr=False, compare=False, default=lambda: None
+    )
 
     @property
     def is_walk(self) -> bool:
@@ -155,18 +160,6 @@ class PlannedLooks:
         """Whether the seeds of the first look at the first depth are all there."""
         order = self.order()
         return bool(order) and len(self.taken(order[0])) > 0
-
-    def of_full_model(self) -> Uncertainty | None:
-        """Return what the look sees that has the most seeds of the full model; None before any.
-
-        Those are planned seeds; seeds that were added later are not among them.
-        """
-        most: Uncertainty | None = None
-        for candidate in self.order():
-            for _, seen in self.taken(candidate):
-                if most is None or seen.runs[REFERENCE].count > most.runs[REFERENCE].count:
-                    most = seen
-        return most
 
     def order(self) -> list[Candidate]:
         """Return the depths as they are tested: each follows the one it was planned to follow."""
@@ -209,7 +202,16 @@ def planned_looks(
             return ()
         return _taken(group, measured, evidence, looks_by_candidate, candidate)
 
-    return PlannedLooks(by_candidate=looks_by_candidate, own_target=own_target, taken=taken)
+    @functools.cache
+    def of_full_model() -> Uncertainty | None:
+        return _of_full_model(group, measured, evidence, looks_by_candidate)
+
+    return PlannedLooks(
+        by_candidate=looks_by_candidate,
+        own_target=own_target,
+        taken=taken,
+        of_full_model=of_full_model,
+    )
 
 
 def _looks_by_candidate(measured: Runs) -> dict[Candidate, Looks] | None:
@@ -258,6 +260,31 @@ def _taken(
         seen = {other: used[other] for other in measured if used.get(other)}
         taken.append((look, curve_uncertainty(group, seen, evidence, [])))
     return tuple(taken)
+
+
+def _of_full_model(
+    group: ResultGroup,
+    measured: Runs,
+    evidence: Evidence | None,
+    looks_by_candidate: Mapping[Candidate, Looks],
+) -> Uncertainty | None:
+    """Return what the seeds that were planned for looks tell of the full model; None without any.
+
+    Those of other depths, which tell how seeds fail, are the planned ones, too.
+    """
+    planned: dict[Candidate, set[int]] = {REFERENCE: set()}
+    for candidate, looks in looks_by_candidate.items():
+        seeds, full_seeds = looks.counts[-1]
+        planned[candidate] = set(range(looks.first_seed, looks.first_seed + seeds))
+        planned[REFERENCE].update(range(looks.first_seed, looks.first_seed + full_seeds))
+    seen: dict[Candidate, Sequence[MeasuredRun]] = {}
+    for candidate, runs in measured.items():
+        kept = [run for run in runs if run.row.seed in planned.get(candidate, ())]
+        if kept:
+            seen[candidate] = kept
+    if REFERENCE not in seen:
+        return None
+    return curve_uncertainty(group, seen, evidence, [])
 
 
 def _first_seeds(

@@ -59,6 +59,7 @@ class Choice:
     # Where a run with a fresh seed lies in 95 of 100 cases; None where only one seed tells of it,
     # where all score the same, and where the model trains on other rows.
     promised: Interval | None
+    measured_seeds: int = 0  # those that tell of it
     # The search's training rows where the model trains on another number; None where on as many.
     measured_on: int | None = None
 
@@ -89,8 +90,8 @@ class Choice:
             return f"{outcome}; the search measured {rows} and promises nothing of this one."
         if self.promised is None:
             measured = "one measured seed"
-            if self.point.seeds > 1:
-                measured = f"{self.point.seeds} measured seeds that all score the same"
+            if self.measured_seeds > 1:
+                measured = f"{self.measured_seeds} measured seeds that all score the same"
             return f"{outcome}; by {measured} the search promised no interval."
         low = self.promised.low
         high = self.promised.high
@@ -140,8 +141,15 @@ def choose(
         # Student's t knows no ends of a metric's range.
         low = max(promised.low, _lowest(answer))
         promised = replace(promised, low=low, high=min(promised.high, 1.0))
-    rate = point.learning_rate
-    return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
+    runs = uncertainty.runs.get(point.candidate)
+    return Choice(
+        answer=answer,
+        point=point,
+        learning_rate=point.learning_rate,
+        why=why,
+        promised=promised,
+        measured_seeds=0 if runs is None else runs.count,
+    )
 
 
 def _lowest(answer: Answer) -> float:

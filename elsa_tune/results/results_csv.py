@@ -207,13 +207,13 @@ def _check(
 
 def _tiny_notes(rows: Sequence[ResultRow], *, percent: bool) -> list[str]:
     """Return a line where a table of percentages has some that look like fractions."""
-    qualities = [abs(row.quality) for row in rows if row.quality]
-    tiny = [quality for quality in qualities if quality <= 0.01]
+    qualities = [abs(row.quality) for row in rows if row.quality is not None]
+    tiny = [quality for quality in qualities if 0 < quality <= 0.01]
     if not percent or not tiny or max(qualities) <= 0.1:
         return []
     return [
-        f"{len(tiny)} of {len(qualities)} qualities are at most 1 %, as fractions among "
-        "percentages would be"
+        f"{len(tiny)} of {len(qualities)} qualities lie between 0 and 1 %, as fractions among "
+        "percentages would"
     ]
 
 

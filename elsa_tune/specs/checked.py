@@ -221,6 +221,8 @@ def _either(text: str, other: str) -> str | None:
     other_allowed, _, other_came = other_allowed.partition(", not ")
     if not comma or (subject, came) != (other_subject, other_came):
         return None
+    if allowed == other_allowed:
+        return text
     return f"{subject}{must}{allowed} or {other_allowed}{comma}{came}"
 
 

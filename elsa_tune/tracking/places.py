@@ -76,10 +76,9 @@ class StorePaths:
         scheme = scheme_of(uri)
         if uri == "databricks":
             return uri
-        head, mark, rest = uri.partition("://")
-        if not mark and (
-            scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or is_registered(scheme)
-        ):
+        _, _, behind = uri.partition(":")
+        is_remote = scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or is_registered(scheme)
+        if is_remote and not behind.startswith("//"):
             # Without the rest: where a password would stand in it cannot be told.
             raise TrackingError(f"tracking URI '{scheme}:...' has no '//'; write {scheme}://...")
         if scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES:
@@ -91,6 +90,7 @@ class StorePaths:
                 )
             if scheme in DATABASE_SCHEMES:
                 database_url(uri)  # raises for what cannot be read
+            head, mark, rest = uri.partition("://")
             return f"{head.lower()}{mark}{rest}".rstrip("/")
         if scheme == "sqlite":
             place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""

@@ -120,7 +120,8 @@ def shown_uri(uri: str) -> str:
             user = f"{parts.user}:{HIDDEN}@"
     spilt = HIDDEN if parts.spilt else ""
     place = _shown_place(parts.place)
-    return f"{parts.before}://{user}{spilt}{place}"
+    before = _WITHOUT_MARK.sub(rf"\1{HIDDEN}@", parts.before)
+    return f"{before}://{user}{spilt}{place}"
 
 
 def _named_user(parts: _Parts) -> str:

@@ -548,7 +548,8 @@ def differing(comparison: WayComparison) -> tuple[set[Candidate], ...]:
     return tuple({way.candidate for way in part} for part in parts)
 
 
-def test_seeds_that_were_added_later_decide_nothing() -> None:
+@pytest.mark.parametrize("quality", [0.7, 0.99])
+def test_seeds_that_were_added_later_decide_nothing(quality: float) -> None:
     looks = Looks(after="N0", first_seed=1, counts=((3, 3),))
     # Ways without a place in the order of tests have no looks of their own.
     planned = [
@@ -556,7 +557,7 @@ def test_seeds_that_were_added_later_decide_nothing() -> None:
         for one in four_ways()
     ]
     later = [
-        replace(one, seed=seed, quality=0.7, search="s")
+        replace(one, seed=seed, quality=quality, search="s")
         for one in four_ways()
         if one.seed == 1 and one.candidate == ADAPTER
         for seed in (4, 5)
@@ -565,7 +566,7 @@ def test_seeds_that_were_added_later_decide_nothing() -> None:
     assert [way.p_value for way in alone.ways] == [way.p_value for way in beside.ways]
     assert differing(alone) == differing(beside)
     assert way_of(beside, ADAPTER).point.seeds == 5
-    assert way_of(beside, ADAPTER).point.quality == pytest.approx((3 * 0.9 + 2 * 0.7) / 5)
+    assert way_of(beside, ADAPTER).point.quality == pytest.approx((3 * 0.9 + 2 * quality) / 5)
 
 
 def test_one_way_is_no_comparison() -> None:

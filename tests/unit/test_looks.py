@@ -307,6 +307,16 @@ def test_later_seeds_do_not_show_that_the_full_model_learnt() -> None:
     assert free.certified is not None
 
 
+def test_nor_do_they_where_the_first_depth_was_given_up_before_its_first_look() -> None:
+    looks = ((3, 3), (10, 4))
+    doubtful = [0.51, 0.55, 0.70]
+    rows = [*planned(0, doubtful, 0, *looks), *planned(3, [0.5, 0.501], 0, *looks)]
+    assert answered(rows).certified is None
+    later = planned(0, [*doubtful, 0.6, *[0.62] * 5], 0, *looks)[4:]
+    answer = answered([*rows, *later])
+    assert answer.certified is None and answer.corrected_certified is None
+
+
 def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
     rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, [0.89, 0.891, 0.889], 0, (3, 3))]
     other = seeds(3, [0.89], looks=rows[-1].looks, search="t")

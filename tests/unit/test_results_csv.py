@@ -97,7 +97,7 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
 def test_fractions_among_percentages_are_told_of(tmp_path: Path) -> None:
     lines = ("m,t,12,0,91,1", "m,t,12,3,0.9,1", "m,t,12,6,88,1", "m,t,12,9,0,1")
     notes = import_results(table(tmp_path, *lines), percent=True).notes
-    told = "1 of 3 qualities are at most 1 %, as fractions among percentages would be"
+    told = "1 of 4 qualities lie between 0 and 1 %, as fractions among percentages would"
     assert told in notes
     low = table(tmp_path, "m,t,12,0,4.5,1", "m,t,12,3,0.9,1")
     assert import_results(low, percent=True).notes == ()

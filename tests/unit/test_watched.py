@@ -399,7 +399,7 @@ def test_a_search_of_another_user_is_said_to_be_that(
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(StorageError, match=rf"as process {driver.pid} of another user, who alone"):
+    with pytest.raises(StorageError, match=rf"by process {driver.pid}, which is another user's"):
         driver_of(paths)
 
 

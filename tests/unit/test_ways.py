@@ -75,6 +75,8 @@ def test_a_model_of_one_layer_has_no_last_ones() -> None:
     ("setting", "message"),
     [
         ("methods=loro", "did you mean 'lora'?"),
+        ("methods=[loro, loro]", "lora_last, bitfit, not 'loro'"),
+        ("lora.target_modules=[1, 1]", "must be a text, not 1"),
         ("methods=[]", "must name at least one method"),
         ("methods=", "must name at least one method"),
         ("lora.r=0", "field 'lora.r' must be 1 or more, not 0"),
@@ -98,6 +100,7 @@ def test_a_model_of_one_layer_has_no_last_ones() -> None:
         ("lora.last=19/20", "lora.last is '19/20', which is every layer"),
         ("lora.last=13/12", "lora.last is '13/12'; it must be a number of layers, or a share"),
         ("lora.last=1.0", "lora.last is 1.0, which is every layer"),
+        ("lora.last='1.0'", "lora.last is '1.0', which is every layer"),
         ("lora.rank=4", "lora.rank"),
         ("lora.target_modules=[]", "target_modules is empty"),
     ],

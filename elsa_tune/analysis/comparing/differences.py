@@ -46,9 +46,10 @@ class _Parts:
 
 def differences_of(comparison: WayComparison) -> Differences | None:
     """Return how the ways differ; None where neither seeds nor rows tell how far noise goes."""
-    best = comparison.best
-    if best is None:
+    if comparison.best is None:
         return None
+    # By the seeds that are tested, which may be fewer than those of the table's means.
+    [best, *_] = _best_first(comparison, comparison.ways)
     others = [way for way in comparison.ways if way.candidate != best.candidate]
     level = comparison.curve.policy.error / 2 / len(others)
     possible: list[Way] = [best]

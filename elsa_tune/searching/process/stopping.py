@@ -60,8 +60,8 @@ def driver_of(paths: SearchPaths) -> int:
                     return pid
             except PermissionError as error:
                 raise StorageError(
-                    f"search '{paths.name}' runs on this machine as process {pid} of another user, "
-                    "who alone can stop it"
+                    f"search '{paths.name}' was begun on this machine by process {pid}, which is "
+                    "another user's: they, or root, can stop it"
                 ) from error
     raise StorageError(
         f"search '{paths.name}' runs {where}, and no process here writes {paths.journal}; type "

@@ -51,8 +51,7 @@ class LoraSettings:
             asked = Fraction(str(self.last))
         except (ValueError, ZeroDivisionError):
             raise problem from None
-        is_written_as_share = isinstance(self.last, float) or "/" in str(self.last)
-        is_share = is_written_as_share or asked.denominator > 1
+        is_share = "/" in str(self.last) or "." in str(self.last)
         if asked <= 0 or (is_share and asked > 1):
             raise problem
         last = int(asked)
