@@ -1,7 +1,7 @@
 """The laboratory: complete tables of trials, rate x depth x seed x evaluation, for replay.
 
     python bench/lab/record.py --data-dir ../shared/glue          # goes on where it stopped
-    python bench/lab/record.py --model mpnet --tasks sst2 cola    # twelve layers
+    python bench/lab/record.py --model mpnet --tasks sst2 cola    # twelve layers, just begun
 
 Each finished trial is written to bench/lab/TASK.parquet (mpnet/TASK.parquet) at once, so that it
 may be killed at any time. MiniLM or MPNet, fp32, one thread a trial, 1,000 training rows (CoLA

@@ -76,7 +76,8 @@ class StorePaths:
         scheme = scheme_of(uri)
         if uri == "databricks":
             return uri
-        _, _, behind = uri.partition(":")
+        head, _, behind = uri.partition(":")
+        lowered = f"{head.lower()}:{behind}".rstrip("/")
         is_remote = scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or is_registered(scheme)
         if is_remote and not behind.startswith("//"):
             # Without the rest: where a password would stand in it cannot be told.
@@ -90,8 +91,7 @@ class StorePaths:
                 )
             if scheme in DATABASE_SCHEMES:
                 database_url(uri)  # raises for what cannot be read
-            head, mark, rest = uri.partition("://")
-            return f"{head.lower()}{mark}{rest}".rstrip("/")
+            return lowered
         if scheme == "sqlite":
             place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""
             if place in ("", ":memory:"):
@@ -107,7 +107,7 @@ class StorePaths:
                 )
             return f"{SQLITE}{file}"
         if is_registered(scheme):
-            return f"{head.lower()}{mark}{rest}".rstrip("/")
+            return lowered
         is_file_store = scheme in ("", "file")
         kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
         others = [f"{name}://..." for name in ("postgresql", *registered_schemes())]

@@ -257,3 +257,16 @@ def test_what_is_taken_is_read_as_its_library_reads_it(seed: int) -> None:
             read, taken = f"{url.host} {url.database}", taken + 1
         assert not set("WZ") & set(read), uri
     assert taken > 300
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http:/me:geheim@store:5000/?next=http://x", "postgresql:me:geheim@h/db?u=a://b"],
+)
+def test_a_uri_without_its_slashes_is_none_though_another_follows(
+    uri: str, tmp_path: Path
+) -> None:
+    assert "geheim" not in shown_uri(uri)
+    with pytest.raises(TrackingError, match="has no '//'") as refused:
+        StorePaths(tmp_path).named_uri(uri)
+    assert "geheim" not in str(refused.value)
