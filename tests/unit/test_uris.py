@@ -263,9 +263,7 @@ def test_what_is_taken_is_read_as_its_library_reads_it(seed: int) -> None:
     "uri",
     ["http:/me:geheim@store:5000/?next=http://x", "postgresql:me:geheim@h/db?u=a://b"],
 )
-def test_a_uri_without_its_slashes_is_none_though_another_follows(
-    uri: str, tmp_path: Path
-) -> None:
+def test_a_uri_without_its_slashes_is_none_though_another_follows(uri: str, tmp_path: Path) -> None:
     assert "geheim" not in shown_uri(uri)
     with pytest.raises(TrackingError, match="has no '//'") as refused:
         StorePaths(tmp_path).named_uri(uri)
