@@ -135,9 +135,8 @@ def plausible(
     for point in (*points, *beside):
         is_too_large = point.candidate.rank < deepest.rank
         contrast = contrasts.get(point.candidate)
-        is_too_small = contrast is not None and contrast.high < -policy.rounding
-        if point is full:
-            is_too_small = False
+        is_below = contrast is not None and contrast.high < -policy.rounding
+        is_too_small = is_below and point is not full
         if not is_too_large and not is_too_small:
             possible.append(point.candidate)
     return tuple(sorted(possible, reverse=True))

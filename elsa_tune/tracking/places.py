@@ -93,19 +93,7 @@ class StorePaths:
                 database_url(uri)  # raises for what cannot be read
             return lowered
         if scheme == "sqlite":
-            place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""
-            if place in ("", ":memory:"):
-                raise TrackingError(
-                    f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
-                    "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
-                )
-            file = self.working_directory / expanded(place)
-            if "?" in str(file) or "%" in str(file):
-                raise TrackingError(
-                    f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
-                    "URI; work in another folder, or name another store with `tracking_uri`"
-                )
-            return f"{SQLITE}{file}"
+            return self._absolute_file(uri)
         if is_registered(scheme):
             return lowered
         is_file_store = scheme in ("", "file")
@@ -115,6 +103,22 @@ class StorePaths:
         raise TrackingError(
             f"tracking URI '{shown_uri(uri)}' is {kind}; write {first} or {others[-1]}"
         )
+
+    def _absolute_file(self, uri: str) -> str:
+        """Return the URI of an SQLite file, absolute. Raises TrackingError where it cannot be."""
+        place = uri.removeprefix(SQLITE) if uri.startswith(SQLITE) else ""
+        if place in ("", ":memory:"):
+            raise TrackingError(
+                f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
+                "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
+            )
+        file = self.working_directory / expanded(place)
+        if "?" in str(file) or "%" in str(file):
+            raise TrackingError(
+                f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
+                "URI; work in another folder, or name another store with `tracking_uri`"
+            )
+        return f"{SQLITE}{file}"
 
 
 def check_credentials(recorded: str) -> None:
