@@ -33,7 +33,7 @@ from calibration import _fewer_draws
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curve, answer_curves, freeze_curves
-from elsa_tune.analysis.certainty import certify, contrast_of, rejected
+from elsa_tune.analysis.certainty import certify, contrast_of
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import Claim, Policy
@@ -196,8 +196,12 @@ def tested_by_depth(tasks: Sequence[Answer], joint: Answer) -> Any:
             assert contrast is not None
             contrasts.append(contrast)
         least[point.candidate] = min(contrasts, key=lambda contrast: contrast.lower)
-    certain = rejected(joint.points, least, joint.policy)
-    certified, _ = certify(joint.points, least, certain, learnt=True, basis="", policy=joint.policy)
+    certain = [
+        candidate for candidate, contrast in least.items() if contrast.lower > joint.policy.rounding
+    ]
+    certified, _ = certify(
+        joint.points, least, certain, full_model_learnt=True, basis="", policy=joint.policy
+    )
     return certified
 
 

@@ -123,7 +123,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     curve_fields = {field.name: getattr(curve, field.name) for field in fields(curve)}
     answer = Answer(**curve_fields, target=check_target(target), reason=_refusal(curve, verdict))
     if answer.reason is None:
-        answer = _decided(answer, learnt=has_surely_learnt(curve))
+        answer = _decided(answer, full_model_learnt=has_surely_learnt(curve))
     answer = replace(
         answer,
         sentence=answer_sentence(answer),
@@ -138,10 +138,10 @@ def _advised(answer: Answer) -> Answer:
     return replace(advised, first_lines=first_lines(advised))
 
 
-def _decided(answer: Answer, *, learnt: bool) -> Answer:
+def _decided(answer: Answer, *, full_model_learnt: bool) -> Answer:
     """Return the answer with its operating points, and how sure they are.
 
-    learnt: the full model was found above chance at 95 %.
+    full_model_learnt: it was found above chance at 95 %.
     """
     passes = passing(answer, answer.target)
     raw = smallest(answer.measured, passes)
@@ -155,7 +155,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         failing_above=failing_above(answer.measured, passes, raw.candidate),
         within_given=_within_given(answer),
     )
-    answer = with_certainty(answer, learnt=learnt)
+    answer = with_certainty(answer, full_model_learnt=full_model_learnt)
     reason = answer.reason
     if raw.candidate.is_reference:
         reason = Reason.NOTHING_REACHES_TARGET

@@ -8,7 +8,7 @@ an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import (
     Answer,
@@ -36,22 +36,22 @@ def certify(
     tested: Collection[Candidate],
     certain: Collection[Candidate],
     *,
-    learnt: bool,
+    full_model_learnt: bool,
     basis: str,
     policy: Policy,
 ) -> tuple[Certified | None, Reason | None]:
     """Return what is certified of the points: the full model, then the others in their order.
 
     tested: the depths that have seeds enough for a test, or were given up before. certain: those
-    that `rejected` finds. learnt: the full model is above chance at 95 %, which is D > 0 for k = L;
-    else nothing is certified. basis: what the contrasts rest on, in words. The full model itself is
-    what is certified where no frozen depth is. The reason says where nothing is certified for want
-    of seeds.
+    whose hypothesis is rejected, as `certified_in_order` finds them. full_model_learnt: it is above
+    chance at 95 %, which is D > 0 for k = L; else nothing is certified. basis: what the contrasts
+    rest on, in words. The full model itself is what is certified where no frozen depth is. The
+    reason says where nothing is certified for want of seeds.
     """
     full, *frozen = points
     if full.candidate not in tested:
         return None, Reason.TOO_FEW_SEEDS
-    if not learnt:
+    if not full_model_learnt:
         return None, None
     if frozen and frozen[0].candidate not in tested:
         return None, Reason.TOO_FEW_SEEDS
@@ -67,44 +67,6 @@ def certify(
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return certified, None
-
-
-def rejected(
-    points: Sequence[CurvePoint],
-    contrasts: Contrasts,
-    policy: Policy,
-    *,
-    before: Contrasts | None = None,
-    claimed: Contrasts | None = None,
-) -> list[Candidate]:
-    """Return the depths whose hypotheses are rejected, in their order; points as in `certify`.
-
-    claimed: the contrasts of what the search claims, where these are of something weaker: the raw
-    quality, or a lower target. All are one sequence then: at each depth what is weaker is tested
-    before the claim, and the first that is not rejected ends it. The claim implies what is weaker,
-    so that of this a single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc.
-    94, 468-482). before: the contrasts that are tested at each depth before these.
-    """
-    passed: list[Candidate] = []
-    for point in points[1:]:
-        candidate = point.candidate
-        is_certain = _is_above(contrasts.get(candidate), policy)
-        if before is not None and not _is_above(before.get(candidate), policy):
-            is_certain = False
-        goes_on = is_certain
-        if claimed is not None:
-            goes_on = _is_above(claimed.get(candidate), policy)
-        if not is_certain and not goes_on:
-            break
-        passed.append(candidate)
-        if not goes_on:
-            break
-    return passed
-
-
-def _is_above(contrast: Interval | None, policy: Policy) -> bool:
-    """Whether a depth keeps the target with the confidence that is asked."""
-    return contrast is not None and contrast.lower > policy.rounding
 
 
 def plausible(
@@ -219,10 +181,10 @@ def variance_by_rows(curve: FreezeCurve, point: CurvePoint) -> float | None:
     return point.quality * (1 - point.quality) / (curve.units or curve.examples)
 
 
-def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
+def with_certainty(answer: Answer, *, full_model_learnt: bool) -> Answer:
     """Return the answer with how sure it is; `reason` says why nothing is certified.
 
-    answer: one with an operating point. learnt: the full model was found above chance at 95 %.
+    answer: one with an operating point. full_model_learnt: above chance at 95 %.
     """
     has_no_tests = _why_no_tests(answer)
     if has_no_tests is not None:
@@ -241,12 +203,12 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         return replace(answer, reason=are_not_valid)
     given_up = _given_up(answer, points)
     certified, reason = _certified(
-        answer, points, learnt=learnt, given_up=given_up, corrected=False
+        answer, points, full_model_learnt=full_model_learnt, given_up=given_up, corrected=False
     )
     if certified is None and reason is None and answer.chance is None:
         reason = Reason.CHANCE_UNKNOWN
     corrected_certified, _ = _certified(
-        answer, points, learnt=learnt, given_up=given_up, corrected=True
+        answer, points, full_model_learnt=full_model_learnt, given_up=given_up, corrected=True
     )
     answer = replace(
         answer,
@@ -255,7 +217,7 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         reason=reason,
         open_look=_open_look(answer, points, given_up),
     )
-    if not learnt:
+    if not full_model_learnt:
         return answer
     claimed = corrected if answer.claims_corrected else raw
     beside = [point for point in answer.measured if point not in points]
@@ -314,7 +276,7 @@ def _certified(
     answer: Answer,
     points: Sequence[CurvePoint],
     *,
-    learnt: bool,
+    full_model_learnt: bool,
     given_up: Collection[Candidate],
     corrected: bool,
 ) -> tuple[Certified | None, Reason | None]:
@@ -324,10 +286,18 @@ def _certified(
         points,
         tested={*contrasts, *given_up},
         certain=certified_in_order(answer, corrected=corrected),
-        learnt=learnt,
+        full_model_learnt=full_model_learnt,
         basis=answer.uncertainty.basis,
         policy=answer.policy,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hypothesis:
+    """What is tested of a depth, and rejected where the depth is found to keep the target."""
+
+    target: float
+    corrected: bool  # of what is gained over chance; else of the raw quality
 
 
 def certified_in_order(
@@ -336,38 +306,44 @@ def certified_in_order(
     """Return the frozen depths that an answer's own tests certify, one after the other.
 
     Tested are, at each depth: the raw quality at ever higher targets up to the planned one, then
-    what is gained over chance likewise. two_sided: at 97.5 % instead of 95 %.
+    what is gained over chance likewise. The last of these is the claim, and the first depth at
+    which it is not rejected ends the sequence. The claim implies what is weaker, so that of this a
+    single depth more may be certified (Hsu and Berger 1999, J. Am. Stat. Assoc. 94, 468-482).
+    two_sided: at 97.5 % instead of 95 %.
     """
-    points = points_tested(answer)
     planned_target = _planned_target(answer)
-    claims_corrected = answer.claims_corrected
-
-    def contrasts(target: float, *, corrected: bool) -> Contrasts:
-        found = contrasts_of(answer, points, target, corrected=corrected)
-        return _at_low(found) if two_sided else found
-
     is_below_plan = answer.target < planned_target
-    before = None
-    claimed = None
-    if is_below_plan or (claims_corrected and not corrected):
-        claimed = contrasts(planned_target, corrected=claims_corrected)
-    if is_below_plan and claims_corrected and corrected:
-        before = contrasts(planned_target, corrected=False)
-    return rejected(
-        points,
-        contrasts(answer.target, corrected=corrected),
-        answer.policy,
-        before=before,
-        claimed=claimed,
-    )
+    asked = _Hypothesis(answer.target, corrected)
+    claim = asked
+    if is_below_plan or (answer.claims_corrected and not corrected):
+        claim = _Hypothesis(planned_target, answer.claims_corrected)
+    required = [asked]
+    if is_below_plan and answer.claims_corrected and corrected:
+        required.insert(0, _Hypothesis(planned_target, corrected=False))
+    passed: list[Candidate] = []
+    for point in points_tested(answer)[1:]:
+        candidate = point.candidate
+        keeps_claim = _is_rejected(answer, candidate, claim, two_sided=two_sided)
+        keeps_asked = keeps_claim or all(
+            _is_rejected(answer, candidate, hypothesis, two_sided=two_sided)
+            for hypothesis in required
+        )
+        if keeps_asked:
+            passed.append(candidate)
+        if not keeps_claim:
+            break
+    return passed
 
 
-def _at_low(contrasts: Contrasts) -> dict[Candidate, Interval]:
-    """Return contrasts whose one-sided bound is the lower end of the two-sided interval."""
-    at_low: dict[Candidate, Interval] = {}
-    for candidate, contrast in contrasts.items():
-        at_low[candidate] = replace(contrast, lower=contrast.low)
-    return at_low
+def _is_rejected(
+    answer: Answer, candidate: Candidate, hypothesis: _Hypothesis, *, two_sided: bool
+) -> bool:
+    """Whether a depth keeps the target with the confidence that is asked."""
+    contrast = contrast_of(answer, candidate, hypothesis.target, corrected=hypothesis.corrected)
+    if contrast is None:
+        return False
+    bound = contrast.low if two_sided else contrast.lower
+    return bound > answer.policy.rounding
 
 
 def _planned_target(answer: Answer) -> float:

@@ -216,7 +216,7 @@ def _sure(
         common,
         tested=least_contrasts,
         certain=_certain_everywhere(tasks, corrected=corrected),
-        learnt=learnt,
+        full_model_learnt=learnt,
         basis=" or ".join(sorted(bases)),
         policy=policy,
     )

@@ -15,7 +15,7 @@ from scipy import stats
 from elsa_tune.analysis.answer import Answer, QualityClaimed, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.certainty import certify, plausible, rejected, with_certainty
+from elsa_tune.analysis.certainty import certify, plausible, with_certainty
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.warning import WarningCode
@@ -61,9 +61,9 @@ def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interv
 def certified_layers(steps: list[Step], *, learnt: bool = True) -> tuple[int | None, bool]:
     """Return what is certified, and whether nothing is for want of seeds."""
     points, contrasts = known(steps)
-    certain = rejected(points, contrasts, Policy())
+    certain = [depth for depth, contrast in contrasts.items() if contrast.lower > Policy().rounding]
     found, reason = certify(
-        points, contrasts, certain, learnt=learnt, basis="seeds", policy=Policy()
+        points, contrasts, certain, full_model_learnt=learnt, basis="seeds", policy=Policy()
     )
     assert reason in (None, Reason.TOO_FEW_SEEDS)
     return None if found is None else found.fine_tuned_layers, reason is not None
@@ -221,7 +221,7 @@ def judged(rows: list[ResultRow], point: int = 1) -> Answer:
     (curve,) = freeze_curves(rows)
     known = {field.name: getattr(curve, field.name) for field in dataclasses.fields(curve)}
     answer = Answer(**known, target=0.9, operating_point=curve.points[point])
-    return with_certainty(answer, learnt=True)
+    return with_certainty(answer, full_model_learnt=True)
 
 
 def upper_quantile(count: int) -> float:
