@@ -14,6 +14,7 @@ divided by the number of such ways: together they err in 5 %.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
 from elsa_tune.analysis.certainty import verdict_on_point
@@ -40,13 +41,33 @@ from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS
 
+# Where other methods stand in `_Order.trained`: the full model is 0, N frozen layers are -N.
+_BETWEEN_DEPTHS_AND_FULL = -0.5
+
+
+class _Order(NamedTuple):
+    """What ways are sorted by, one field after the other, each rising."""
+
+    cost: float  # infinite where it is not known
+    minus_quality: float  # of ways whose cost is known; else 0
+    trained: float  # how little: from the most frozen layers over other methods to the full model
+    minus_quality_last: float  # of ways whose cost is not known; else 0
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PValues:
+    """The p values of each way at one target."""
+
+    claim: Mapping[Candidate, float]  # of what is claimed
+    score: Mapping[Candidate, float]  # of the score itself
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Certificates:
     """What is certified of the ways."""
 
-    p_values: Mapping[Candidate, float]  # of what is claimed
-    score_p_values: Mapping[Candidate, float]  # of the score itself
+    tested: _PValues  # at the asked target
     claimed: frozenset[Candidate]  # to keep the target of what is claimed
     of_score: frozenset[Candidate]  # of the score itself
 
@@ -107,7 +128,7 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
     return tuple(sorted(ways, key=_cheapest_first))
 
 
-def _cheapest_first(way: Way) -> tuple[float, float, float, float, str]:
+def _cheapest_first(way: Way) -> _Order:
     """Order by cost, of equal ones the highest score first; ways of unknown cost come last.
 
     What is left equal, and what has no known cost, goes by how little is trained: depths by their
@@ -115,11 +136,23 @@ def _cheapest_first(way: Way) -> tuple[float, float, float, float, str]:
     full model at the end. Labels decide only where all of that is equal.
     """
     candidate = way.candidate
-    trained = -candidate.rank if is_depth(candidate) else -0.5
-    lower_score = -_quality(way)
+    trained = -candidate.rank if is_depth(candidate) else _BETWEEN_DEPTHS_AND_FULL
+    minus_quality = -_quality(way)
     if way.cost is None:
-        return math.inf, 0.0, trained, lower_score, candidate.label
-    return way.cost, lower_score, trained, 0.0, candidate.label
+        return _Order(
+            cost=math.inf,
+            minus_quality=0.0,
+            trained=trained,
+            minus_quality_last=minus_quality,
+            label=candidate.label,
+        )
+    return _Order(
+        cost=way.cost,
+        minus_quality=minus_quality,
+        trained=trained,
+        minus_quality_last=0.0,
+        label=candidate.label,
+    )
 
 
 def _best(ways: tuple[Way, ...]) -> Way | None:
@@ -238,9 +271,9 @@ def _with_certificates(comparison: WayComparison, planned_target: float) -> WayC
         candidate = way.candidate
         judged = replace(
             way,
-            p_value=certificates.p_values[candidate],
+            p_value=certificates.tested.claim[candidate],
             certified=candidate in certificates.claimed,
-            score_p_value=certificates.score_p_values[candidate],
+            score_p_value=certificates.tested.score[candidate],
             score_certified=candidate in certificates.of_score,
         )
         ways.append(judged)
@@ -274,25 +307,33 @@ def _unsettled(comparison: WayComparison) -> tuple[Way, ...]:
 def _certificates(comparison: WayComparison, planned_target: float) -> _Certificates:
     """Return what is certified at the asked target, which is the planned one or lower."""
     error = comparison.curve.policy.error
-    corrected = comparison.claims_corrected
-    p_values = _p_values(comparison, planned_target, corrected=corrected)
-    score_p_values = p_values
-    if corrected:
-        score_p_values = _p_values(comparison, planned_target, corrected=False)
-    claimed = holm(p_values, error)
-    left = len(p_values) - len(claimed)
+    at_plan = _tested_at(comparison, planned_target)
+    claimed = holm(at_plan.claim, error)
+    # Of the ways whose claim is left, each is tested at its part of the error.
+    left = len(at_plan.claim) - len(claimed)
+    level = error / max(left, 1)
+    tested = at_plan
     if comparison.target < planned_target:
-        p_values = _p_values(comparison, comparison.target, corrected=corrected)
+        tested = _tested_at(comparison, comparison.target)
         # The score at the planned target is tested before what is gained at a lower one.
-        both = {candidate: max(p, score_p_values[candidate]) for candidate, p in p_values.items()}
-        claimed |= below(both, error / max(left, 1))
-        score_p_values = _p_values(comparison, comparison.target, corrected=False)
+        in_order = {
+            candidate: max(p, at_plan.score[candidate]) for candidate, p in tested.claim.items()
+        }
+        claimed |= below(in_order, level)
     return _Certificates(
-        p_values=p_values,
-        score_p_values=score_p_values,
+        tested=tested,
         claimed=claimed,
-        of_score=claimed | below(score_p_values, error / max(left, 1)),
+        of_score=claimed | below(tested.score, level),
     )
+
+
+def _tested_at(comparison: WayComparison, target: float) -> _PValues:
+    """Return the p values of each way at a target."""
+    score = _p_values(comparison, target, corrected=False)
+    claim = score
+    if comparison.claims_corrected:
+        claim = _p_values(comparison, target, corrected=True)
+    return _PValues(claim=claim, score=score)
 
 
 def _p_values(
