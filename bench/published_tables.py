@@ -33,11 +33,11 @@ import machine
 from way_facts import WayFacts, left_open, way_facts
 
 from elsa_tune.analysis.statistics.differences import (
+    FOUND,
     DifferenceTest,
     corrected_by_holm,
     difference_test,
     fewest_seeds,
-    least_found,
     rows_needed,
 )
 from elsa_tune.analysis.statistics.intervals import Spread
@@ -415,6 +415,11 @@ def needs(examples: int, of_a_run: float) -> dict[str, Any]:
         "least_any_seeds": least_found(by_rows),
         "least_five_seeds": least_found(by_rows + 2 * of_a_run**2 / SEEDS),
     }
+
+
+def least_found(variance: float) -> float:
+    """Return the least true difference that is found, from the variance of a difference."""
+    return math.sqrt(FOUND * variance)
 
 
 def finite(value: Any) -> Any:

@@ -85,10 +85,10 @@ def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
     return f"{beginning}…{end}"
 
 
-def shortlist(items: Iterable[object], between: str = ", ") -> str:
+def shortlist(items: Iterable[object]) -> str:
     """Write a list that may be long, for an error: `a, b, c`, or ten and how many more."""
     texts = [shortened(str(item)) for item in items]
-    return between.join(first_few(texts))
+    return ", ".join(first_few(texts))
 
 
 def first_few(lines: Sequence[str]) -> list[str]:

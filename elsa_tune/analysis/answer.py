@@ -28,7 +28,7 @@ class Reason(enum.StrEnum):
     NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
     NOTHING_REACHES_TARGET = "nothing_reaches_target"  # but the full model: the answer then
     # There is an operating point, but nothing can be certified:
-    TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
+    TOO_FEW_SEEDS = "too_few_seeds"  # of the full model or the first frozen depth; of ways, of any
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
     LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
     NOT_PLANNED_TO_CERTIFY = "not_planned_to_certify"  # the search's strategy planned no tests

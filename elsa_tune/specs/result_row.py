@@ -39,7 +39,6 @@ class ResultRow:
     std: Annotated[float, Bounds(ge=0)] | None = None  # the runs' standard deviation (ddof 1)
     train_size: Count | None = None  # labelled examples in use
     epochs: Count | None = None  # planned ones
-    epochs_run: int | None = None  # evaluations done
     search: str | None = None  # its name
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.

@@ -158,7 +158,6 @@ def _row(search: str, trial: RecordedTrial, folder: Path | None) -> ResultRow:
             seed=params.seed,
             train_size=params.train_size,
             epochs=params.epochs,
-            epochs_run=max((report.evaluation for report in trial.reports), default=None),
             search=search,
             trial=trial.key,
             comparison=params.comparison,

@@ -43,7 +43,7 @@ def quality(depth: FreezeDepth, learning_rate: float, seed: int, epoch: float) -
     """
     if depth == DEEP and learning_rate == 1e-5:
         return math.nan
-    start, best = (0.9, 3e-5) if depth.is_full_model else (0.7, 1e-4)
+    start, best = (0.9, 3e-5) if depth.is_reference else (0.7, 1e-4)
     return start - 1000 * abs(learning_rate - best) + 0.01 * epoch
 
 

@@ -40,7 +40,7 @@ def test_the_table_is_what_the_trials_say(name: str, layers: str) -> None:
     kept = [
         f"{100 * point.retention:.1f}"
         for point in found.points
-        if point.retention is not None and not point.candidate.is_full_model
+        if point.retention is not None and not point.candidate.is_reference
     ]
     line = f"| {name} | {found.train_size:,} | {full} | {' | '.join(kept)} | {layers} |"
     assert line in (ROOT / "docs" / "guides" / "reproducing-the-paper.md").read_text(
@@ -61,7 +61,7 @@ def test_the_low_resource_table_is_what_the_trials_say(size: int, layers: str) -
         for point in found.points
         if point.retention is not None
         and point.corrected_retention is not None
-        and not point.candidate.is_full_model
+        and not point.candidate.is_reference
     ]
     line = f"| {size} | {full} | {' | '.join(kept)} | {layers} |"
     assert line in (ROOT / "docs" / "guides" / "reproducing-the-paper.md").read_text(

@@ -175,7 +175,7 @@ def test_how_many_seeds_may_fail_though_none_did(count: int, percent: int) -> No
 
 def test_the_depth_that_raw_scores_certify_beyond_the_claim_names_its_seeds() -> None:
     answer = answered(study([0.90, 0.91, 0.90], [0.83, 0.84, 0.83]))
-    assert answer.claimed is not None and answer.claimed.candidate.is_full_model
+    assert answer.claimed is not None and answer.claimed.candidate.is_reference
     assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
     assert "3 seeds without a failure cannot exclude" in answer.certainty
     assert "fail at the last 3 layers." in answer.certainty
@@ -191,7 +191,7 @@ def test_rows_that_are_not_independent_are_counted_in_units(units: int, said: st
 def test_no_other_search_is_advised_where_nothing_can_be_frozen_or_answered() -> None:
     early = {"search": "mine", "trial": "t", "policy": UNRECORDED}
     full = answered(study([0.90, 0.91], [0.60, 0.61], **early))
-    assert full.operating_point is not None and full.operating_point.candidate.is_full_model
+    assert full.operating_point is not None and full.operating_point.candidate.is_reference
     assert seeds_for_another_search(full) is None
     unanswered = answered(seeds(0, [0.90, 0.91], **early))
     assert unanswered.operating_point is None and seeds_for_another_search(unanswered) is None

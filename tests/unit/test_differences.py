@@ -17,7 +17,6 @@ from elsa_tune.analysis.statistics.differences import (
     corrected_by_holm,
     difference_test,
     fewest_seeds,
-    least_found,
     rows_needed,
     seeds_needed,
 )
@@ -95,7 +94,6 @@ def test_so_many_rows_and_seeds_find_it_four_times_out_of_five() -> None:
     rows = rows_needed(0.02, of_row, of_runs / 8)
     assert rows is not None
     assert power(0.02, of_row / rows + of_runs / 8) == pytest.approx(0.8, abs=1e-3)
-    assert power(least_found(1e-4), 1e-4) == pytest.approx(0.8, abs=1e-3)
 
 
 def power_of_seeds(difference: float, variance_of_runs: float, seeds: int) -> float:

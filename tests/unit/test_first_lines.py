@@ -82,7 +82,7 @@ def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
     ]
     answer = only(rows)
     assert answer.corrected_certified is not None
-    assert answer.corrected_certified.candidate.is_full_model
+    assert answer.corrected_certified.candidate.is_reference
     assert answer.recommendation.basis is Basis.RAW_CERTIFIED
     assert line(answer, "How sure").startswith(
         "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
@@ -94,7 +94,7 @@ def test_the_raw_score_may_be_certain_of_one_depth_more() -> None:
     answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
     assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
     assert answer.claim is QualityClaimed.CORRECTED and answer.claimed is not None
-    assert answer.claimed.candidate.is_full_model
+    assert answer.claimed.candidate.is_reference
     assert answer.recommendation.basis is Basis.RAW_CERTIFIED
     assert line(answer, "How sure").startswith(
         "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
@@ -179,7 +179,7 @@ def test_a_search_that_has_only_explored_is_to_be_resumed() -> None:
 
 def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing() -> None:
     answer = only(curve({0: 0.66, 3: 0.61, 6: 0.52}))
-    assert answer.operating_point is not None and not answer.operating_point.candidate.is_full_model
+    assert answer.operating_point is not None and not answer.operating_point.candidate.is_reference
     assert answer.recommendation.basis is Basis.FULL_MODEL
     assert answer.first_lines.headline.startswith("Fine-tune all 6 layers at learning rate 3e-5: ")
     assert line(answer, "Saves") == "nothing."

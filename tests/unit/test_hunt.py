@@ -266,7 +266,7 @@ def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_s
     class Late(Drawn):
         def end(self, trial: TrialSpec) -> None:
             quality = self.qualities[0]
-            explores = trial.phase is Phase.EXPLORE and trial.candidate.is_full_model
+            explores = trial.phase is Phase.EXPLORE and trial.candidate.is_reference
             self.qualities = {**self.qualities, 0: 0.5 if explores else quality}
             super().end(trial)
             self.qualities = {**self.qualities, 0: quality}
@@ -287,7 +287,7 @@ def test_a_full_model_that_fails_only_when_it_is_measured_ends_the_hunt(
     class Lucky(Drawn):
         def end(self, trial: TrialSpec) -> None:
             super().end(trial)
-            if trial.candidate.is_full_model and trial.phase is Phase.MEASURE:
+            if trial.candidate.is_reference and trial.phase is Phase.MEASURE:
                 status = TrialStatus.COMPLETED if quality else TrialStatus.FAILED
                 found = {"status": status, "quality": quality}
                 self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **found)
@@ -870,7 +870,7 @@ def test_what_lies_far_below_after_two_seeds_has_no_third(tmp_path: Path) -> Non
     assert max(measured.values()) <= 3
     answer = one.answer()
     # It was given up, and does not wait for seeds.
-    assert answer.certified is not None and answer.certified.candidate.is_full_model
+    assert answer.certified is not None and answer.certified.candidate.is_reference
     assert answer.reason is None and not answer.open_look
     early = Drawn(spec(tmp_path), qualities, 0.004)
     early.run()

@@ -183,7 +183,7 @@ def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
     first = answered(rows)
     look = contrast(first, 3).look
     assert look is not None and look.number == 1 and look.level == pytest.approx(0.03)
-    assert first.certified is not None and first.certified.candidate.is_full_model
+    assert first.certified is not None and first.certified.candidate.is_reference
     rows = [*planned(0, FULL, 0, *TWO), *planned(3, [0.83, 0.80, *[0.85] * 8], 0, *TWO)]
     rows += planned(5, [0.72, 0.73], 3, *TWO)
     both = answered(rows)

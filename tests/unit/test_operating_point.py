@@ -162,7 +162,7 @@ def test_exploring_trials_alone_have_no_answer() -> None:
 def test_embeddings_only_is_never_the_operating_point() -> None:
     rows = seeds(0, [0.9, 0.91]) + seeds(EMBEDDINGS_ONLY, [0.95, 0.95]) + seeds(6, [0.6, 0.6])
     answer = only_answer(rows)
-    assert answer.operating_point is not None and answer.operating_point.candidate.is_full_model
+    assert answer.operating_point is not None and answer.operating_point.candidate.is_reference
     assert warned(answer, WarningCode.EMBEDDINGS_ONLY_IS_BEST)
 
 
@@ -524,7 +524,7 @@ def test_a_joint_answer_says_what_is_certain_of_the_scores_alone() -> None:
         rows += seeds(6, [0.83, 0.831, 0.832], task=task, examples=1000)
     *_, joint = answer_rows(rows)
     assert joint.corrected_certified is not None
-    assert joint.corrected_certified.candidate.is_full_model
+    assert joint.corrected_certified.candidate.is_reference
     assert "Corrected for chance 1 of 6 layers is needed." in joint.sentence
     assert joint.certainty.startswith(
         "Corrected for chance no depth with frozen layers is certain for all tasks together. "

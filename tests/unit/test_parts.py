@@ -188,7 +188,7 @@ def test_one_step_changes_exactly_the_trained_names(folder: Path, label: str, be
     expected = set(parts.head)
     for layer in parts.layers[depth.frozen_layers :]:
         expected.update(layer)
-    if depth.is_full_model:
+    if depth.is_reference:
         expected.update(parts.embedding)
     assert set(trained) == expected
     assert {n for n, p in model.named_parameters() if p.requires_grad} == expected

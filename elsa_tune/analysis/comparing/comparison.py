@@ -78,13 +78,11 @@ def compare_ways(
     unit: Cost = Cost.TIME,
     *,
     latencies: Latencies | None = None,
-    planned_target: float = COMPARED_TARGET,
 ) -> WayComparison:
     """Compare the ways of one curve, as `ways.way_curves` gives them.
 
-    latencies: of each way's exported model, for the units that results do not record.
-    planned_target: the one that the claim was named for before the first trial; nothing is
-    certified above it. Raises UsageError for a target outside (0, 1].
+    latencies: of each way's exported model, for the units that results do not record. Raises
+    UsageError for a target outside (0, 1].
     """
     check_target(target)
     ways = _measured_ways(curve, unit, latencies or {})
@@ -100,9 +98,9 @@ def compare_ways(
     comparison = _beside_the_best(comparison)
     reason = _why_no_answer(comparison)
     if reason is None:
-        reason = _why_no_claim(comparison, planned_target)
+        reason = _why_no_claim(comparison)
         if reason is None:
-            comparison = _with_certificates(comparison, planned_target)
+            comparison = _with_certificates(comparison)
         comparison = _with_recommendation(comparison)
         comparison = replace(
             comparison,
@@ -208,7 +206,7 @@ def _why_no_answer(comparison: WayComparison) -> Reason | None:
     return None
 
 
-def _why_no_claim(comparison: WayComparison, planned_target: float) -> Reason | None:
+def _why_no_claim(comparison: WayComparison) -> Reason | None:
     """Return why nothing can be certified; None where something can."""
     curve = comparison.curve
     full = curve.full
@@ -229,7 +227,7 @@ def _why_no_claim(comparison: WayComparison, planned_target: float) -> Reason | 
         return Reason.TOO_FEW_SEEDS
     if not curve.uncertainty.has_examples and not curve.policy.by_seeds_alone:
         return Reason.EXAMPLES_UNKNOWN
-    if comparison.target > planned_target:
+    if comparison.target > COMPARED_TARGET:
         return Reason.TARGET_NOT_PLANNED
     return None
 
@@ -263,9 +261,9 @@ def _has_too_few_seeds(comparison: WayComparison) -> bool:
     return False
 
 
-def _with_certificates(comparison: WayComparison, planned_target: float) -> WayComparison:
+def _with_certificates(comparison: WayComparison) -> WayComparison:
     """Return the comparison with what is certified of each way."""
-    certificates = _certificates(comparison, planned_target)
+    certificates = _certificates(comparison)
     ways: list[Way] = []
     for way in comparison.ways:
         candidate = way.candidate
@@ -304,16 +302,16 @@ def _unsettled(comparison: WayComparison) -> tuple[Way, ...]:
     return tuple(ways)
 
 
-def _certificates(comparison: WayComparison, planned_target: float) -> _Certificates:
+def _certificates(comparison: WayComparison) -> _Certificates:
     """Return what is certified at the asked target, which is the planned one or lower."""
     error = comparison.curve.policy.error
-    at_plan = _tested_at(comparison, planned_target)
+    at_plan = _tested_at(comparison, COMPARED_TARGET)
     claimed = holm(at_plan.claim, error)
     # Of the ways whose claim is left, each is tested at its part of the error.
     left = len(at_plan.claim) - len(claimed)
     level = error / max(left, 1)
     tested = at_plan
-    if comparison.target < planned_target:
+    if comparison.target < COMPARED_TARGET:
         tested = _tested_at(comparison, comparison.target)
         # The score at the planned target is tested before what is gained at a lower one.
         in_order = {

@@ -22,7 +22,8 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
 from elsa_tune.words import points
 
-# What a comparison claims unless another share is asked for.
+# What a comparison claims unless another share is asked for. The claim is named for it before the
+# first trial, so that nothing is certified above it.
 COMPARED_TARGET = 0.95
 
 # Two seeds leave the spread of a way to one number: too little where each is compared with all.

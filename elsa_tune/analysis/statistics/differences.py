@@ -122,8 +122,3 @@ def rows_needed(
     if left_for_rows <= 0:
         return None
     return math.ceil(variance_of_row / left_for_rows)
-
-
-def least_found(variance: float) -> float:
-    """Return the least true difference that is found, from the variance of a difference."""
-    return math.sqrt(FOUND * variance)

@@ -77,10 +77,6 @@ class FreezeDepth(Candidate):
         return not self.embeddings_frozen
 
     @property
-    def is_full_model(self) -> bool:
-        return not self.embeddings_frozen
-
-    @property
     def is_embeddings_only(self) -> bool:
         """The embeddings are frozen and every layer is trained."""
         return self.embeddings_frozen and self.frozen_layers == 0
@@ -105,7 +101,7 @@ class FreezeDepth(Candidate):
 
     @property
     def card(self) -> str:
-        if self.is_full_model:
+        if self.is_reference:
             return ""
         frozen = "embeddings" if self.is_embeddings_only else "frozen layers"
         return (

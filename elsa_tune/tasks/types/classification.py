@@ -275,7 +275,7 @@ def _correlation(total: Floats, counts: Iterable[OfClass]) -> Floats:
 
 
 def _f1(hits: Floats, actual: Floats, predicted: Floats) -> Floats:
-    """Return F1 [R, M] from what `_counts` gives; 0 for a class that does not occur."""
+    """Return F1 [R, M] from what `counts_of` gives; 0 for a class that does not occur."""
     occurrences = np.maximum(actual + predicted, 1)
     return 2 * hits / occurrences
 
