@@ -26,7 +26,7 @@ from typing import Any
 import machine
 import torch
 
-from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, look
+from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, style
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -174,7 +174,7 @@ def chart(results: dict[str, Any]) -> Chart:
         series = [
             Series(
                 name=name,
-                look=look(SERIES[at], marker=MARKERS[at], line=LINES[at // 2 % len(LINES)]),
+                style=style(SERIES[at], marker=MARKERS[at], line=LINES[at // 2 % len(LINES)]),
                 x=tuple(float(row["tasks"]) for row in of),
                 y=tuple(row[key] for row in of),
             )

@@ -33,7 +33,7 @@ from typing import Any
 import machine
 import recorded
 
-from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, look
+from elsa_tune.report.charts import LINES, MARKERS, SERIES, Chart, Panel, Series, style
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -220,7 +220,10 @@ def rates_of(hunt: dict[str, Any], name: str, at: int) -> Series:
             x.append(100 * point["frozen_layers"] / LAYERS[hunt["model"]])
             y.append(math.log2(point["explored_rate"] / full["explored_rate"]))
     return Series(
-        name=name, look=look(SERIES[at], marker=MARKERS[at], line=LINES[at]), x=tuple(x), y=tuple(y)
+        name=name,
+        style=style(SERIES[at], marker=MARKERS[at], line=LINES[at]),
+        x=tuple(x),
+        y=tuple(y),
     )
 
 

@@ -17,7 +17,7 @@ from elsa_tune.report.charts import (
     Panel,
     Series,
     depth_ticks,
-    look,
+    style,
 )
 from elsa_tune.specs.policy import Policy
 from elsa_tune.words import metric_text
@@ -28,12 +28,12 @@ RULES = {
     "same_range": "1e-5 to 5e-5, each depth's own rate",
     "fair": "any rate, each depth's own",
 }
-LOOKS = {
-    "paper": look(SERIES[1], marker="s", line="--"),
-    "same_range": look(SERIES[4], marker="^", line=":"),
-    "fair": look(SERIES[0]),
+STYLES = {
+    "paper": style(SERIES[1], marker="s", line="--"),
+    "same_range": style(SERIES[4], marker="^", line=":"),
+    "fair": style(SERIES[0]),
 }
-ANSWERED = look(INK, marker="*", line="", hollow=True, size=15, width=1.4)
+ANSWERED = style(INK, marker="*", line="", hollow=True, size=15, width=1.4)
 
 
 def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
@@ -56,7 +56,7 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
                         for rule in rules
                         for series in curve_series(of["rules"][rule], rule, of["chance"])
                     ),
-                    Series(name="constant answer", look=CHANCE, x=ends, y=level),
+                    Series(name="constant answer", style=CHANCE, x=ends, y=level),
                     *(series for rule in rules for series in answer_series(of["rules"][rule])),
                 ),
                 ticks=depth_ticks(places),
@@ -88,7 +88,7 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
     return [
         Series(
             name=RULES[rule],
-            look=LOOKS[rule],
+            style=STYLES[rule],
             x=tuple(map(tuned, points)),
             y=tuple(100 * point["quality"] for point in points),
             low=tuple(
@@ -109,7 +109,7 @@ def answer_series(of: Mapping[str, Any]) -> list[Series]:
     if point is None:
         return []
     x, y = tuned(point), 100 * point["quality"]
-    return [Series(name="fewest layers for 90 %, corrected", look=ANSWERED, x=(x,), y=(y,))]
+    return [Series(name="fewest layers for 90 %, corrected", style=ANSWERED, x=(x,), y=(y,))]
 
 
 def markdown(results: Sequence[Mapping[str, Any]]) -> str:

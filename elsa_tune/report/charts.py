@@ -26,14 +26,14 @@ MOST_TICKS = 13
 MOST_NAMES = MOST_TICKS / 2
 MOST_RATE_TICKS = 6
 
-Look = Mapping[str, Any]
+Style = Mapping[str, Any]
 Tick = tuple[float, str]  # its position, and its text
 Ticks = tuple[Tick, ...]
 # Where depths stand on the x axis.
 Places = Mapping[Candidate, float]
 
 
-def look(
+def style(
     colour: str,
     *,
     marker: str = "o",
@@ -41,7 +41,7 @@ def look(
     hollow: bool = False,
     size: float = 6.0,
     width: float = 2.0,
-) -> Look:
+) -> Style:
     """Return how a series is drawn, in matplotlib's words: it differs by more than its colour.
 
     marker, line: "" for none. size: of the marker, width: of the line, in points.
@@ -67,17 +67,17 @@ def look(
     }
 
 
-TARGET = look(INK, marker="", line="--", width=1.4)
-CHANCE = look(INK, marker="", line=":", width=1.4)
-PROBE = look(SERIES[3], marker="", line="-.", width=1.6)
-SEEDS = look(SERIES[0], line="", hollow=True, size=4, width=1)
-MEANS = look(SERIES[0])
+TARGET = style(INK, marker="", line="--", width=1.4)
+CHANCE = style(INK, marker="", line=":", width=1.4)
+PROBE = style(SERIES[3], marker="", line="-.", width=1.6)
+SEEDS = style(SERIES[0], line="", hollow=True, size=4, width=1)
+MEANS = style(SERIES[0])
 # Of what has no number of layers: no line leads to it.
-OTHER_MEANS = look(SERIES[0], marker="s", line="", size=7)
-OPERATING = look(SERIES[1], marker="*", line="", size=15)
-CORRECTED = look(SERIES[4], marker="v", line="", size=10)
-CERTIFIED = look(SERIES[2], marker="D", line="", size=9)
-CHOSEN = look(INK, line="", hollow=True, size=12, width=1.2)
+OTHER_MEANS = style(SERIES[0], marker="s", line="", size=7)
+OPERATING = style(SERIES[1], marker="*", line="", size=15)
+CORRECTED = style(SERIES[4], marker="v", line="", size=10)
+CERTIFIED = style(SERIES[2], marker="D", line="", size=9)
+CHOSEN = style(INK, line="", hollow=True, size=12, width=1.2)
 
 # What tells depths apart besides their colour.
 MARKERS = ("o", "s", "^", "D", "v", "p")
@@ -92,7 +92,7 @@ class Series:
     """Points under one name of the legend; the same name in several panels is one entry."""
 
     name: str
-    look: Look
+    style: Style
     x: tuple[float, ...]
     y: tuple[float, ...]  # as long as x
     low: tuple[float | None, ...] = ()  # the end of a bar through y, None where a point has none
@@ -347,7 +347,7 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     yield from _decided_series(answer, points, place)
 
 
-def _means(name: str, how: Look, points: Sequence[CurvePoint], place: Places) -> Series:
+def _means(name: str, how: Style, points: Sequence[CurvePoint], place: Places) -> Series:
     x = []
     y = []
     low = []
@@ -359,7 +359,7 @@ def _means(name: str, how: Look, points: Sequence[CurvePoint], place: Places) ->
         high.append(_bar_end(point, point.ci_high))
     return Series(
         name=name,
-        look=how,
+        style=how,
         x=tuple(x),
         y=tuple(y),
         low=tuple(low),
@@ -419,15 +419,15 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
         yield _level("constant answer", CHANCE, ends, answer.chance)
 
 
-def _level(name: str, line: Look, ends: Sequence[float], quality: float) -> Series:
+def _level(name: str, line: Style, ends: Sequence[float], quality: float) -> Series:
     """Return a line across the axes at one quality."""
     y = 100 * quality
     return _series(name, line, ends, [y, y])
 
 
-def _series(name: str, how: Look, x: Sequence[float], y: Sequence[float]) -> Series:
+def _series(name: str, how: Style, x: Sequence[float], y: Sequence[float]) -> Series:
     """Return points without bars."""
-    return Series(name=name, look=how, x=tuple(x), y=tuple(y))
+    return Series(name=name, style=how, x=tuple(x), y=tuple(y))
 
 
 def _arrow(answer: Answer) -> Arrow | None:
@@ -465,10 +465,10 @@ def _depth_name(answer: Answer, point: CurvePoint) -> tuple[float, str]:
     return number, f"last {number}"
 
 
-def line_look(number: int) -> Look:
+def line_style(number: int) -> Style:
     """Return how the line of this number is drawn: 24 differ by more than their colour."""
     round_of_markers, place = divmod(number, len(MARKERS))
-    return look(
+    return style(
         SERIES[number % len(SERIES)],
         marker=MARKERS[place],
         line=LINES[round_of_markers % len(LINES)],
@@ -476,13 +476,13 @@ def line_look(number: int) -> Look:
     )
 
 
-def point_look(number: int) -> Look:
+def point_style(number: int) -> Style:
     """Return how the point of this number is drawn.
 
     24 differ by more than their colour, and of these the first 7 by their colour too.
     """
     round_of_markers, place = divmod(number, len(POINT_MARKERS))
-    return look(
+    return style(
         POINT_COLOURS[number % len(POINT_COLOURS)],
         marker=POINT_MARKERS[place],
         line="",
@@ -506,7 +506,7 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
             y.append(100 * mean)
         _, name = _depth_name(answer, point)
         number = names.index(name)
-        yield _series(name, line_look(number), x, y)
+        yield _series(name, line_style(number), x, y)
     for point in tried:
         for rate, mean in point.tried.means:
             # Without a mean all runs at that rate diverged.

@@ -10,12 +10,12 @@ from elsa_tune.report.charts import (
     TARGET,
     Arrow,
     Chart,
-    Look,
     Panel,
     Series,
+    Style,
     Tick,
     Ticks,
-    point_look,
+    point_style,
 )
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.cost import Cost
@@ -44,8 +44,8 @@ def quality_by_cost(named: Mapping[str, WayComparison]) -> Chart:
         priced = [way for way in comparison.ways if way.cost is not None and way.cost > 0]
         if len(priced) >= 2:
             drawn[name] = priced
-    looks = _looks(named, drawn)
-    panels = [_panel(name, named[name], ways, looks) for name, ways in drawn.items()]
+    styles = _styles(named, drawn)
+    panels = [_panel(name, named[name], ways, styles) for name, ways in drawn.items()]
     return Chart(
         key=KEY,
         title="Quality and cost",
@@ -56,9 +56,9 @@ def quality_by_cost(named: Mapping[str, WayComparison]) -> Chart:
     )
 
 
-def _looks(
+def _styles(
     named: Mapping[str, WayComparison], drawn: Mapping[str, Sequence[Way]]
-) -> dict[str, Look]:
+) -> dict[str, Style]:
     """Return how each way is drawn, by its name: alike in every panel, and like no other way.
 
     The same ways look alike by every cost: they are numbered in the order of candidates.
@@ -69,7 +69,7 @@ def _looks(
         for way in named[panel].ways:
             candidates[_way_name(named[panel], way)] = way.candidate
     in_order = sorted(candidates.items(), key=lambda item: (item[1].rank, item[1].key, item[0]))
-    return {name: point_look(number) for number, (name, _) in enumerate(in_order)}
+    return {name: point_style(number) for number, (name, _) in enumerate(in_order)}
 
 
 def _way_name(comparison: WayComparison, way: Way) -> str:
@@ -78,10 +78,10 @@ def _way_name(comparison: WayComparison, way: Way) -> str:
 
 
 def _panel(
-    name: str, comparison: WayComparison, ways: Sequence[Way], looks: Mapping[str, Look]
+    name: str, comparison: WayComparison, ways: Sequence[Way], styles: Mapping[str, Style]
 ) -> Panel:
-    """Return one pair of axes; the cost is drawn as its logarithm. looks: by a way's name."""
-    series = [_point(comparison, way, looks) for way in ways]
+    """Return one pair of axes; the cost is drawn as its logarithm. styles: by a way's name."""
+    series = [_point(comparison, way, styles) for way in ways]
     xs = [x for one in series for x in one.x]
     ends = (min(xs) - 0.1, max(xs) + 0.1)
     target = _target(comparison, ends)
@@ -91,7 +91,7 @@ def _panel(
     recommended = comparison.recommended
     if recommended is not None and recommended in ways:
         x, y = _place(recommended)
-        series.append(Series(name="recommended", look=CHOSEN, x=(x,), y=(y,)))
+        series.append(Series(name="recommended", style=CHOSEN, x=(x,), y=(y,)))
         is_certain = comparison.basis is not WayBasis.MEASURED
         how = "cheapest certified" if is_certain else "cheapest measured"
         arrow = Arrow(text=how, x=x, y=y)
@@ -105,7 +105,7 @@ def _panel(
     )
 
 
-def _point(comparison: WayComparison, way: Way, looks: Mapping[str, Look]) -> Series:
+def _point(comparison: WayComparison, way: Way, styles: Mapping[str, Style]) -> Series:
     """Return a way as a series of one point, with its bars."""
     point = way.point
     low = None
@@ -124,7 +124,7 @@ def _point(comparison: WayComparison, way: Way, looks: Mapping[str, Look]) -> Se
     name = _way_name(comparison, way)
     return Series(
         name=name,
-        look=looks[name],
+        style=styles[name],
         x=(x,),
         y=(y,),
         low=(low,),
@@ -172,7 +172,7 @@ def _target(comparison: WayComparison, ends: tuple[float, float]) -> Series | No
     of_what = "gain" if comparison.curve.chance else "score"
     share = target_text(comparison.target)
     y = 100 * quality
-    return Series(name=f"{share} of the best {of_what}", look=TARGET, x=ends, y=(y, y))
+    return Series(name=f"{share} of the best {of_what}", style=TARGET, x=ends, y=(y, y))
 
 
 def _ticks(lowest: float, highest: float) -> Ticks:

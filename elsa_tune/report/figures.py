@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
-from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Look, Panel, Series
+from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Panel, Series, Style
 from elsa_tune.report.words_place import Box, Drawn, Place, place_words
 from elsa_tune.visible import visible
 
@@ -166,8 +166,8 @@ def _figure(chart: Chart) -> Figure:
         else:
             axes.remove()
     handles = []
-    for name, look in legend.items():
-        handle = Line2D([], [], label=name, **look)
+    for name, how in legend.items():
+        handle = Line2D([], [], label=name, **how)
         handles.append(handle)
     figure.legend(
         handles=handles,
@@ -179,23 +179,23 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _legend(chart: Chart, width: float) -> dict[str, Look]:
+def _legend(chart: Chart, width: float) -> dict[str, Style]:
     """Return how each series of a chart is drawn, by its name.
 
     A long name is shortened, unless others would then look alike: those are in full, in lines.
     """
-    looks: dict[str, Look] = {}
+    styles: dict[str, Style] = {}
     for panel in chart.panels:
         for series in panel.series:
-            looks[visible(series.name)] = series.look
-    short_names = Counter(shortened(name, LONGEST_NAME) for name in looks)
+            styles[visible(series.name)] = series.style
+    short_names = Counter(shortened(name, LONGEST_NAME) for name in styles)
     most = int((width - HANDLE_WIDTH) / NAME_WIDTH)
-    legend: dict[str, Look] = {}
-    for name, look in looks.items():
+    legend: dict[str, Style] = {}
+    for name, how in styles.items():
         shown = shortened(name, LONGEST_NAME)
         if short_names[shown] > 1:
             shown = textwrap.fill(name, most)
-        legend[shown] = look
+        legend[shown] = how
     return legend
 
 
@@ -223,7 +223,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     ys: list[float] = []
     for layer, series in enumerate(panel.series, 2):
         _draw_bars(axes, series)
-        axes.plot(series.x, series.y, zorder=layer, **series.look)
+        axes.plot(series.x, series.y, zorder=layer, **series.style)
         ys += series.y
     tick_places = [place for place, _ in panel.ticks]
     tick_texts = [text for _, text in panel.ticks]
@@ -259,7 +259,7 @@ def _draw_bars(axes: Axes, series: Series) -> None:
             x,
             low,
             high,
-            color=series.look["color"],
+            color=series.style["color"],
             linewidth=4,
             alpha=0.3,
             zorder=1,
@@ -272,7 +272,7 @@ def _draw_bars(axes: Axes, series: Series) -> None:
             y,
             left,
             right,
-            color=series.look["color"],
+            color=series.style["color"],
             linewidth=4,
             alpha=0.3,
             zorder=1,
@@ -316,7 +316,7 @@ def drawn(axes: Axes, panel: Panel) -> Drawn:
     levels: list[float] = []
     bars: list[Box] = []
     for series in panel.series:
-        has_marker = bool(series.look["marker"])
+        has_marker = bool(series.style["marker"])
         places = [_in_points(axes, x, y) for x, y in zip(series.x, series.y, strict=True)]
         if has_marker:
             points += places

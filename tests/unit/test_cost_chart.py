@@ -84,13 +84,13 @@ def ways_as_measured() -> list[ResultRow]:
 
 def test_each_way_has_a_look_of_its_own() -> None:
     chart = quality_by_cost({"minilm on sst2": compared(ways_as_measured())})
-    looks = [one.look for one in chart.panels[0].series if one.look["marker"] and one.low]
-    assert len(looks) == 7
+    styles = [one.style for one in chart.panels[0].series if one.style["marker"] and one.low]
+    assert len(styles) == 7
     # A grey print has the shapes alone.
-    assert len({look["marker"] for look in looks}) == 7
-    assert len({look["color"] for look in looks}) == 7
-    many = [charts.point_look(number) for number in range(24)]
-    shapes = {(look["marker"], look["markerfacecolor"] == look["color"]) for look in many}
+    assert len({style["marker"] for style in styles}) == 7
+    assert len({style["color"] for style in styles}) == 7
+    many = [charts.point_style(number) for number in range(24)]
+    shapes = {(style["marker"], style["markerfacecolor"] == style["color"]) for style in many}
     assert len(shapes) == 24
 
 
@@ -128,15 +128,15 @@ def test_a_way_looks_alike_in_every_panel() -> None:
         if one.candidate.label != "4"
     ]
     first, second = quality_by_cost({"one": compared(rows), "two": compared(others)}).panels
-    looks = {one.name: one.look for one in first.series}
+    styles = {one.name: one.style for one in first.series}
     assert [one.name for one in first.series] != [one.name for one in second.series]
-    assert all(one.look == looks[one.name] for one in second.series)
+    assert all(one.style == styles[one.name] for one in second.series)
     # Nor does another order of costs change it.
     other_order = [
         replace(one, train_seconds=100 / (one.train_seconds or 1.0)) for one in ways_as_measured()
     ]
     turned = series_of(other_order)
-    assert all(turned[name].look == look for name, look in looks.items() if name in turned)
+    assert all(turned[name].style == style for name, style in styles.items() if name in turned)
 
 
 def hidden_points(chart: Chart) -> int:
@@ -150,7 +150,7 @@ def hidden_points(chart: Chart) -> int:
     points = [
         axes.transData.transform((x, y))
         for series in panel.series
-        if series.look["marker"]
+        if series.style["marker"]
         for x, y in zip(series.x, series.y, strict=True)
     ]
     radius = 4

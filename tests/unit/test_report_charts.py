@@ -27,8 +27,8 @@ def by_name(panel: Panel) -> dict[str, Series]:
     return {series.name: series for series in panel.series}
 
 
-def by_legend(chart: Chart) -> dict[str, charts.Look]:
-    return {series.name: series.look for panel in chart.panels for series in panel.series}
+def by_legend(chart: Chart) -> dict[str, charts.Style]:
+    return {series.name: series.style for panel in chart.panels for series in panel.series}
 
 
 def only(chart: Chart) -> Panel:
@@ -86,7 +86,7 @@ def test_of_a_score_below_zero_there_is_no_target_to_draw() -> None:
 def test_the_linear_probe_is_a_line_and_no_depth() -> None:
     series = by_name(only(charts.freeze_curve(named([*falling_curve(), probe(0.7)]))))
     line = series["linear probe, nothing fine-tuned"]
-    assert line.y == pytest.approx((70, 70)) and line.look["marker"] == ""
+    assert line.y == pytest.approx((70, 70)) and line.style["marker"] == ""
     assert line.x[0] < 0 and line.x[1] > 6
     assert series["mean over seeds"].x == (0, 1, 2, 3, 6)
 
@@ -179,8 +179,8 @@ def test_depths_differ_in_more_than_colour() -> None:
         for frozen in (0, *range(12, 25))
         for one in seeds(frozen, [0.8], layers=24, learning_rate=rate)
     ]
-    looks = by_legend(charts.learning_rates(named(rows)))
-    assert len({(one["marker"], one["linestyle"]) for one in looks.values()}) == 14 + 1
+    styles = by_legend(charts.learning_rates(named(rows)))
+    assert len({(one["marker"], one["linestyle"]) for one in styles.values()}) == 14 + 1
 
 
 def test_many_rates_leave_one_another_room() -> None:
