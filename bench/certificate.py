@@ -34,10 +34,10 @@ from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import norm
 
 from elsa_tune.analysis.evidence import levels
-from elsa_tune.specs.policy import UNRECORDED, Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy, SeedCounts
 
 Floats = NDArray[np.float64]
-Counts = tuple[tuple[int, int], ...]
+Counts = tuple[SeedCounts, ...]  # of each planned look
 
 FULL_ACCURACY = 0.85
 EXAMPLES = (71, 277, 1000, 5463, 40_000)
@@ -302,7 +302,7 @@ def plans() -> list[Plan]:
             error = policy.test_error(fewest) - policy.ladder_error
             found.append(Plan(f"{name}, {part}", rule, counts, error, share))
         for seeds in (2, 3, 5):
-            counts = ((seeds, seeds),)
+            counts = (SeedCounts(seeds, seeds),)
             error = policy.test_error(seeds)
             found.append(Plan(f"{name}, even, {seeds} seeds", rule, counts, error, share))
     return found
@@ -312,7 +312,7 @@ def grid(number: int) -> list[dict[str, Any]]:
     """Return every cell."""
     cells = []
     for plan in plans():
-        others = (plan.counts[0][0],) * (6 if "even" in plan.name else 1)
+        others = (plan.counts[0].depth,) * (6 if "even" in plan.name else 1)
         for examples in EXAMPLES:
             false = {}
             for full_ratio, depth_ratio in RATIOS:
@@ -374,7 +374,7 @@ def _random_family(draw: np.random.Generator, counts: Counts) -> Family:
         full_ratio=float(np.exp(draw.uniform(np.log(0.25), np.log(4)))),
         depth_ratio=float(np.exp(draw.uniform(np.log(0.25), np.log(4)))),
         correlation=float(draw.uniform(0, 0.3)),
-        others=(counts[0][0],),
+        others=(counts[0].depth,),
     )
 
 

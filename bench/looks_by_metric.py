@@ -34,7 +34,7 @@ from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions
 from elsa_tune.tasks.types.registry import kernel_of
 
@@ -281,7 +281,7 @@ def contrast_of(
     return found
 
 
-def promise(seen: Uncertainty, counts: tuple[tuple[int, int], ...], level: float) -> float:
+def promise(seen: Uncertainty, counts: tuple[SeedCounts, ...], level: float) -> float:
     """Return in which share of cases a second look certifies, as the first one sees it."""
     expected = contrast_of(seen, level, as_if_seeds=counts[1])
     now, then = (
@@ -313,7 +313,7 @@ def certified_by_look(study: Study) -> tuple[bool, bool]:
         return True, True
     if promise(seen, counts, second) < POLICY.no_promise:
         return False, False
-    more = counts[1][0] - len(depth)
+    more = counts[1].depth - len(depth)
     depth += [study.run(DEPTH, luck) for _ in range(more)]
     seen = study.seen(full, depth)
     return False, contrast_of(seen, second).lower > POLICY.rounding

@@ -32,7 +32,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.power import FLIPPED_SHARE, PAIRED_SHARE, PlannedTest, Power
 from elsa_tune.specs.adapt.freeze import FreezeDepth
-from elsa_tune.specs.policy import Counts, Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -41,9 +41,11 @@ TARGET = 0.9
 FULL = 0.75
 ROWS = (71, 277, 1000, 5463)
 MARGINS = (0.015, 0.03, 0.05)
-EVEN: Counts = ((3, 3),)
+Counts = tuple[SeedCounts, ...]  # of each planned look
+
+EVEN: Counts = (SeedCounts(3, 3),)
 # An even search with fewer and with more seeds, and a hunt that takes every look.
-OTHER_PLANS: tuple[Counts, ...] = (((2, 2),), ((5, 5),), Policy().looks)
+OTHER_PLANS: tuple[Counts, ...] = ((SeedCounts(2, 2),), (SeedCounts(5, 5),), Policy().looks)
 # Where mistakes are few.
 GOOD_GUESS = 0.9
 ROWS_OF_GOOD_GUESS = (100, 200, 400, 800)

@@ -36,7 +36,7 @@ from elsa_tune.analysis.answers import answer_curve, answer_curves, freeze_curve
 from elsa_tune.analysis.certainty import certify, contrast_of
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.specs.adapt.freeze import FreezeDepth
-from elsa_tune.specs.policy import Claim, Policy
+from elsa_tune.specs.policy import Claim, Policy, SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -75,7 +75,7 @@ def rows_of(
         looks = Looks(
             after=FreezeDepth.of(before).key,
             first_seed=1,
-            counts=((seeds, seeds),),
+            counts=(SeedCounts(seeds, seeds),),
             error=Policy().test_error(seeds),
         )
         for seed in range(1, seeds + 1):

@@ -73,7 +73,7 @@ from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.rates import best_rate
 from elsa_tune.searching.planning.sampler import first_points
 from elsa_tune.specs.border import has_learnt
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.search import SearchSpec
 
 Floats = NDArray[np.float64]
@@ -621,14 +621,14 @@ def compared() -> list[Plan]:
     ten = Plan(
         name=f"welch, even, {MANY_SEEDS} seeds",
         rule=certificate.welch,
-        counts=((MANY_SEEDS, MANY_SEEDS),),
+        counts=(SeedCounts(MANY_SEEDS, MANY_SEEDS),),
         error=policy.test_error(MANY_SEEDS),
         first_share=policy.first_look_share,
     )
     plans.append(ten)
     lower = []
     for plan in plans:
-        if plan.counts[0][0] >= MANY_ENOUGH:
+        if plan.counts[0].depth >= MANY_ENOUGH:
             name = f"{plan.name}, error {LESS:g} lower"
             lower.append(replace(plan, name=name, error=plan.error - LESS))
     return [*plans, *lower]

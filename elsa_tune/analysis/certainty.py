@@ -519,9 +519,9 @@ def second_look_promises(curve: FreezeCurve, candidate: Candidate, target: float
     if expected is None:
         return 0.0
     variances: list[float] = []
-    for seeds, full_seeds in planned.counts:
-        of_depth = seen.spread(candidate, seeds).variance
-        of_full = seen.spread(REFERENCE, full_seeds).variance
+    for seeds in planned.counts:
+        of_depth = seen.spread(candidate, seeds.depth).variance
+        of_full = seen.spread(REFERENCE, seeds.full).variance
         variances.append(of_depth + target**2 * of_full)
     now, then = variances
     # By how much, one standard deviation, the contrast may move until then.

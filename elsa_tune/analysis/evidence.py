@@ -24,8 +24,9 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
+from elsa_tune.specs.policy import SeedCounts
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
+from elsa_tune.specs.search import Looks
 from elsa_tune.specs.task import Metric
 
 NORMAL = statistics.NormalDist()
@@ -152,7 +153,7 @@ class PlannedLooks:
         """How many seeds of a depth its last look has, at most; 0 where nothing was planned."""
         most = 0
         for looks in self.by_candidate.values():
-            most = max(most, *(seeds for seeds, _ in looks.counts))
+            most = max(most, *(seeds.depth for seeds in looks.counts))
         return most
 
     @property
@@ -182,15 +183,16 @@ def planned_looks(
     rows: list[ResultRow] = []
     for runs in measured.values():
         rows += [run.row for run in runs]
-    if all(row.looks is None for row in rows):
+    recorded = [row.looks for row in rows if row.looks is not None]
+    if not recorded:
         return None
     targets = {row.planned_target for row in rows}
     own_target = targets.pop() if len(targets) == 1 else None
     without_looks = PlannedLooks(by_candidate={}, own_target=own_target, taken=lambda candidate: ())
-    if any(row.looks == LOST_LOOKS for row in rows):
+    if any(looks.are_lost for looks in recorded):
         return replace(without_looks, are_planned=False, are_lost=True)
     searches = {row.search for row in rows}
-    if len(searches) == 1 and any(row.looks == NO_LOOKS for row in rows):
+    if len(searches) == 1 and not all(looks.are_planned for looks in recorded):
         return replace(without_looks, are_planned=False)
     looks_by_candidate = _looks_by_candidate(measured)
     if looks_by_candidate is None or len(searches) > 1:
@@ -240,19 +242,18 @@ def _taken(
     two_sided = levels(looks.counts, looks.error / 2, share)
     first_looks: dict[Candidate, Sequence[MeasuredRun]] = {}
     for other, planned in looks_by_candidate.items():
-        first_seeds, _ = planned.counts[0]
-        first_looks[other] = _first_seeds(measured, other, planned, first_seeds)
+        first_looks[other] = _first_seeds(measured, other, planned, planned.counts[0].depth)
     taken: list[tuple[Look, Uncertainty]] = []
-    for index, (seeds, full_seeds) in enumerate(looks.counts):
-        tuned_runs = _first_seeds(measured, candidate, looks, seeds)
-        full_runs = _first_seeds(measured, REFERENCE, looks, full_seeds)
+    for index, seeds in enumerate(looks.counts):
+        tuned_runs = _first_seeds(measured, candidate, looks, seeds.depth)
+        full_runs = _first_seeds(measured, REFERENCE, looks, seeds.full)
         if not tuned_runs or not full_runs:
             break
         look = Look(
             number=index + 1,
             planned=len(looks.counts),
-            seeds=seeds,
-            full_seeds=full_seeds,
+            seeds=seeds.depth,
+            full_seeds=seeds.full,
             level=one_sided[index],
             half=two_sided[index],
         )
@@ -274,9 +275,9 @@ def _of_full_model(
     """
     planned: dict[Candidate, set[int]] = {REFERENCE: set()}
     for candidate, looks in looks_by_candidate.items():
-        seeds, full_seeds = looks.counts[-1]
-        planned[candidate] = set(range(looks.first_seed, looks.first_seed + seeds))
-        planned[REFERENCE].update(range(looks.first_seed, looks.first_seed + full_seeds))
+        seeds = looks.counts[-1]
+        planned[candidate] = set(range(looks.first_seed, looks.first_seed + seeds.depth))
+        planned[REFERENCE].update(range(looks.first_seed, looks.first_seed + seeds.full))
     seen: dict[Candidate, Sequence[MeasuredRun]] = {}
     for candidate, runs in measured.items():
         kept = [run for run in runs if run.row.seed in planned.get(candidate, ())]
@@ -296,16 +297,16 @@ def _first_seeds(
     return runs if len(runs) == count else ()
 
 
-def levels(counts: Sequence[tuple[int, int]], error: float, share: float) -> tuple[float, ...]:
+def levels(counts: Sequence[SeedCounts], error: float, share: float) -> tuple[float, ...]:
     """Return one-sided levels of one or two looks: either rejects falsely with at most `error`.
 
-    counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    counts: of each look, both at least as many as before.
     share: of the error, that the first of two looks has.
     """
     if len(counts) == 1:
         return (error,)
-    (s1, r1), (s2, r2) = counts
-    correlation = math.sqrt(min(s1 / s2, r1 / r2))
+    one, two = counts
+    correlation = math.sqrt(min(one.depth / two.depth, one.full / two.full))
     first = share * error
     return first, second_level(error, first, correlation)
 

@@ -18,7 +18,7 @@ from elsa_tune.analysis.evidence import levels
 from elsa_tune.analysis.statistics.intervals import Ends, Interval
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
@@ -132,7 +132,7 @@ class _Forecast:
 
         return first(choices, certifies)
 
-    def _planned(self) -> tuple[tuple[int, int] | None, Ends | None]:
+    def _planned(self) -> tuple[SeedCounts | None, Ends | None]:
         """Return the seeds of the last planned test, and its ends; None where none was planned."""
         if self.answer.looks is None:
             return None, None
@@ -147,7 +147,7 @@ class _Forecast:
     def _certifies(
         self,
         uncertainty: Uncertainty,
-        seeds: tuple[int, int] | None,
+        seeds: SeedCounts | None,
         ends: Ends | None,
     ) -> bool:
         """Return whether a search with such uncertainty and so many seeds probably certifies."""

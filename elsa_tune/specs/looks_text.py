@@ -1,8 +1,10 @@
 """Planned looks as one text: MLflow's params and results tables have them so."""
 
 import re
+from collections.abc import Sequence
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.policy import SeedCounts
 from elsa_tune.specs.search import LOST_LOOKS, MOST_LOOKS, NO_LOOKS, Looks
 
 _NEVER = "never"  # in place of looks that were not planned
@@ -19,13 +21,13 @@ def looks_text(looks: Looks) -> str:
 
     `never` where none were planned.
     """
-    if looks == NO_LOOKS:
-        return _NEVER
-    if looks == LOST_LOOKS:
+    if looks.are_lost:
         return _LOST
+    if not looks.are_planned:
+        return _NEVER
     pairs: list[str] = []
-    for seeds, full_seeds in looks.counts:
-        pairs.append(f"{seeds}/{full_seeds}")
+    for seeds in looks.counts:
+        pairs.append(f"{seeds.depth}/{seeds.full}")
     counts = " ".join(pairs)
     error = exact_text(looks.error)
     after = _DEPTH.sub(r"N=\1", str(looks.after))
@@ -42,12 +44,12 @@ def read_looks(text: str) -> Looks:
     if match is None:
         raise SpaceError(f"'{text}' does not say when a depth is tested")
     after, first_seed, error_text, pairs = match.groups()
-    counts: list[tuple[int, int]] = []
+    counts: list[SeedCounts] = []
     for pair in pairs.split():
-        seeds, full_seeds = pair.split("/")
-        counts.append((int(seeds), int(full_seeds)))
+        depth, full = pair.split("/")
+        counts.append(SeedCounts(depth=int(depth), full=int(full)))
     error = float(error_text)
-    if not (_are_planned(counts) and _LEAST_ERROR <= error <= _MOST_ERROR):
+    if not (_can_be_planned(counts) and _LEAST_ERROR <= error <= _MOST_ERROR):
         raise SpaceError(
             f"'{text}' is no plan of one or two looks, with growing numbers of seeds from 1 on and "
             f"an error between {_LEAST_ERROR:g} and {_MOST_ERROR:g}"
@@ -60,15 +62,15 @@ def read_looks(text: str) -> Looks:
     )
 
 
-def _are_planned(counts: list[tuple[int, int]]) -> bool:
+def _can_be_planned(counts: Sequence[SeedCounts]) -> bool:
     """Whether a search can have planned these looks."""
     if len(counts) > MOST_LOOKS:
         return False
-    before = (1, 1)
-    for seeds, full_seeds in counts:
-        if seeds < before[0] or full_seeds < before[1]:
+    before = SeedCounts(depth=1, full=1)
+    for seeds in counts:
+        if seeds.depth < before.depth or seeds.full < before.full:
             return False
-        before = seeds, full_seeds
+        before = seeds
     return True
 
 

@@ -7,17 +7,21 @@ later version would plan. What a user asks (seeds, target, ranges of rates) is n
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from elsa_tune.specs.bounds import Bounds
-
-# Of each planned look: seeds of a depth, seeds of the full model.
-Counts = tuple[tuple[int, int], ...]
 
 _Share = Annotated[float, Bounds(gt=0, lt=1)]
 _Positive = Annotated[float, Bounds(gt=0)]
 _Least = Annotated[float, Bounds(ge=0)]
 _Number = Annotated[int, Bounds(ge=1)]
+
+
+class SeedCounts(NamedTuple):
+    """How many seeds a planned look at a depth uses; `[3, 3]` in JSON."""
+
+    depth: int  # seeds of the tested depth
+    full: int  # seeds of the full model
 
 
 class SeedTerms(enum.StrEnum):
@@ -126,10 +130,10 @@ class Policy:
     deep_share: _Share = 0.25
     # Of those above, at most this many are tested, the ladder: they are the expensive ones.
     ladder_depths: _Number = 3
-    # Planned looks at a deep depth: its seeds, and the full model's.
-    looks: Counts = ((3, 3), (10, 4))
+    # Planned looks at a deep depth.
+    looks: tuple[SeedCounts, ...] = (SeedCounts(3, 3), SeedCounts(10, 4))
     # Those at a depth of the ladder, which costs more and is further from the target.
-    ladder_looks: Counts = ((3, 3), (5, 4))
+    ladder_looks: tuple[SeedCounts, ...] = (SeedCounts(3, 3), SeedCounts(5, 4))
     # A thorough hunt's seeds of the full model at second looks: with five of them near the truth as
     # often as five seeds at every depth.
     thorough_seeds: _Number = 5
@@ -243,8 +247,8 @@ class Policy:
 # What searches were planned by that were recorded without a policy, or without a field of it. Where
 # a default changes, and where a field is new, the value of before goes here (a test has them).
 UNRECORDED: Final = Policy(
-    looks=((4, 2), (8, 3)),
-    ladder_looks=((2, 2), (5, 3)),
+    looks=(SeedCounts(4, 2), SeedCounts(8, 3)),
+    ladder_looks=(SeedCounts(2, 2), SeedCounts(5, 3)),
     ladder_error=0.005,
     approximation_error=0.0,
     approximation_error_of_pairs=0.0,

@@ -13,7 +13,7 @@ from elsa_tune.specs.adapt.candidates import RecordedCandidate, read_candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
+from elsa_tune.specs.policy import UNRECORDED, Extension, Policy, SeedCounts
 from elsa_tune.specs.rate_space import RateRange, RateSpace
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskKind, TaskSpec
@@ -55,18 +55,28 @@ class Asha:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """The planned looks of one candidate."""
+    """The looks that are planned at one candidate: when it is tested, and with how many seeds."""
 
     # The key of the candidate that is tested before it; early versions recorded frozen layers.
     after: int | str
     first_seed: int  # of the measuring seeds, which count upwards
-    counts: Counts  # of each look, both growing; of NO_LOOKS none
+    counts: tuple[SeedCounts, ...]  # of each look, both growing; none where none are planned
     # With which any look may reject falsely: family-wise, of a search that tests in its order.
     error: float = 0.05
 
     def __post_init__(self) -> None:
         if isinstance(self.after, int):
             object.__setattr__(self, "after", read_candidate(self.after).key)
+
+    @property
+    def are_planned(self) -> bool:
+        """Whether there is any look, and it is known."""
+        return bool(self.counts)
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether there were looks, and a table left them out."""
+        return self == LOST_LOOKS
 
 
 # Kinds of task that share no metric, so that a comparison, also a recorded one, does without them.

@@ -23,7 +23,7 @@ from elsa_tune.errors import ResultsError, UsageError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.cost import Cost
-from elsa_tune.specs.policy import UNRECORDED, Policy
+from elsa_tune.specs.policy import UNRECORDED, Policy, SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
@@ -521,7 +521,10 @@ def test_few_rows_that_share_no_unit_certify_what_they_can(units: int | None) ->
     [
         (LOST_LOOKS, Reason.LOOKS_NOT_RECORDED),
         (NO_LOOKS, Reason.NOT_PLANNED_TO_CERTIFY),
-        (Looks(after="N0", first_seed=1, counts=((3, 3), (8, 4))), Reason.SEEDS_BY_RESULTS),
+        (
+            Looks(after="N0", first_seed=1, counts=(SeedCounts(3, 3), SeedCounts(8, 4))),
+            Reason.SEEDS_BY_RESULTS,
+        ),
     ],
 )
 def test_seeds_that_were_not_planned_certify_nothing(looks: Looks, reason: Reason) -> None:
@@ -530,7 +533,7 @@ def test_seeds_that_were_not_planned_certify_nothing(looks: Looks, reason: Reaso
 
 
 def test_searches_that_planned_each_for_itself_certify_nothing_together() -> None:
-    looks = Looks(after="N0", first_seed=1, counts=((3, 3),))
+    looks = Looks(after="N0", first_seed=1, counts=(SeedCounts(3, 3),))
     first, second = four_ways()[:6], four_ways()[6:]
     rows = [
         *(replace(one, looks=looks, search="a") for one in first),
@@ -549,7 +552,7 @@ def differing(comparison: WayComparison) -> tuple[set[Candidate], ...]:
 
 @pytest.mark.parametrize("quality", [0.7, 0.99])
 def test_seeds_that_were_added_later_decide_nothing(quality: float) -> None:
-    looks = Looks(after="N0", first_seed=1, counts=((3, 3),))
+    looks = Looks(after="N0", first_seed=1, counts=(SeedCounts(3, 3),))
     # Ways without a place in the order of tests have no looks of their own.
     planned = [
         replace(one, looks=looks if one.candidate.is_ranked else None, search="s")

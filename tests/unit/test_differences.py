@@ -22,6 +22,7 @@ from elsa_tune.analysis.statistics.differences import (
 )
 from elsa_tune.analysis.statistics.intervals import Spread
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.policy import SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from tests.unit.result_rows import row, seeds
@@ -241,7 +242,7 @@ def test_a_single_run_does_not_hide_how_far_seeds_move_the_others() -> None:
 
 def test_one_planned_seed_tells_of_no_spread() -> None:
     """A search with `--seeds 1` that was given two more later."""
-    looks = Looks(after="N0", first_seed=1, counts=((1, 1),))
+    looks = Looks(after="N0", first_seed=1, counts=(SeedCounts(1, 1),))
     rows: list[ResultRow] = []
     for candidate, qualities in ((FULL, (0.90, 0.85, 0.80)), (ADAPTER, (0.94, 0.89, 0.91))):
         rows += seeds(candidate, qualities, looks=looks)

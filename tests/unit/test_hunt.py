@@ -36,7 +36,7 @@ from elsa_tune.searching.specification import (
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
+from elsa_tune.specs.policy import UNRECORDED, Claim, Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks, SearchSpec
 from elsa_tune.specs.space import load_space
@@ -751,7 +751,9 @@ def test_second_looks_are_taken_with_units_enough_and_kept_where_they_are_too_fe
 
 
 def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:
-    one_look = dataclasses.replace(Policy(), looks=((3, 3),), ladder_looks=((3, 3),))
+    one_look = dataclasses.replace(
+        Policy(), looks=(SeedCounts(3, 3),), ladder_looks=(SeedCounts(3, 3),)
+    )
     one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=one_look), {**CLEAR, 9: 0.865}, 0.02)
     one.run()
     assert one.measured() == {0: 3, 9: 3}
@@ -763,7 +765,9 @@ def test_where_seeds_are_too_few_to_promise_anything_a_depth_above_the_target_ha
     tmp_path: Path,
 ) -> None:
     """Two and two seeds have two degrees of freedom, of which this plan asks three."""
-    policy = dataclasses.replace(Policy(), looks=((2, 2), (5, 3)), fewest_freedom=3)
+    policy = dataclasses.replace(
+        Policy(), looks=(SeedCounts(2, 2), SeedCounts(5, 3)), fewest_freedom=3
+    )
     one = Drawn(spec(tmp_path, "depths=[0, 9]", policy=policy), CLEAR, 0.004)
     keys = [key for key in one.run() if key.startswith("measure")]
     assert one.measured() == {0: 3, 9: 5}

@@ -19,7 +19,7 @@ from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.looks_text import looks_text, read_looks
-from elsa_tune.specs.policy import UNRECORDED, Claim, Counts, Policy
+from elsa_tune.specs.policy import UNRECORDED, Claim, Policy, SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Earlier, Looks
 from tests.unit.result_rows import BY_SEEDS_ALONE, seeds, seeds_advised
@@ -46,19 +46,21 @@ def test_the_second_look_has_what_the_first_leaves(correlation: float, level: fl
 
 
 def test_one_look_has_all_of_the_error() -> None:
-    assert levels([(3, 3)], 0.05, SHARE) == (0.05,)
+    assert levels([SeedCounts(3, 3)], 0.05, SHARE) == (0.05,)
 
 
 def test_the_least_correlation_decides() -> None:
-    first, second = levels([(2, 2), (5, 3)], 0.05, SHARE)
+    first, second = levels([SeedCounts(2, 2), SeedCounts(5, 3)], 0.05, SHARE)
     assert first == pytest.approx(0.03)
     assert second == second_level(0.05, first, 0.4**0.5)
-    assert levels([(3, 3), (5, 9)], 0.05, SHARE)[1] == second_level(0.05, first, (1 / 3) ** 0.5)
-    assert levels([(3, 3), (3, 3)], 0.05, SHARE)[1] == 0.05  # the same runs once more
+    _, second = levels([SeedCounts(3, 3), SeedCounts(5, 9)], 0.05, SHARE)
+    assert second == second_level(0.05, first, (1 / 3) ** 0.5)
+    _, second = levels([SeedCounts(3, 3), SeedCounts(3, 3)], 0.05, SHARE)
+    assert second == 0.05  # the same runs once more
 
 
 def test_looks_are_read_back_as_they_were_written() -> None:
-    looks = Looks(after=6, first_seed=1, counts=((4, 2), (8, 3)), error=0.045)
+    looks = Looks(after=6, first_seed=1, counts=(SeedCounts(4, 2), SeedCounts(8, 3)), error=0.045)
     assert looks_text(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
     assert read_looks(looks_text(looks)) == looks
     assert read_looks(looks_text(NO_LOOKS)) == NO_LOOKS
@@ -77,7 +79,7 @@ def test_looks_that_no_search_plans_are_refused(planned: str) -> None:
 
 @pytest.mark.parametrize("error", [1e-6, 0.5])
 def test_any_error_that_is_read_can_be_shared_out(error: float) -> None:
-    counts = ((2, 2), (5, 3))
+    counts = (SeedCounts(2, 2), SeedCounts(5, 3))
     looks = read_looks(f"after N=0, from seed 0, at {error}: 2/2 5/3")
     assert (looks.error, looks.counts) == (error, counts)
     first, second = levels(counts, error / 2, SHARE)  # of either end of an interval
@@ -86,14 +88,15 @@ def test_any_error_that_is_read_can_be_shared_out(error: float) -> None:
 
 # ---- what they make of results ----
 
-TWO = ((2, 2), (5, 3))
+TWO = (SeedCounts(2, 2), SeedCounts(5, 3))
 FULL = [0.90, 0.902, 0.901, 0.899, 0.9]
 
 
 def planned(
     frozen: int, qualities: list[float], after: int, *counts: tuple[int, int]
 ) -> list[ResultRow]:
-    looks = Looks(after=after, first_seed=1, counts=counts)
+    of_looks = tuple(SeedCounts(*seeds) for seeds in counts)
+    looks = Looks(after=after, first_seed=1, counts=of_looks)
     return seeds(frozen, qualities, looks=looks, search="s", policy=UNRECORDED)
 
 
@@ -161,7 +164,7 @@ def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> No
 @pytest.mark.parametrize(("deep", "is_open"), [(0.60, False), (0.80, True)])
 def test_no_look_is_open_at_a_depth_that_a_hunt_gave_up(deep: float, is_open: bool) -> None:
     """The one before it is certified. The target is .81; by 2,000 examples .60 is far below."""
-    counts = ((3, 3), (5, 5))
+    counts = (SeedCounts(3, 3), SeedCounts(5, 5))
     rows = [*planned(0, FULL, 0, *counts), *planned(3, [0.89, 0.891, 0.889], 0, *counts)]
     rows += planned(5, [deep, deep + 0.001], 3, *counts)
     hunt = {"policy": Policy(), "examples": 2000, "chance": 0.0}
@@ -171,7 +174,7 @@ def test_no_look_is_open_at_a_depth_that_a_hunt_gave_up(deep: float, is_open: bo
 
 
 def test_a_walk_is_what_has_more_than_one_look() -> None:
-    for counts, walks in ((TWO, True), (((2, 2),), False)):
+    for counts, walks in ((TWO, True), ((SeedCounts(2, 2),), False)):
         rows = [*planned(0, FULL[:2], 0, *counts), *planned(3, [0.89, 0.891], 0, *counts)]
         looks = answered(rows).looks
         assert looks is not None and looks.is_walk is walks
@@ -219,7 +222,7 @@ def test_a_second_look_promises_what_seeds_that_spread_as_now_would_give() -> No
     of_full_run = 0.9**2 * np.var(UNEVEN[:3], ddof=1)
     variance = of_run / 5 + of_full_run / 4
     freedom = variance**2 / ((of_run / 5) ** 2 / 4 + (of_full_run / 4) ** 2 / 3)
-    counts = ((3, 3), (5, 4))
+    counts = (SeedCounts(3, 3), SeedCounts(5, 4))
     planned_error = Looks(after=0, first_seed=1, counts=counts).error
     level = second_level(planned_error, 0.8 * planned_error, 0.6**0.5)
     lower = np.mean(NEAR) - 0.9 * np.mean(UNEVEN[:3])
@@ -231,7 +234,7 @@ def test_a_second_look_promises_what_seeds_that_spread_as_now_would_give() -> No
 
 
 def test_no_later_look_takes_back_what_the_first_rejected() -> None:
-    counts = ((3, 3), (5, 5))
+    counts = (SeedCounts(3, 3), SeedCounts(5, 5))
     deep = [0.89, 0.891, 0.889, 0.6, 0.6]
     answer = answered([*planned(0, FULL, 0, *counts), *planned(3, deep, 0, *counts)])
     look = contrast(answer, 3).look
@@ -538,11 +541,14 @@ def test_the_errors_of_many_searches_add_up_to_all_at_most(earlier: int, error: 
 
 # ---- an adversary that sees everything ----
 
-COUNTS = ((4, 2), (8, 3))
+COUNTS = (SeedCounts(4, 2), SeedCounts(8, 3))
 
 
 def share_rejected(
-    error: float, counts: Counts = COUNTS, share: float = SHARE, draws: int = 400_000
+    error: float,
+    counts: tuple[SeedCounts, ...] = COUNTS,
+    share: float = SHARE,
+    draws: int = 400_000,
 ) -> float:
     """Return how often either look rejects a depth that misses the target by nothing.
 

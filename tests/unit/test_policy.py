@@ -30,6 +30,7 @@ from elsa_tune.specs.policy import (
     Claim,
     Extension,
     Policy,
+    SeedCounts,
     SeedTerms,
     common_policy,
 )
@@ -123,7 +124,7 @@ def changed(name: str) -> Any:
     if isinstance(value, Extension):
         return Extension(low=1e-5, high=1e-3, tries=2)
     if name in ("looks", "ladder_looks"):
-        return ((3, 3), (6, 6))
+        return (SeedCounts(3, 3), SeedCounts(6, 6))
     if name == "claim":
         return Claim.BOTH
     if name == "first_rates":
@@ -347,7 +348,7 @@ def test_searches_of_unlike_policies_are_pooled_by_this_versions() -> None:
 
 
 def test_rows_have_the_policy_that_their_search_recorded() -> None:
-    policy = Policy(error=0.1, looks=((3, 3), (6, 6)))
+    policy = Policy(error=0.1, looks=(SeedCounts(3, 3), SeedCounts(6, 6)))
     spec = make_spec(policy=policy)
     trial = spec.trial(Phase.MEASURE, spec.candidates[0], 2e-5, 1)
     begun = TrialStarted(trial=trial.key, params=facts_of(spec, trial))

@@ -15,6 +15,7 @@ from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import facts_of
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.comparison import Comparison
+from elsa_tune.specs.policy import SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -68,7 +69,9 @@ def recorded(dice: random.Random) -> TrialFacts:
     looks = Looks(
         after=dice.choice(["N0", "N3", "Nembeddings", "biases"]),
         first_seed=dice.randint(1, 9),
-        counts=((2, 1), (dice.randint(2, 9), dice.randint(1, 9)))[: dice.randint(1, 2)],
+        counts=(SeedCounts(2, 1), SeedCounts(dice.randint(2, 9), dice.randint(1, 9)))[
+            : dice.randint(1, 2)
+        ],
         error=dice.choice([0.05, 0.045, dice.uniform(1e-3, 0.5)]),
     )
     recipe = {"epochs": dice.randint(1, 9), "warmup_ratio": dice.random(), "bf16": True, "x": "y"}
@@ -143,7 +146,9 @@ def test_a_journal_of_texts_says_what_one_of_objects_says() -> None:
     assert isinstance(before, TrialStarted) and isinstance(before.params, TrialFacts)
     facts = before.params
     assert facts.candidate == read_candidate("3") and facts.given_rates == (1e-05, 5e-05)
-    looks = Looks(after="N2", first_seed=2, counts=((4, 2), (8, 3)), error=0.045)
+    looks = Looks(
+        after="N2", first_seed=2, counts=(SeedCounts(4, 2), SeedCounts(8, 3)), error=0.045
+    )
     assert facts.looks == looks
     written = json.loads(encode(before))["params"]
     assert written["given_rates"] == [1e-05, 5e-05]

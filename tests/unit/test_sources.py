@@ -18,6 +18,7 @@ from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources.record import recorded
 from elsa_tune.sources.source import Question
+from elsa_tune.specs.policy import SeedCounts
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal, read_journal
@@ -221,7 +222,7 @@ def test_an_empty_journal_does_not_hide_what_mlflow_has(run: Run, store: list[st
 
 def test_each_search_is_answered_and_advised_at_its_own_target(run: Run, storage: Path) -> None:
     """A hunt for 95 % beside a search for 90: its second look may still be taken, for 95 %."""
-    looks = Looks(after=0, first_seed=1, counts=((2, 2), (5, 3)))
+    looks = Looks(after=0, first_seed=1, counts=(SeedCounts(2, 2), SeedCounts(5, 3)))
     records: list[Record] = [started(make_spec(name="hunt", target=0.95), 1)]
     for frozen, qualities in ((0, (0.90, 0.902)), (3, (0.90, 0.85))):
         for seed, quality in enumerate(qualities, 1):

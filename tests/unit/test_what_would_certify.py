@@ -25,7 +25,7 @@ from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample
 from elsa_tune.analysis.statistics.uncertainty import CandidateRuns, Uncertainty
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.policy import Claim, Policy
+from elsa_tune.specs.policy import Claim, Policy, SeedCounts
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 from tests.unit.result_rows import BY_SEEDS_ALONE, seeds, seeds_advised, takes_more_rows
@@ -202,7 +202,8 @@ def test_an_allowance_for_collapses_is_no_part_of_the_luck(lower: float, is_abov
 
 
 def planned(frozen: int, qualities: list[float], *counts: tuple[int, int]) -> list[ResultRow]:
-    looks = Looks(after=0, first_seed=1, counts=counts)
+    of_looks = tuple(SeedCounts(*seeds) for seeds in counts)
+    looks = Looks(after=0, first_seed=1, counts=of_looks)
     return seeds(frozen, qualities, looks=looks, search="s", trial="t", examples=10**6, chance=0.0)
 
 

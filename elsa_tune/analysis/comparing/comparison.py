@@ -39,7 +39,6 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS
 
 # Where other methods stand in `_Order.trained`: the full model is 0, N frozen layers are -N.
 _BETWEEN_DEPTHS_AND_FULL = -0.5
@@ -239,11 +238,11 @@ def _why_seeds_are_not_planned(comparison: WayComparison) -> Reason | None:
         for run in way.point.runs:
             rows.append(run.row)
     looks = recorded_looks(rows)
-    if LOST_LOOKS in looks:
+    if any(planned.are_lost for planned in looks):
         return Reason.LOOKS_NOT_RECORDED
     if any(len(planned.counts) > 1 for planned in looks):
         return Reason.SEEDS_BY_RESULTS
-    if NO_LOOKS in looks:
+    if not all(planned.are_planned for planned in looks):
         return Reason.NOT_PLANNED_TO_CERTIFY
     searches = {row.search for row in rows}
     if looks and len(searches) > 1:

@@ -19,7 +19,7 @@ from elsa_tune.specs.border import Border
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.policy import Claim, Policy
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import LOST_LOOKS, NO_LOOKS, Looks
+from elsa_tune.specs.search import Looks
 from elsa_tune.words import points
 
 # What a comparison claims unless another share is asked for. The claim is named for it before the
@@ -274,14 +274,14 @@ def _planned_seeds(rows: Sequence[ResultRow]) -> range | None:
     """
     numbers: set[tuple[int, int]] = set()
     for looks in recorded_looks(rows):
-        if looks in (NO_LOOKS, LOST_LOOKS) or len(looks.counts) > 1:
+        if not looks.are_planned or len(looks.counts) > 1:
             return None
-        [(seeds, _)] = looks.counts
-        numbers.add((looks.first_seed, seeds))
+        [seeds] = looks.counts
+        numbers.add((looks.first_seed, seeds.depth))
     if len(numbers) != 1:
         return None
-    [(first_seed, seeds)] = numbers
-    return range(first_seed, first_seed + seeds)
+    [(first_seed, count)] = numbers
+    return range(first_seed, first_seed + count)
 
 
 def cost_of(point: CurvePoint, unit: Cost, latencies: Latencies) -> float | None:

@@ -20,7 +20,7 @@ from elsa_tune.searching.planning.strategy import Findings, Outline, Step, Strat
 from elsa_tune.searching.planning.walk import Walk
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import canonical_rate
@@ -51,7 +51,7 @@ class Hunt(Strategy):
         return Outline(
             candidates=(REFERENCE, *ladder, *deep),
             explored=(REFERENCE, *deep),
-            seeds=policy.looks[-1][0],
+            seeds=policy.looks[-1].depth,
             spent_error=policy.ladder_error if shortens else 0.0,
         )
 
@@ -201,7 +201,7 @@ class Hunt(Strategy):
         kept = {*self.spec.explored, *self._recorded_ladder(decisions)}
         return [candidate for candidate in self.spec.candidates if candidate in kept]
 
-    def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
+    def look_counts(self, candidate: Candidate) -> tuple[SeedCounts, ...]:
         policy = self.spec.policy
         looks = policy.ladder_looks
         if candidate in self.spec.explored:
@@ -209,13 +209,14 @@ class Hunt(Strategy):
         if not self.spec.thorough:
             return looks
         first, second = looks
-        return first, (second[0], policy.thorough_seeds)
+        return first, SeedCounts(depth=second.depth, full=policy.thorough_seeds)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
         looks = self.looks(candidate, {})
         if looks is None:
             return self.spec.seeds
-        return looks.counts[look][candidate.is_reference]
+        seeds = looks.counts[look]
+        return seeds.full if candidate.is_reference else seeds.depth
 
     def seeds_to_begin_with(self, candidate: Candidate) -> int:
         """Return those of its first look that are measured before it may be given up."""

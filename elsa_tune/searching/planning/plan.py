@@ -307,15 +307,15 @@ def planned_power(spec: SearchSpec) -> Power | None:
     if len(tested) < 2 or not spec.task.metric.is_share or _has_too_few_units(spec):
         return None
     looks = strategy.looks(tested[-1], {})
-    if looks is None or not looks.counts:
+    if looks is None or not looks.are_planned:
         return None
     policy = spec.policy
     if min(looks.counts[0]) < policy.fewest_seeds:
         return None
     by_look = levels(looks.counts, looks.error, policy.first_look_share)
     tests: list[PlannedTest] = []
-    for (seeds, full_seeds), level in zip(looks.counts, by_look, strict=True):
-        tests.append(PlannedTest(seeds=seeds, full_seeds=full_seeds, level=level))
+    for seeds, level in zip(looks.counts, by_look, strict=True):
+        tests.append(PlannedTest(seeds=seeds.depth, full_seeds=seeds.full, level=level))
     return Power(
         guessing=spec.chance,
         target=spec.target,

@@ -29,7 +29,7 @@ from elsa_tune.searching.planning.known import (
 from elsa_tune.searching.planning.samplers import rates_of
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
-from elsa_tune.specs.policy import Policy
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.rate_space import RateSpace
 from elsa_tune.specs.search import NO_LOOKS, Looks, SearchSpec
 from elsa_tune.specs.space import Space
@@ -335,7 +335,7 @@ class Strategy(ABC):
         place = order.index(candidate)
         before = order[max(0, place - 1)]
         counts = self.look_counts(candidate)
-        fewest_seeds = min(min(look) for look in counts)
+        fewest_seeds = min(min(seeds) for seeds in counts)
         error_left = spec.policy.test_error(fewest_seeds) - spec.ladder_error
         return Looks(
             after=before.key,
@@ -348,10 +348,10 @@ class Strategy(ABC):
         """Return the candidates that are measured, in the order of their tests."""
         return self.spec.candidates
 
-    def look_counts(self, candidate: Candidate) -> tuple[tuple[int, int], ...]:
+    def look_counts(self, candidate: Candidate) -> tuple[SeedCounts, ...]:
         """Return the seeds of a candidate and of the full model at each planned look."""
         planned = self.spec.planned_seeds or self.spec.seeds
-        return ((planned, planned),)
+        return (SeedCounts(depth=planned, full=planned),)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
         """Return the measuring trials of a candidate up to its first look (0) or its last (-1)."""
