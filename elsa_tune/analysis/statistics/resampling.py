@@ -5,7 +5,24 @@ Poisson frequencies"; Chamandy et al. 2012): each example counts Poisson(1) time
 run, so that depths are compared on the same examples. Examples of one unit (repeated texts, the
 rows of one document) count alike: what is drawn is units (a cluster bootstrap; Davison and Hinkley
 1997, Bootstrap Methods and their Application, 3.8; Cameron, Gelbach and Miller 2008, Rev. Econ.
-Stat. 90, 414). Letters in shape comments: R resamples, E examples, U units, M runs, C classes.
+Stat. 90, 414).
+
+Words here and in `uncertainty.py`:
+
+moves       How far each draw of a quality lies from its value: what other examples would do to it.
+flips       The variance of one run's quality by what the runs of a depth answer differently on
+            single examples. Seeds show it, and examples again: it must not count twice.
+fall        How far the mean move of a depth lies below 0: its flawless runs may err elsewhere.
+hidden      How much lower a depth may lie for mistakes beside those that its runs made.
+held against
+            The depth that another is compared with, by default the full model: `against`.
+allowance   How much lower the lower ends lie, beside all moves: for collapses that the few seeds
+            of a depth did not show, and for mistakes that a flawless `against` did not.
+lower_moves The moves that the lower ends are drawn with: `times` as far, and less what is hidden.
+times       How much farther examples move a depth just at the target than this one, above it.
+stretch     How much farther moves go where there are few units to draw.
+
+Letters in shape comments: R resamples, E examples, U units, M runs, C classes.
 """
 
 import math
@@ -83,60 +100,35 @@ class ExampleDraws:
 
     @classmethod
     def of(cls, resampled: Resampled, columns: Mapping[Candidate, Sequence[int | None]]) -> Self:
-        """Return the draws of resampled runs. columns: for each depth its runs' columns.
+        """Return the draws of resampled runs.
 
-        None: the run diverged and counts as chance. A run without a mistake scores 1 on every
-        resample, and yet may make some on fresh examples: as many units as Exponential(1), whose
-        upper 95 % bound is the rule of three (Hanley and Lippman-Hand 1983, J. Am. Med. Assoc.
-        249), each at what a mistake costs. As many more are `hidden` where few mistakes, k, were
-        made, or on a label of few units: a resample has about Poisson(k) of them, and the exact
-        upper bound is that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936,
-        Biometrika 28). So are answers to labels that are far from the others. Where examples share
-        units, what two seeds answer differently is compared by units, too: of a unit they often
-        flip all at once.
+        columns: for each depth its runs' columns; None: the run diverged and counts as chance.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         flips: dict[Candidate, float] = {}
         falls: dict[Candidate, float] = {}
         hidden: dict[Candidate, Floats] = {}
-        hidden_of_runs = resampled.hidden
-        hidden_shares = hidden_of_runs.shares(columns)
+        hidden_shares = resampled.hidden.shares(columns)
         stretch = _stretch(resampled)
-        resamples = len(resampled.chance)
         for stream, (candidate, numbers) in enumerate(columns.items()):
-            generator = np.random.default_rng([_EXAMPLES, stream])
-            errors = generator.exponential(size=resamples)
-            mistakes = np.minimum(errors, hidden_of_runs.most)
-            cost = mistakes * hidden_of_runs.cost
+            cost = _cost_of_mistakes(resampled, stream)
             # One run at a time: thousands of them would fill the memory.
-            total = np.zeros_like(errors)
+            total = np.zeros_like(cost)
             variances = []
             for number in numbers:
-                qualities = resampled.chance
-                if number is not None:
-                    qualities = resampled.runs[:, number]
-                moves = qualities - qualities.mean()
-                if number in hidden_of_runs.flawless:
-                    moves = moves - cost
+                moves = _moves_of_run(resampled, number, cost)
                 total += moves
-                variance = moves.var()
-                variances.append(variance)
+                variances.append(moves.var())
             seeds = len(numbers)
             moves_of_mean = _rounded(total / seeds)
             moves_of_depth = _rounded(moves_of_mean * stretch)
             moves_by_depth[candidate] = moves_of_depth
-            if not hidden_of_runs.flawless.isdisjoint(numbers):
+            if not resampled.hidden.flawless.isdisjoint(numbers):
                 falls[candidate] = -float(moves_of_depth.mean())
             if any(hidden_shares[candidate, other] > 0 for other in columns):
                 hidden[candidate] = cost * stretch
             if seeds > 1:
-                # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                variance_of_run = np.mean(variances)
-                variance_of_mean = moves_of_mean.var()
-                apart = float(variance_of_run - variance_of_mean)
-                freedom = seeds - 1
-                own_variance = apart * seeds / freedom
-                flips[candidate] = max(0.0, own_variance)
+                flips[candidate] = _flips(variances, moves_of_mean)
         mean_of_chance = resampled.chance.mean()
         moves_of_chance = resampled.chance - mean_of_chance
         return cls(
@@ -191,6 +183,54 @@ class ExampleDraws:
         if share == 0:
             return None
         return _rounded(self.hidden[candidate] * share)
+
+
+def _cost_of_mistakes(resampled: Resampled, stream: int) -> Floats:
+    """Return [R], what mistakes cost that a run made none of, and may make on fresh examples.
+
+    As many units as Exponential(1), whose upper 95 % bound is the rule of three (Hanley and
+    Lippman-Hand 1983, J. Am. Med. Assoc. 249), each at what a mistake costs. A flawless run scores
+    1 on every resample, and is moved by them. As many more are `hidden` where few mistakes, k, were
+    made, or on a label of few units: a resample has about Poisson(k) of them, and the exact upper
+    bound is that of Gamma(k + 1), the lower one that of Gamma(k) (Garwood 1936, Biometrika 28). So
+    are answers to labels that are far from the others. stream: of random numbers, one a depth.
+    """
+    generator = np.random.default_rng([_EXAMPLES, stream])
+    errors = generator.exponential(size=len(resampled.chance))
+    mistakes = np.minimum(errors, resampled.hidden.most)
+    cost: Floats = mistakes * resampled.hidden.cost
+    return cost
+
+
+def _moves_of_run(resampled: Resampled, number: int | None, cost: Floats) -> Floats:
+    """Return [R], how far the examples move a run.
+
+    number: its column; None: it diverged and counts as chance. cost: [R], of a flawless run's
+    mistakes on fresh examples.
+    """
+    qualities = resampled.chance
+    if number is not None:
+        qualities = resampled.runs[:, number]
+    moves: Floats = qualities - qualities.mean()
+    if number in resampled.hidden.flawless:
+        moves = moves - cost
+    return moves
+
+
+def _flips(variances: Sequence[float], moves_of_mean: Floats) -> float:
+    """Return the variance of one run's quality by what a depth's runs answer differently.
+
+    variances: of each run's moves, of two or more. Where examples share units, the answers are
+    compared by units, too: of a unit two seeds often flip all at once.
+    """
+    # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
+    variance_of_run = np.mean(variances)
+    variance_of_mean = moves_of_mean.var()
+    apart = float(variance_of_run - variance_of_mean)
+    seeds = len(variances)
+    freedom = seeds - 1
+    own_variance = apart * seeds / freedom
+    return max(0.0, own_variance)
 
 
 def resample(

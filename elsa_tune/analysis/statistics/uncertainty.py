@@ -8,6 +8,8 @@ of two such terms is the Behrens-Fisher problem, which drawing them independentl
 conservatively (Fisher 1935; Barnard 1984). Few seeds say little of their own spread, so that of the
 other depths counts as a prior (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, 3).
 
+What moves, flips, falls and the like are, `resampling.py` says at its top.
+
 Letters in shape comments: R draws, S seeds.
 """
 
@@ -378,20 +380,18 @@ class Uncertainty:
             # Mistakes that a flawless other may make must not speak for the depth.
             allowance += target * self.examples.falls.get(against, 0.0)
         moved = self._moved_contrast(candidate, target, against=against, corrected=corrected)
-        lower_moves = moved
-        times = self._times_at(base + target * other_gain, tuned)
-        if times > 1:
-            lower_moves = self._moved_contrast(
-                candidate,
-                target,
-                against=against,
-                corrected=corrected,
-                times=times,
-            )
+        lower_moves = self._lower_moves(
+            moved,
+            candidate,
+            target,
+            against=against,
+            corrected=corrected,
+            boundary=base + target * other_gain,
+        )
         return _ContrastParts(
             value=tuned_gain - target * other_gain,
             moved=moved,
-            lower_moves=self._less_hidden(lower_moves, candidate, against),
+            lower_moves=lower_moves,
             spreads=tuple(spreads),
             allowance=allowance,
             fewest_seeds=min(tuned_seeds, other_seeds),
@@ -444,6 +444,32 @@ class Uncertainty:
             moved = moved - weight_of_chance * self.examples.chance
         weights = {candidate: 1.0, against: target}
         return self._without_flips(moved, weights)
+
+    def _lower_moves(
+        self,
+        moved: Floats | None,
+        candidate: Candidate,
+        target: float,
+        *,
+        against: Candidate,
+        corrected: bool,
+        boundary: float,
+    ) -> Floats | None:
+        """Return [R], the cautious moves of a contrast, for its lower ends.
+
+        moved: the others, as `_moved_contrast` gives them, and returned where they are as cautious.
+        boundary: the quality at which the depth just keeps the target.
+        """
+        times = self._times_at(boundary, self.runs[candidate])
+        if times > 1:
+            moved = self._moved_contrast(
+                candidate,
+                target,
+                against=against,
+                corrected=corrected,
+                times=times,
+            )
+        return self._less_hidden(moved, candidate, against)
 
     def _times_at(self, boundary: float, runs: CandidateRuns) -> float:
         """Return how much farther examples move a depth at the boundary than where it lies above.
