@@ -159,7 +159,7 @@ def ways_rates() -> str:
             if ratio is not None and ratio.low is not None and ratio.high is not None:
                 interval = f"{times_text(ratio.low)} to {times_text(ratio.high)}"
             name = way.candidate.name(curve.layers)
-            rows.append([search, name, times, interval, _tried(way.point.tried)])
+            rows.append([search, name, times, interval, _tried(way.point.known_rates)])
             search = ""
     return table(["search", "way", "times", "95 %", "rates tried"], rows)
 

@@ -18,7 +18,8 @@ from elsa_tune.specs.trial import PROBE_FEATURES
 SCHEMA_VERSION = 2
 DECIMALS = 6
 
-# Fields of an object as JSON has them; `_fields` takes `candidate`, `tried` and `saves` apart.
+# Fields of an object in the order of JSON; `_fields` takes `candidate`, `known_rates` and `saves`
+# apart.
 _HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
 # Behind it, where it is known: how many rows were evaluated, and how many units these are.
 _EVALUATED = ("evaluation_examples", "evaluation_units")
@@ -33,12 +34,14 @@ _POINT = (
     "seeds",
     "failed_seeds",
     "learning_rate",
-    "tried",
+    "known_rates",
     "retention",
     "corrected_retention",
-    "explored",
+    "exploring_trials",
     "stopped_early",
 )
+# What JSON and CSV call a field, where that is not its name.
+_KEYS = {"known_rates": "rate_at_border", "exploring_trials": "explored"}
 _OPERATING_POINT = (
     "candidate",
     "fine_tuned_layers",
@@ -56,7 +59,7 @@ CURVE_COLUMNS = (
     *_HEADING,
     "frozen_layers",
     "embeddings_frozen",
-    *(name for name in _POINT if name != "tried"),
+    *(_KEYS.get(name, name) for name in _POINT if name != "known_rates"),
     "rate_at_border",
 )
 _OPERATING_POINT_COLUMNS = (
@@ -202,16 +205,17 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
     plain: dict[str, Any] = {}
     for name in names or value.__dataclass_fields__:
         content = getattr(value, name)
+        key = _KEYS.get(name, name)
         if name == "candidate":
             plain |= _candidate(content)
-        elif name == "tried":
-            plain["rate_at_border"] = None if content.at_border is None else content.at_border.value
+        elif name == "known_rates":
+            plain[key] = None if content.at_border is None else content.at_border.value
         elif name == "saves":
-            plain[name] = _fields(content)
+            plain[key] = _fields(content)
         elif isinstance(content, str) or name == "learning_rate":
-            plain[name] = content
+            plain[key] = content
         else:
-            plain[name] = plain_number(content)
+            plain[key] = plain_number(content)
     return plain
 
 

@@ -180,12 +180,12 @@ def _within_given(answer: Answer) -> CurvePoint | None:
         is_of_the_search = point.candidate.rates is None
         if is_of_the_search and rate is not None and not lowest <= rate <= highest:
             went_beyond = True
-    full_quality = full.tried.quality_within_given
+    full_quality = full.known_rates.quality_within_given
     if full_quality is None or not went_beyond:
         return None
     cheapest: CurvePoint | None = None
     for point in answer.measured:
-        quality = point.tried.quality_within_given
+        quality = point.known_rates.quality_within_given
         if quality is None:
             continue
         if reaches(quality, full_quality, answer.target, policy=answer.policy):

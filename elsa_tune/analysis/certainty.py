@@ -251,7 +251,7 @@ def _why_no_tests(answer: Answer) -> Reason | None:
 
 def _why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Reason | None:
     """Return why the contrasts of an answer cannot certify anything; None where they can."""
-    if any(point.rates > 1 for point in points):
+    if any(point.measured_at_rates > 1 for point in points):
         return Reason.RATES_NOT_FRESH
     if leaves_out_examples(answer):
         return Reason.EXAMPLES_UNKNOWN

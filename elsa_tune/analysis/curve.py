@@ -48,7 +48,7 @@ class CurvePoint:
     learning_rate: float | None = None  # at which they ran
     retention: float | None = None  # of the full model's quality
     corrected_retention: float | None = None  # the same of what both gain over chance
-    explored: int = 0  # exploring trials done
+    exploring_trials: int = 0  # how many are done
     stopped_early: int = 0  # of these, how many early stopping ended
     trainable_parameters: float | None = None  # the median of completed runs, as the next two
     train_seconds: float | None = None
@@ -57,8 +57,9 @@ class CurvePoint:
     ci_high: float | None = None
     saves: Saves = Saves()  # against the full model
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)  # the measuring runs that count
-    rates: int = 0  # at how many learning rates it was measured: several are a choice
-    tried: CandidateRates = field(default=CandidateRates(), repr=False)  # it is frozen
+    measured_at_rates: int = 0  # at how many learning rates: several are a choice
+    # What is known of the learning rates that it was tried at; the default is frozen.
+    known_rates: CandidateRates = field(default=CandidateRates(), repr=False)
 
     @property
     def qualities(self) -> tuple[float, ...]:
@@ -318,13 +319,15 @@ def _point(
     point = CurvePoint(
         candidate=candidate,
         fine_tuned_layers=fine_tuned_layers,
-        explored=sum(row.runs for row in exploring),
+        exploring_trials=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in stopped),
-        tried=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),
+        known_rates=measured.candidate_rates(rows, mean_by_rate, rate, group.chance, group.policy),
     )
     if not by_rate:
         return point
-    point = replace(_measured(point, by_rate[rate]), learning_rate=rate, rates=len(by_rate))
+    point = replace(
+        _measured(point, by_rate[rate]), learning_rate=rate, measured_at_rates=len(by_rate)
+    )
     if len(by_rate) > 1:
         warnings.append(_several_rates(point, name, list(by_rate)))
     return point

@@ -229,7 +229,7 @@ def _sure(
 
 def _has_valid_tests(task: Answer) -> bool:
     """Whether what a task's depths are tested by may certify something."""
-    if any(point.rates > 1 for point in task.measured):
+    if any(point.measured_at_rates > 1 for point in task.measured):
         return False
     if task.looks is not None and not task.looks.are_planned:
         return False
@@ -283,7 +283,7 @@ def _joined(points: Sequence[CurvePoint]) -> CurvePoint:
         failed_seeds=sum(point.failed_seeds for point in points),
         retention=_of_all(min, [point.retention for point in points]),
         corrected_retention=_of_all(min, [point.corrected_retention for point in points]),
-        explored=sum(point.explored for point in points),
+        exploring_trials=sum(point.exploring_trials for point in points),
         stopped_early=sum(point.stopped_early for point in points),
         # Parameters and seconds add up over tasks; memory must be there for the hungriest.
         trainable_parameters=_of_all(math.fsum, [point.trainable_parameters for point in points]),

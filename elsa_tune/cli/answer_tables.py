@@ -276,7 +276,7 @@ def _legend(
     """Return what the marks and columns that are shown mean."""
     legend = _legend_of_marks(curve, "".join(marks))
     if "rate" in columns:
-        legend += border_legend({point.tried.at_border for point in curve.points})
+        legend += border_legend({point.known_rates.at_border for point in curve.points})
     if "quality" in columns:
         legend.append("±: spread of seeds")
     if "95 %" in columns:

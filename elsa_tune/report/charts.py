@@ -203,7 +203,7 @@ def _rate_ticks(answer: Answer) -> Ticks | None:
     """Return a tick at each rate that has room for one; None where fewer than two were tried."""
     logarithms = set()
     for point in answer.points:
-        for rate, _ in point.tried.means:
+        for rate, _ in point.known_rates.means:
             logarithms.add(math.log10(rate))
     if len(logarithms) < 2:
         return None
@@ -497,18 +497,18 @@ def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
 
     x: the rate's logarithm. names: of all lines of the figure.
     """
-    tried = [point for point in answer.points if point.tried.means]
+    tried = [point for point in answer.points if point.known_rates.means]
     for point in tried:
         x = []
         y = []
-        for rate, mean in point.tried.means:
+        for rate, mean in point.known_rates.means:
             x.append(math.log10(rate))
             y.append(100 * mean)
         _, name = _depth_name(answer, point)
         number = names.index(name)
         yield _series(name, line_style(number), x, y)
     for point in tried:
-        for rate, mean in point.tried.means:
+        for rate, mean in point.known_rates.means:
             # Without a mean all runs at that rate diverged.
             if rate == point.learning_rate:
                 x = [math.log10(rate)]

@@ -75,7 +75,7 @@ def curve_table(name: str, answer: Answer) -> Table:
         cells = answer_cells(answer, point)
         rows.append({name: cells[name] for name in _FOUND})
     caption = f"{name}: quality × 100 by fine-tuned layers, all of them first."
-    borders = {point.tried.at_border for point in answer.points}
+    borders = {point.known_rates.at_border for point in answer.points}
     return _table(caption, rows, _chosen(answer), borders)
 
 
@@ -96,7 +96,7 @@ def _cost_cells(point: CurvePoint) -> dict[str, str]:
         "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
         "seconds": number_text(point.train_seconds, "{:,.1f}"),
         "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
-        "tries": str(point.explored or ""),
+        "tries": str(point.exploring_trials or ""),
         "stopped": str(point.stopped_early or ""),
     }
 

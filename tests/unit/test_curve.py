@@ -65,7 +65,7 @@ def test_exploring_and_unfinished_trials_are_no_measurements() -> None:
     curve = only_curve(rows)
     full = at(curve, 0)
     assert full.quality == pytest.approx(0.81)
-    assert (full.seeds, full.explored, full.stopped_early) == (2, 3, 1)
+    assert (full.seeds, full.exploring_trials, full.stopped_early) == (2, 3, 1)
     warning = warned(curve, WarningCode.NOT_COUNTED)
     assert "4 measuring trials" in warning
     for reason in ("1 interrupted", "1 failed", "1 stopped early", "1 completed without a quality"):
@@ -78,7 +78,7 @@ def test_exploring_and_unfinished_trials_are_no_measurements() -> None:
 def test_a_depth_that_was_only_explored_has_no_quality() -> None:
     curve = only_curve([*seeds(0, [0.8, 0.8]), row(4, 0.7, phase=Phase.EXPLORE)])
     found = at(curve, 4)
-    assert (found.quality, found.learning_rate, found.explored) == (None, None, 1)
+    assert (found.quality, found.learning_rate, found.exploring_trials) == (None, None, 1)
     assert (found.seeds, found.failed_seeds, found.rates, found.qualities) == (0, 0, 0, ())
     assert found.retention is None
     assert [point.candidate for point in curve.measured] == [FULL_MODEL]
@@ -133,7 +133,7 @@ def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_i
     rates = (1e-5, 5e-5, 2e-5)
     rows = [one for rate in rates for one in seeds(4, [0.8, 0.7], learning_rate=rate)]
     curve = only_curve([*seeds(0, [0.7, 0.8]), *rows, *seeds(6, [0.5, 0.6])])
-    assert at(curve, 4).learning_rate == 5e-5 and at(curve, 4).rates == 3
+    assert at(curve, 4).learning_rate == 5e-5 and at(curve, 4).measured_at_rates == 3
     assert curve.best == at(curve, 4)
 
 

@@ -299,7 +299,7 @@ def test_a_joint_point_counts_what_every_task_has() -> None:
     *_, joint = answer_rows(rows)
     point = joint.points[1]
     assert (point.seeds, point.failed_seeds) == (2, 1 + 3)
-    assert (point.explored, point.stopped_early) == (1 + 3, 1)
+    assert (point.exploring_trials, point.stopped_early) == (1 + 3, 1)
     assert (joint.metric, joint.chance, joint.full, joint.best) == (None,) * 4
 
 

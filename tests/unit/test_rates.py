@@ -99,23 +99,24 @@ def test_what_the_given_rates_would_have_said_is_no_measurement() -> None:
     (answer,) = answer_rows(searched())
     point = answer.within_given
     assert point is not None
-    assert (point.seeds, point.failed_seeds, point.rates, point.qualities) == (0, 0, 0, ())
-    tries_within_given = point.tried.tries_within_given
-    assert (point.explored, point.stopped_early, tries_within_given) == (0, 0, 0)
+    assert (point.seeds, point.failed_seeds, point.measured_at_rates) == (0, 0, 0)
+    assert point.qualities == ()
+    tries_within_given = point.known_rates.tries_within_given
+    assert (point.exploring_trials, point.stopped_early, tries_within_given) == (0, 0, 0)
 
 
 def test_a_run_that_was_stopped_hides_none_of_those_behind_it() -> None:
     rows = [*seeds(0, [0.9, 0.9]), *tried(4, {1e-5: None, 2e-5: 0.8, 5e-5: 0.7})]
     (answer,) = answer_rows(rows)
     _, point = answer.points
-    assert point.tried.means == ((2e-5, 0.8), (5e-5, 0.7))
-    assert point.tried.quality_within_given == 0.8
+    assert point.known_rates.means == ((2e-5, 0.8), (5e-5, 0.7))
+    assert point.known_rates.quality_within_given == 0.8
 
 
 def test_the_lowest_and_the_highest_given_rate_are_given() -> None:
     rates = dict.fromkeys((0.9e-5, 1e-5, 5e-5, 5.1e-5), 0.8)
     (answer,) = answer_rows([*seeds(0, [0.9, 0.9]), *tried(4, rates)])
-    assert answer.points[1].tried.tries_within_given == 2
+    assert answer.points[1].known_rates.tries_within_given == 2
 
 
 def test_within_the_given_rates_nothing_is_added() -> None:

@@ -220,7 +220,7 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
         return not_planned
     if curve.has_too_few_units:
         return Reason.TOO_FEW_UNITS
-    if any(way.point.rates > 1 for way in comparison.ways):
+    if any(way.point.measured_at_rates > 1 for way in comparison.ways):
         return Reason.RATES_NOT_FRESH
     if _has_too_few_seeds(comparison):
         return Reason.TOO_FEW_SEEDS

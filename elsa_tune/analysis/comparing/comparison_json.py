@@ -86,7 +86,7 @@ def way_object(comparison: WayComparison, way: Way) -> dict[str, Any]:
     """Return one way of a comparison."""
     point = way.point
     recommended = comparison.recommended
-    border = point.tried.at_border
+    border = point.known_rates.at_border
     is_recommended = recommended is not None and recommended.candidate == way.candidate
     told = {
         **candidate_fields(way.candidate),
@@ -95,8 +95,8 @@ def way_object(comparison: WayComparison, way: Way) -> dict[str, Any]:
         "fine_tuned_layers": point.fine_tuned_layers,
         "learning_rate": point.learning_rate,
         "rate_at_border": None if border is None else border.value,
-        "alike_ends": [end.value for end in point.tried.alike_ends],
-        "rates_explored": len(point.tried.explored),
+        "alike_ends": [end.value for end in point.known_rates.alike_ends],
+        "rates_explored": len(point.known_rates.explored),
         "reaches_target": way.reaches_target,
         "certified": way.certified,
         "score_certified": way.score_certified,
@@ -109,7 +109,7 @@ def way_object(comparison: WayComparison, way: Way) -> dict[str, Any]:
         "ci_high": point.ci_high,
         "seeds": point.seeds,
         "failed_seeds": point.failed_seeds,
-        "explored": point.explored,
+        "explored": point.exploring_trials,
         "stopped_early": point.stopped_early,
         "kept": way.kept,
         "gain_kept": way.gain_kept,

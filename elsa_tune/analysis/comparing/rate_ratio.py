@@ -21,11 +21,11 @@ from elsa_tune.specs.adapt.freeze import FreezeDepth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rates:
+class _BestRateRange:
     """The range in which the best of a way's tried rates lies."""
 
-    low: float
-    high: float
+    low: float  # the lowest rate that may be the best
+    high: float  # and the highest
 
 
 def rate_ratios(comparison: WayComparison) -> tuple[RateRatio, ...]:
@@ -68,9 +68,9 @@ def ratios_of_ways(comparison: WayComparison) -> tuple[RateRatio, ...]:
 def _has_best_rate(comparison: WayComparison, way: Way) -> bool:
     """Whether a way learnt, exploring and measured, and was tried at two rates or more."""
     point = way.point
-    if point.learning_rate is None or len(point.tried.rates) < 2:
+    if point.learning_rate is None or len(point.known_rates.rates) < 2:
         return False
-    if not point.tried.learnt:
+    if not point.known_rates.learnt:
         return False
     return verdict_on_point(comparison.curve, point) is Learnt.YES
 
@@ -98,29 +98,32 @@ def _ratio(comparison: WayComparison, way: Way, reference: Way) -> RateRatio:
     )
 
 
-def _is_open(point: CurvePoint, possible: _Rates | None) -> bool:
+def _is_open(point: CurvePoint, possible: _BestRateRange | None) -> bool:
     """Whether the best rate, or one that may be the best, is the lowest or highest that was tried.
 
     Then rates beyond may be better.
     """
-    if point.tried.at_border is not None:
+    if point.known_rates.at_border is not None:
         return True
     if possible is None:
         return False
-    return possible.low <= min(point.tried.rates) or possible.high >= max(point.tried.rates)
+    rates = point.known_rates.rates
+    return possible.low <= min(rates) or possible.high >= max(rates)
 
 
-def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _Rates | None:
+def _best_rates(
+    comparison: WayComparison, point: CurvePoint, error: float
+) -> _BestRateRange | None:
     """Return the range of the tried rates of which one is the best but for this error.
 
     None where exploring runs of fewer than two rates are known, where none of them ran to its end,
     or where too few seeds, or seeds that all score the same, tell of their spread.
     """
     scores: dict[float, float] = {}
-    for rate, score in point.tried.explored:
+    for rate, score in point.known_rates.explored:
         if score is not None:
             scores[rate] = score
-    rates = len(point.tried.explored)
+    rates = len(point.known_rates.explored)
     uncertainty = comparison.curve.uncertainty
     runs = uncertainty.runs.get(point.candidate)
     if not scores or rates < 2 or runs is None or runs.count < 2:
@@ -133,10 +136,12 @@ def _best_rates(comparison: WayComparison, point: CurvePoint, error: float) -> _
     quantile = student_quantile(of_mean.freedom, 1 - error / others)
     # Of the difference of two runs.
     margin = quantile * math.sqrt(2 * variance_of_run)
-    return _not_excluded(scores, margin, point.tried.stopped)
+    return _not_excluded(scores, margin, point.known_rates.stopped)
 
 
-def _not_excluded(scores: Mapping[float, float], margin: float, stopped: Sequence[float]) -> _Rates:
+def _not_excluded(
+    scores: Mapping[float, float], margin: float, stopped: Sequence[float]
+) -> _BestRateRange:
     """Return the range of the rates that may be the best.
 
     Those are the rates that score at most this margin less than the best, and the stopped ones.
@@ -144,4 +149,4 @@ def _not_excluded(scores: Mapping[float, float], margin: float, stopped: Sequenc
     least = max(scores.values()) - margin
     alike = [rate for rate, score in scores.items() if score >= least]
     possible = [*alike, *stopped]
-    return _Rates(low=min(possible), high=max(possible))
+    return _BestRateRange(low=min(possible), high=max(possible))

@@ -58,8 +58,8 @@ class Way:
     @property
     def border(self) -> Border | None:
         """The place of its best rate among those tried; None also if it learnt nothing at any."""
-        tried = self.point.tried
-        return tried.at_border if tried.learnt else None
+        rates = self.point.known_rates
+        return rates.at_border if rates.learnt else None
 
 
 class WayBasis(enum.StrEnum):

@@ -155,7 +155,7 @@ def probe_sentence(probe: LinearProbe | None) -> str:
 def _refusal_sentence(answer: Answer) -> str:
     match answer.reason:
         case Reason.NO_MEASUREMENTS:
-            explored = sum(point.explored for point in answer.points)
+            explored = sum(point.exploring_trials for point in answer.points)
             return (
                 "No answer: no measuring trial has completed, and exploring trials "
                 f"({explored} done) do not count."
@@ -367,7 +367,7 @@ def _warning_of_a_rise(answer: Answer) -> Iterator[AnswerWarning]:
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     """Warn of rates: a curve is only as fair as they are."""
     for where, others in ((Border.HIGH, "higher"), (Border.LOW, "lower")):
-        at_border = [point for point in answer.points if point.tried.at_border is where]
+        at_border = [point for point in answer.points if point.known_rates.at_border is where]
         if at_border:
             yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
@@ -383,7 +383,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
         rates.add(point.learning_rate)
         if not point.candidate.is_reference:
             frozen.append(point)
-    none_explored = not any(point.explored for point in frozen)
+    none_explored = not any(point.exploring_trials for point in frozen)
     if len(rates) == 1 and frozen and none_explored:
         yield AnswerWarning(
             WarningCode.ONE_RATE,
@@ -409,7 +409,7 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
             WarningCode.SEEDS_DIFFER,
             f"depths differ in measuring seeds: {_tally(seeds, answer.layers)}",
         )
-    tries = {point.candidate: point.tried.tries_within_given for point in answer.points}
+    tries = {point.candidate: point.known_rates.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1:
         yield AnswerWarning(
             WarningCode.TRIES_DIFFER,

@@ -173,7 +173,7 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
 
 def _too_few_seeds_text(curve: FreezeCurve) -> str:
     """Return which seeds are missing: a clause."""
-    if any(point.rates and not point.qualities for point in curve.measured):
+    if any(point.measured_at_rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
     if curve.looks is not None and not curve.looks.has_begun:
         return "the seeds planned for the first test are not all there"

@@ -169,7 +169,7 @@ def _no_answer(comparison: WayComparison) -> str:
     """Return why there is nothing to compare, or to choose among."""
     best = comparison.best
     if best is None:
-        explored = sum(point.explored for point in comparison.curve.points)
+        explored = sum(point.exploring_trials for point in comparison.curve.points)
         return (
             "No answer: no measuring trial has completed, and exploring trials "
             f"({explored} done) do not count."
@@ -308,7 +308,7 @@ def why_no_claim(comparison: WayComparison, reason: Reason) -> str:
     if reason is Reason.TARGET_NOT_PLANNED:
         return "a comparison is planned for 95 %, and a higher target is exploratory"
     if reason is Reason.RATES_NOT_FRESH:
-        chosen = [way.candidate for way in comparison.ways if way.point.rates > 1]
+        chosen = [way.candidate for way in comparison.ways if way.point.measured_at_rates > 1]
         names = names_of(curve, chosen)
         verb = "were" if are_plural(curve, chosen) else "was"
         return (

@@ -38,7 +38,7 @@ def _alike_to_the_end(comparison: WayComparison, border: Border) -> Iterator[str
     """Name the ways of which the rate at this end of what was tried is as good as the best."""
     alike: list[Candidate] = []
     for way in comparison.ways:
-        if border in way.point.tried.alike_ends:
+        if border in way.point.known_rates.alike_ends:
             alike.append(way.candidate)
     if alike:
         noise = points(comparison.curve.policy.noise)
@@ -51,10 +51,10 @@ def _alike_to_the_end(comparison: WayComparison, border: Border) -> Iterator[str
 def _learnt_nothing(comparison: WayComparison) -> Iterator[str]:
     """Name each way that learnt nothing at any rate, with the range of what was tried."""
     for way in comparison.ways:
-        if way.point.tried.learnt:
+        if way.point.known_rates.learnt:
             continue
         name = capitalized(name_of(comparison.curve, way.candidate))
-        rates = [rate for rate, _ in way.point.tried.explored]
+        rates = [rate for rate, _ in way.point.known_rates.explored]
         if len(rates) == 1:
             yield f"{name} learnt nothing at the one rate tried, {rate_text(rates[0])}."
         elif rates:
@@ -64,13 +64,13 @@ def _learnt_nothing(comparison: WayComparison) -> Iterator[str]:
 
 def _effort(comparison: WayComparison) -> str:
     """Say how often the ways explored their learning rates."""
-    tries = [way.point.explored for way in comparison.ways]
+    tries = [way.point.exploring_trials for way in comparison.ways]
     if not any(tries):
         text = "how the learning rates were chosen is not recorded."
         of_one_rate: list[Candidate] = []
         for way in comparison.ways:
             # A table that names no rates may have the best of many.
-            if way.point.rates == 1 and way.point.learning_rate is not None:
+            if way.point.measured_at_rates == 1 and way.point.learning_rate is not None:
                 of_one_rate.append(way.candidate)
         if of_one_rate:
             names = "every way"
@@ -83,7 +83,7 @@ def _effort(comparison: WayComparison) -> str:
         return text
     if min(tries) == max(tries):
         return f"each of the {len(tries)} ways explored its own rate in {trials_text(tries[0])}."
-    idle = [way.candidate for way in comparison.ways if way.point.explored == 0]
+    idle = [way.candidate for way in comparison.ways if way.point.exploring_trials == 0]
     if not idle:
         return f"the ways explored their own rates in {range_text(tries)} trials each."
     names = names_of(comparison.curve, idle)
@@ -109,7 +109,7 @@ def _ratio_text(comparison: WayComparison, ratio: RateRatio) -> str:
     plural = are_plural(comparison.curve, [ratio.way.candidate])
     verb = "run best" if plural else "runs best"
     point = ratio.way.point
-    if point.tried.did_better_elsewhere(point.learning_rate):  # as just below a collapse
+    if point.known_rates.did_better_elsewhere(point.learning_rate):  # as just below a collapse
         verb = "are measured" if plural else "is measured"
     rate = rate_text(ratio.way.point.learning_rate)
     full_rate = rate_text(full.learning_rate)
@@ -134,7 +134,7 @@ def times_text(factor: float) -> str:
 def _neighbours(point: CurvePoint) -> str:
     """Return the tried rates next to the one that a way was measured at; "" for none."""
     rate = point.learning_rate or 0.0
-    rates = point.tried.rates
+    rates = point.known_rates.rates
     lower = [tried for tried in rates if tried < rate]
     higher = [tried for tried in rates if tried > rate]
     return listed(rate_text(tried) for tried in [*lower[-1:], *higher[:1]])

@@ -15,7 +15,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     """Return one depth as every table shows it, by column; an empty cell is "" or `-`."""
     rate = "-"
     if point.learning_rate is not None:
-        arrow = BORDER_ARROWS[point.tried.at_border]
+        arrow = BORDER_ARROWS[point.known_rates.at_border]
         rate = f"{rate_text(point.learning_rate)}{arrow}"
     return {
         "tuned": tuned_cell(point),
@@ -27,7 +27,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
         "rate": rate,
         "seeds": str(point.seeds),
         "failed": str(point.failed_seeds or ""),
-        "tries": str(point.explored or ""),
+        "tries": str(point.exploring_trials or ""),
         "stopped": str(point.stopped_early or ""),
     }
 
