@@ -38,7 +38,7 @@ from elsa_tune.searching.planning.known import (
     exploring_of,
     known_trial,
     scores_of,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidates import read_candidate
@@ -84,7 +84,7 @@ def measured_groups(folder: Path) -> Iterator[dict[str, Any]]:
             continue
         [rate] = {one.learning_rate for one in runs}
         kept = [quality for quality in qualities if quality - spec.chance >= gain / 2]
-        tries = tried(exploring_of(known), candidate)
+        tries = tries_of(exploring_of(known), candidate)
         explored = rate in scores_of(tries)
         asked = replace(spec, policy=replace(spec.policy, kept_off_edge=Policy().kept_off_edge))
         yield {

@@ -60,7 +60,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lab"))
 from replay import Table
 
 from elsa_tune.searching.inputs import Inputs, SearchOptions
-from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.asha import PerCandidateAsha
@@ -321,7 +321,7 @@ class Run:
         """Run one trial to its end, or until it is stopped."""
         depth = spec.candidate
         rate = spec.learning_rate
-        number = len(tried(self.known, depth))
+        number = len(tries_of(self.known, depth))
         controller: Any = None
         trial: Any = SimpleNamespace(trial_id=f"{spec.key} {number}", config={TRIAL: spec})
         self._scheduler.on_trial_add(controller, trial)
@@ -345,7 +345,7 @@ class Run:
         assert trial.score is not None
         if trial.status is TrialStatus.COMPLETED:
             return trial.score
-        at_depth = tried(self.known, trial.trial.candidate)
+        at_depth = tries_of(self.known, trial.trial.candidate)
         complete = [other for other in at_depth if other.status is TrialStatus.COMPLETED]
         best = max(complete, key=lambda other: other.score or 0.0)
         return (best.score or 0.0) - (best.scores[len(trial.scores) - 1] - trial.score)
@@ -364,7 +364,7 @@ def alone(run: Run) -> dict[Any, float]:
     while True:
         begun = len(run.known)
         for depth in run.spec.explored:
-            here = tried(run.known, depth)
+            here = tries_of(run.known, depth)
             rate = rates.next_rate(depth, here)
             if rate is not None:
                 run.train(run.spec.trial(Phase.EXPLORE, depth, rate, run.spec.seed))
@@ -493,7 +493,7 @@ def ask(
     way: Way, run: Run, depth: Candidate, seed: int, side: Border | None = None
 ) -> tuple[float, float]:
     """Return the next rate, and the gain that it promises in points."""
-    here = tried(run.known, depth)
+    here = tries_of(run.known, depth)
     shown = here if way.sees == "alone" else run.known
     layers = run.spec.layers
     spaces: dict[str, BaseDistribution] = {RATE: FloatDistribution(LOW, HIGH, log=True)}
@@ -523,7 +523,7 @@ def ask(
 
 def first_rate(way: Way, run: Run, depth: Candidate) -> float | None:
     """Return a rate that no study proposes: today's first ones, or the nearest depth's best."""
-    number = len(tried(run.known, depth))
+    number = len(tries_of(run.known, depth))
     if way.starts == "wide" or not run.known:
         spread = (1e-4, 1e-5, 1e-3) if way.starts == "wide" else FIRST_RATES
         return spread[number] if number < (3 if way.sees == "alone" else 1) else None
@@ -533,7 +533,7 @@ def first_rate(way: Way, run: Run, depth: Candidate) -> float | None:
         return FIRST_RATES[1] if len(run.known) == 1 else None
     others = {trial.trial.candidate for trial in run.known}
     nearest = min(others, key=lambda other: abs(other.frozen_layers - depth.frozen_layers))
-    best = max(tried(run.known, nearest), key=run.value)
+    best = max(tries_of(run.known, nearest), key=run.value)
     return best.trial.learning_rate
 
 
@@ -548,8 +548,8 @@ def by_study(way: Way, run: Run, seed: int, counts: dict[Candidate, int]) -> Any
             break
         depth = open_depths[0]
         if way.order == "turns":
-            depth = min(open_depths, key=lambda other: len(tried(run.known, other)))
-        here = tried(run.known, depth)
+            depth = min(open_depths, key=lambda other: len(tries_of(run.known, other)))
+        here = tries_of(run.known, depth)
         most = way.tries or counts[depth]
         rate = first_rate(way, run, depth) if len(here) < most else None
         if rate is None:
@@ -609,7 +609,7 @@ WAYS: dict[str, Way] = {
 def at_border(run: Run, depth: Candidate) -> Border | None:
     """Return where the depth's best rate lies, as an answer would warn of it."""
     scores: dict[float, float | None] = {}
-    for trial in tried(run.known, depth):
+    for trial in tries_of(run.known, depth):
         is_complete = trial.status is TrialStatus.COMPLETED
         scores[trial.trial.learning_rate] = trial.score if is_complete else None
     return border(scores, run.spec.chance, run.spec.policy.noise)
@@ -643,7 +643,7 @@ def studies(job: tuple[str, str, int, tuple[str, ...], bool]) -> list[dict[str, 
             rates = alone(run) if way == ALONE else by_plan(run)
         spent = time.process_time() - started
         if way == RULE:
-            counts = {depth: len(tried(run.known, depth)) for depth in run.spec.explored}
+            counts = {depth: len(tries_of(run.known, depth)) for depth in run.spec.explored}
         for depth in run.spec.explored:
             if depth not in rates:  # a hunt measures nothing where nothing was learnt
                 continue
@@ -656,7 +656,7 @@ def studies(job: tuple[str, str, int, tuple[str, ...], bool]) -> list[dict[str, 
                     "way": way,
                     "frozen_layers": n,
                     "regret": 100 * (best[n] - world.expected(n, rates[depth])),
-                    "trials": len(tried(run.known, depth)),
+                    "trials": len(tries_of(run.known, depth)),
                     "border": at_border(run, depth) is not None,
                     "cost": run.cost,
                     "seconds": spent / len(run.known),

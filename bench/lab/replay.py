@@ -35,7 +35,7 @@ import machine
 
 from elsa_tune.searching.inputs import Inputs, SearchOptions
 from elsa_tune.searching.planning import samplers
-from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.rates import GivenThenOutward, Rates
 from elsa_tune.searching.planning.sampler import propose
@@ -100,7 +100,7 @@ class FromNeighbour(GivenThenOutward):
         neighbour = self.spec.explored[place - 1]
         if self.next_rate(neighbour, exploring) is not None:
             return None
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         lent_rate = self._lent(candidate, exploring)
         if len(tries) < self.spec.tries:
             if lent_rate is None:

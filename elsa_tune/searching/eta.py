@@ -9,7 +9,7 @@ from elsa_tune.searching.planning.known import (
     KnownTrial,
     measured_rates,
     relative_cost,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategies import strategy_of
@@ -233,7 +233,7 @@ def _further_tries(
     in_any_case = 0
     for candidate in strategy.spec.candidates:
         planned = rates.planned(candidate)
-        begun = len(tried(trials, candidate))
+        begun = len(tries_of(trials, candidate))
         in_any_case += max(planned, begun)
         to_come = 0.0
         if candidate not in over:

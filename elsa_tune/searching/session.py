@@ -36,7 +36,7 @@ from elsa_tune.searching.planning.known import (
     failed_slots,
     is_cheap,
     measured_rates,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.process.interruption import Interruption
@@ -273,7 +273,7 @@ class SearchRun:
         for candidate, rate in rates.items():
             if candidate in self._rates:
                 continue
-            note = edge_note(self._spec, tried(known, candidate), rate)
+            note = edge_note(self._spec, tries_of(known, candidate), rate)
             if note:
                 self._board.say(note)
         self._rates = dict(rates)

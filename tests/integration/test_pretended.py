@@ -14,7 +14,7 @@ import pytest
 
 from elsa_tune import testing
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.searching.planning.known import known_trial, tried
+from elsa_tune.searching.planning.known import known_trial, tries_of
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.policy import Extension, Policy
@@ -159,7 +159,7 @@ def test_one_study_of_all_depths_finds_each_ones_rate(places: StorePaths, ray: C
     for trial in measured:
         assert abs(math.log2(trial.learning_rate / 4e-5) - trial.candidate.rank) < 1
     for depth in depths:
-        rates = [one.trial.learning_rate for one in tried(known, depth)]
+        rates = [one.trial.learning_rate for one in tries_of(known, depth)]
         assert len(rates) == len(set(rates)) <= 7
     # Asked again from the record alone, it has nothing left to try.
     assert strategy_of(spec).slots(known) == ()

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from elsa_tune.searching.planning import samplers
-from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, Trials, is_cheap, relative_cost, tries_of
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.plan import planned_trials, trial_ranges
 from elsa_tune.searching.planning.rates import Rates, have_all_ended
@@ -149,7 +149,7 @@ def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) ->
     known = list(known)
     while slots := strategy_of(spec).slots(known):
         slot = slots[0]
-        rate = slot.learning_rate or propose(spec, slot.candidate, tried(known, slot.candidate))
+        rate = slot.learning_rate or propose(spec, slot.candidate, tries_of(known, slot.candidate))
         trial = spec.trial(Phase.EXPLORE, slot.candidate, rate, spec.seed)
         known = [one for one in known if one.trial.key != trial.key]
         known.append(ended(trial, score(slot.candidate, trial.learning_rate)))
@@ -399,7 +399,7 @@ class OneAtATime(Rates):
     """Rates that wait: a candidate's next one follows from its last one's result."""
 
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         if not have_all_ended(tries) or len(tries) == self.planned(candidate):
             return None
         return (5e-5, 1e-5)[len(tries)]

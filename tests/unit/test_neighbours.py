@@ -14,7 +14,7 @@ import numpy as np
 import optuna
 import pytest
 
-from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tries_of
 from elsa_tune.searching.planning.neighbours import (
     LEARNING_RATE,
     RANK,
@@ -93,7 +93,7 @@ def test_each_depth_comes_near_its_own_rate_with_few_trials() -> None:
     known = explore(spec, peak(DRIFTING))
     for depth, rate in strategy_of(spec).best_rates(known).items():
         assert abs(math.log2(rate / DRIFTING[depth.frozen_layers])) < 0.75, depth
-        assert len(tried(known, depth)) <= 6
+        assert len(tries_of(known, depth)) <= 6
 
 
 def test_a_depth_tries_what_its_neighbours_found() -> None:
@@ -133,7 +133,7 @@ def test_rates_lie_within_what_was_given_and_none_comes_twice(
     spec = spec_of(rates=rates, extend=extend, tries=4)
     known = explore(spec, lambda depth, rate: min(0.9, 0.6 + 100 * rate))  # the higher the better
     for depth in DEPTHS:
-        had = [one.trial.learning_rate for one in tried(known, depth)]
+        had = [one.trial.learning_rate for one in tries_of(known, depth)]
         assert all(low <= rate <= high for rate in had)
         apart = [abs(math.log(a / b)) for a in had for b in had if a != b]
         assert len(set(had)) == len(had) and min(apart) >= math.log(1.19)
@@ -142,7 +142,7 @@ def test_rates_lie_within_what_was_given_and_none_comes_twice(
 def test_without_an_extension_a_depth_tries_given_rates_as_often_as_planned() -> None:
     known = explore(spec_of(rates=GIVEN, extend=None, tries=3), peak(DRIFTING))
     for depth in DEPTHS:
-        had = [one.trial.learning_rate for one in tried(known, depth)]
+        had = [one.trial.learning_rate for one in tries_of(known, depth)]
         assert len(had) == 3 and set(had) <= set(GIVEN.values or ())
     known = explore(spec_of(rates=RateList(values=(2e-5,)), extend=None, tries=1), peak(DRIFTING))
     assert {one.trial.learning_rate for one in known} == {2e-5}
@@ -187,14 +187,14 @@ def test_each_depth_has_its_planned_tries_whatever_comes_of_them(
             else:
                 break
         for depth in DEPTHS:
-            had = [trial.learning_rate for trial in tried(known, depth)]
+            had = [trial.learning_rate for trial in tries_of(known, depth)]
             assert len(had) == len(set(had)) >= tries
 
 
 def test_a_best_rate_lies_between_others_that_were_tried() -> None:
     known = explore(spec_of(), peak(DRIFTING))
     for depth in DEPTHS:
-        here = {one.trial.learning_rate: one.score or 0.0 for one in tried(known, depth)}
+        here = {one.trial.learning_rate: one.score or 0.0 for one in tries_of(known, depth)}
         best = max(here, key=lambda rate: here[rate])
         assert min(here) < best < max(here)
 
@@ -265,7 +265,7 @@ def test_before_anything_has_ended_depths_have_the_first_rates() -> None:
         known.append(KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=()))
     assert strategy.slots(known) == ()
     for depth in DEPTHS:
-        had = [one.trial.learning_rate for one in tried(known, depth)]
+        had = [one.trial.learning_rate for one in tries_of(known, depth)]
         assert had == list(spec.policy.first_rates)
 
 
@@ -284,8 +284,8 @@ def test_a_full_model_that_collapses_at_its_first_rates_goes_down(
 def test_where_nothing_learns_few_rates_are_tried() -> None:
     known = explore(spec_of(), lambda depth, rate: 0.5)
     most = 2 + Policy().blind_tries
-    assert [len(tried(known, depth)) for depth in DEPTHS] == [most] * 3
-    rates = [one.trial.learning_rate for one in tried(known, FULL_MODEL)]
+    assert [len(tries_of(known, depth)) for depth in DEPTHS] == [most] * 3
+    rates = [one.trial.learning_rate for one in tries_of(known, FULL_MODEL)]
     assert min(rates) < 5e-5 < max(rates)
 
 
@@ -330,9 +330,9 @@ def test_a_depth_that_learnt_is_sent_no_further_by_others() -> None:
 def test_limits_are_kept() -> None:
     few = spec_of(extend=Extension(tries=1))
     known = explore(few, peak(DRIFTING, width=0.7))
-    assert max(len(tried(known, depth)) for depth in DEPTHS) == 3
+    assert max(len(tries_of(known, depth)) for depth in DEPTHS) == 3
     known = explore(spec_of(), peak(DRIFTING, width=0.7))
-    assert max(len(tried(known, depth)) for depth in DEPTHS) > 3
+    assert max(len(tries_of(known, depth)) for depth in DEPTHS) > 3
     assert OneStudy(few).most(FULL_MODEL) == 3 and OneStudy(few).planned(FULL_MODEL) == 2
     assert len(explore(spec_of(exploring_limit=7), peak(DRIFTING))) == 7
 
@@ -345,7 +345,7 @@ def test_dear_trials_must_promise_more() -> None:
     same = spec_of(policy=Policy(worth_a_trial=0.01, worth_if_free=0.999))
     dear = spec_of(policy=Policy(worth_a_trial=0.01, worth_if_free=0.01))
     more = explore(dear, peak(DRIFTING))
-    assert len(tried(more, DEPTHS[2])) > len(tried(explore(same, peak(DRIFTING)), DEPTHS[2]))
+    assert len(tries_of(more, DEPTHS[2])) > len(tries_of(explore(same, peak(DRIFTING)), DEPTHS[2]))
 
 
 def test_what_a_trial_must_promise_lies_between_the_full_models_and_a_free_ones() -> None:

@@ -12,7 +12,7 @@ import optuna
 import pytest
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.planning.known import KnownTrial, tried
+from elsa_tune.searching.planning.known import KnownTrial, tries_of
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.searching.specification.making import specify
@@ -68,7 +68,7 @@ def explored(spec: SearchSpec) -> list[KnownTrial]:
 
 
 def tried_rates(known: Sequence[KnownTrial], candidate: Any) -> list[float]:
-    return [one.trial.learning_rate for one in tried(known, candidate)]
+    return [one.trial.learning_rate for one in tries_of(known, candidate)]
 
 
 @pytest.mark.parametrize("sampler", [SamplerName.GP, SamplerName.TPE, SamplerName.RANDOM])

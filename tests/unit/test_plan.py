@@ -25,7 +25,7 @@ from elsa_tune.searching.planning.known import (
     failed_slots,
     measured_rates,
     scores_of,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.plan import (
     Plan,
@@ -170,9 +170,9 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
         Slot(candidate=DEPTHS[1]),
         Slot(candidate=DEPTHS[2]),
     )
-    (unfinished,) = tried(so_far, DEPTHS[1])
+    (unfinished,) = tries_of(so_far, DEPTHS[1])
     assert (unfinished.trial.learning_rate, unfinished.is_unfinished) == (5e-5, True)
-    assert [one.trial.learning_rate for one in tried(so_far, DEPTHS[2])] == [5e-5]
+    assert [one.trial.learning_rate for one in tries_of(so_far, DEPTHS[2])] == [5e-5]
 
 
 def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
@@ -276,7 +276,7 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
     assert strategy_of(spec).best_rates(so_far) == {DEPTHS[0]: 2e-5}
     # The first of the best on the holdout, not the best nor the last.
     assert [(one.score, one.quality) for one in so_far] == [(0.8, 0.7), (0.7, 0.9)]
-    found = tried(so_far, DEPTHS[0])
+    found = tries_of(so_far, DEPTHS[0])
     assert [one.scores for one in found] == [(0.5, 0.8, 0.8), (0.4, 0.7, 0.6)]
     assert [one.score for one in found] == [0.8, 0.7]
 

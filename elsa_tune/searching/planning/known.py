@@ -161,7 +161,7 @@ def exploring_of(known: Iterable[KnownTrial]) -> list[KnownTrial]:
     return [trial for trial in known if trial.explores]
 
 
-def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
+def tries_of(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
     """Return a candidate's exploring trials, by which its rates are chosen."""
     exploring = exploring_of(known)
     return tuple(trial for trial in exploring if trial.candidate == candidate)

@@ -14,7 +14,7 @@ from elsa_tune.searching.planning.known import (
     Trials,
     relative_cost,
     scores_of,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.neighbours import LEARNING_RATE, RANK, NeighbourSampler
 from elsa_tune.searching.planning.rates import (
@@ -74,7 +74,7 @@ class OneStudy(Rates):
 
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
         family = [trial for trial in exploring if trial.candidate.family == candidate.family]
-        tries = tried(family, candidate)
+        tries = tries_of(family, candidate)
         count = len(tries)
         if count >= self.most(candidate):
             return None
@@ -158,7 +158,7 @@ class OneStudy(Rates):
         return rate
 
     def may_go_on(self, candidate: Candidate, exploring: Trials) -> bool:
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         if not self.has_learnt_at(tries):
             count = len(tries)
             return count < self.most(candidate)
@@ -173,13 +173,13 @@ class OneStudy(Rates):
 
     def _best_complete(self, candidate: Candidate, exploring: Trials) -> float:
         """Return the best rate of a candidate that has learnt."""
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         scores = scores_of(tries)
         return best_rate(scores)
 
     def _blind(self, candidate: Candidate, exploring: Trials) -> float | None:
         """Return the next rate of a candidate that has learnt at none so far."""
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         planned = self.planned(candidate)
         has_ended = any(trial.is_final for trial in tries)
         if len(tries) < planned and not has_ended:
@@ -238,7 +238,7 @@ class OneStudy(Rates):
             if other == candidate:
                 continue
             distance = abs(other.rank - candidate.rank)
-            tries = tried(exploring, other)
+            tries = tries_of(exploring, other)
             if distance < least_distance and self.has_learnt_at(tries):
                 nearest = other
                 least_distance = distance
@@ -466,7 +466,7 @@ class OneStudy(Rates):
             return trial.score
         best: KnownTrial | None = None
         best_score = 0.0
-        for other in tried(exploring, trial.candidate):
+        for other in tries_of(exploring, trial.candidate):
             if not other.is_completed:
                 continue
             score = other.score or 0.0

@@ -22,7 +22,7 @@ from elsa_tune.searching.planning.known import (
     known_trial,
     lacks_probe,
     measured_rates,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import Findings, Step
@@ -187,7 +187,7 @@ def planned_trials(spec: SearchSpec, known: Trials, candidate: Candidate) -> int
     """Return the trials of a candidate, both phases, as far as they are decided."""
     strategy = strategy_of(spec)
     planned = strategy.rates.planned(candidate)
-    begun = len(tried(known, candidate))
+    begun = len(tries_of(known, candidate))
     return max(planned, begun) + strategy.planned_seeds(candidate, known)
 
 
@@ -219,7 +219,7 @@ def _exploring_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
     planned = 0
     most = 0
     for candidate in spec.candidates:
-        begun = len(tried(known, candidate))
+        begun = len(tries_of(known, candidate))
         fewest += max(begun, strategy.fewest_tries(candidate))
         tries = max(begun, strategy.rates.planned(candidate))
         planned += tries

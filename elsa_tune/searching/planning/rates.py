@@ -13,7 +13,7 @@ from elsa_tune.searching.planning.known import (
     Trials,
     is_cheap,
     scores_of,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.outward import outward
 from elsa_tune.searching.planning.sampler import propose
@@ -84,7 +84,7 @@ class Rates(ABC):
         """
         diverged = []
         reported = []
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         for trial in tries:
             if trial.is_diverged:
                 diverged.append(trial.learning_rate)
@@ -138,7 +138,7 @@ class GivenThenOutward(Rates):
         return ", then outward from a best rate at the border"
 
     def next_rate(self, candidate: Candidate, exploring: Trials) -> float | None:
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         if len(tries) < self.planned(candidate):
             return propose(self.spec, candidate, tries)
         if not tries or not have_all_ended(tries):
@@ -154,7 +154,7 @@ class GivenThenOutward(Rates):
         extend = self.spec.extend
         if extend is None:
             return False
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         patience = self._patience(candidate)
         for lent_rate in (None, extend.high):
             for may_learn in (True, False):
@@ -182,7 +182,7 @@ class GivenThenOutward(Rates):
                 before = other
         if before is None:
             return None
-        tries_before = tried(exploring, before)
+        tries_before = tries_of(exploring, before)
         if not self.has_learnt_at(tries_before):
             return None
         scores = scores_of(tries_before)
@@ -190,7 +190,7 @@ class GivenThenOutward(Rates):
 
     def _reference_may_learn(self, exploring: Trials) -> bool:
         """Whether the full model learns, or nothing is known of it."""
-        tries = tried(exploring, REFERENCE)
+        tries = tries_of(exploring, REFERENCE)
         return not tries or self.has_learnt_at(tries)
 
 

@@ -24,7 +24,7 @@ from elsa_tune.searching.planning.known import (
     measured_rates,
     relative_cost,
     slot_again,
-    tried,
+    tries_of,
 )
 from elsa_tune.searching.planning.samplers import rates_of
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -60,7 +60,7 @@ class Findings:
         """Return the quality of a candidate's exploring run at its rate; infinite without any."""
         rate = self.chosen_rates[candidate]
         qualities = []
-        for trial in tried(self.known, candidate):
+        for trial in tries_of(self.known, candidate):
             if trial.learning_rate == rate and trial.quality is not None:
                 qualities.append(trial.quality)
         return max(qualities, default=math.inf)
@@ -256,7 +256,7 @@ class Strategy(ABC):
 
     def _has_had_all(self, candidate: Candidate, exploring: Trials) -> bool:
         """Whether all tries that a candidate has in any case have ended."""
-        tries = tried(exploring, candidate)
+        tries = tries_of(exploring, candidate)
         have_ended = all(trial.is_final for trial in tries)
         if not tries or not have_ended:
             return False

@@ -13,7 +13,7 @@ from elsa_tune.analysis.certainty import (
 )
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.intervals import Interval
-from elsa_tune.searching.planning.known import relative_cost, tried
+from elsa_tune.searching.planning.known import relative_cost, tries_of
 from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
@@ -108,7 +108,7 @@ class Walk:
     def needed_in_any_case(self) -> tuple[TrialSpec, ...]:
         """Return what workers run that would wait for the full model's trials."""
         of_full = []
-        for trial in tried(self.findings.known, REFERENCE):
+        for trial in tries_of(self.findings.known, REFERENCE):
             if trial.is_final and trial.quality is not None:
                 of_full.append(trial.quality)
         enough = self.hunt.enough(max(of_full, default=math.inf))
