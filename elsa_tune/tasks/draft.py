@@ -130,8 +130,13 @@ class Column:
         if self.values < 2:
             return False
         values_repeat = 2 * self.values <= len(self.cells)
-        have_fault = self.number_with_comma is not None or len(self.odd_labels) > 0
-        return values_repeat or (self.is_named_label and (self.are_numbers or have_fault))
+        if values_repeat:
+            return True
+        if not self.is_named_label:
+            return False
+        if self.are_numbers or self.number_with_comma is not None:
+            return True
+        return len(self.odd_labels) > 0
 
     @property
     def why_passed_over(self) -> str:

@@ -169,4 +169,7 @@ def may_run(tags: Mapping[str, str]) -> bool:
 
     Of another machine's nobody here can tell.
     """
-    return local_folder(tags) is None or is_held(lock_of(Path(tags[JOURNAL_TAG])))
+    if local_folder(tags) is None:
+        return True
+    lock = lock_of(Path(tags[JOURNAL_TAG]))
+    return is_held(lock)

@@ -58,7 +58,9 @@ class HiddenMistakes:
         for other, runs_of_other in columns.items():
             is_hard = self._is_hard(runs_of_other)
             for candidate, runs in columns.items():
-                is_counted = ~is_hard if candidate != other else np.ones_like(is_hard)
+                is_counted = ~is_hard
+                if candidate == other:
+                    is_counted = np.ones_like(is_hard)
                 total = sum(self._share(run, is_counted) for run in runs if run is not None)
                 shares[candidate, other] = total / len(runs)
         return shares

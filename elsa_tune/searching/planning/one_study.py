@@ -78,20 +78,40 @@ class OneStudy(Rates):
         count = len(tries)
         if count >= self.most(candidate):
             return None
-        has_had_planned = count >= self.planned(candidate)
+        if count < self.planned(candidate):
+            return self._planned_try(candidate, family, tries)
+        return self._beyond_plan(candidate, family, tries)
+
+    def _planned_try(
+        self,
+        candidate: Candidate,
+        family: Trials,
+        tries: Trials,
+    ) -> float:
+        """Return the rate of a try that a candidate has in any case."""
         if self._goes_outward(candidate):
-            if not has_had_planned:
-                return self._unaided(candidate, tries)
-            if self.has_learnt_at(tries):
-                return self._outward.next_rate(candidate, family)
+            return self._unaided(candidate, tries)
         if not tries:
             return self._first_rate(candidate, family)
-        if not has_had_planned:
-            rate = self._planned_rate(candidate, family, tries)
-            if rate is None:
-                rate = self._untried_rate(candidate, family, tries)
-            return rate
-        return self._further_rate(candidate, family, tries)
+        rate = self._informed_rate(candidate, family, tries)
+        if rate is None:
+            rate = self._untried_rate(candidate, family, tries)
+        return rate
+
+    def _beyond_plan(
+        self,
+        candidate: Candidate,
+        family: Trials,
+        tries: Trials,
+    ) -> float | None:
+        """Return the rate of a try beyond the plan; None where it waits, or is not worth it."""
+        if self._goes_outward(candidate) and self.has_learnt_at(tries):
+            return self._outward.next_rate(candidate, family)
+        if not have_all_ended(tries):
+            return None
+        if not self.has_learnt_at(tries):
+            return self._blind(candidate, family)
+        return self._promising_rate(candidate, family, tries)
 
     def _first_rate(self, candidate: Candidate, family: Trials) -> float:
         """Return the rate that a candidate begins with: its nearest neighbour's best one."""
@@ -101,13 +121,13 @@ class OneStudy(Rates):
         lent_rate = self._best_complete(neighbour, family)
         return self._near(candidate, lent_rate, ())
 
-    def _planned_rate(
+    def _informed_rate(
         self,
         candidate: Candidate,
         family: Trials,
         tries: Trials,
     ) -> float | None:
-        """Return the rate of a further try that a candidate has in any case.
+        """Return the rate of a further planned try, by what was tried so far.
 
         None where no rate is left on the side where a better one may lie, or far enough from those
         that were tried.
@@ -135,17 +155,16 @@ class OneStudy(Rates):
             rate = propose(self.spec, candidate, tries)
         return rate
 
-    def _further_rate(
+    def _promising_rate(
         self,
         candidate: Candidate,
         family: Trials,
         tries: Trials,
     ) -> float | None:
-        """Return the rate of a try beyond those; None where it must wait, or is not worth it."""
-        if not have_all_ended(tries):
-            return None
-        if not self.has_learnt_at(tries):
-            return self._blind(candidate, family)
+        """Return the rate that promises most, None where none is worth another try.
+
+        What is on a side where a better rate may lie is worth it, whatever it promises.
+        """
         allowed = self._allowed(candidate, tries)
         rate, gain = self._ask(candidate, family, allowed)
         if gain > self._worth(candidate):

@@ -302,7 +302,7 @@ def planned_power(spec: SearchSpec) -> Power | None:
     strategy = strategy_of(spec)
     tested = []
     for candidate in strategy.tested({}):
-        if candidate.is_tested and candidate.is_ranked:
+        if candidate.is_in_order_of_tests:
             tested.append(candidate)
     if len(tested) < 2 or not spec.task.metric.is_share or _has_too_few_units(spec):
         return None

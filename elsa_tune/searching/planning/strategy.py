@@ -326,7 +326,7 @@ class Strategy(ABC):
         spec = self.spec
         order = []
         for other in self.tested(decisions):
-            if other.is_tested and other.is_ranked:
+            if other.is_in_order_of_tests:
                 order.append(other)
         if spec.planned_seeds is None or candidate not in order:
             return None

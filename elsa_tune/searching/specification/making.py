@@ -97,7 +97,7 @@ def _check_order(strategy: type[Strategy], outline: Outline) -> None:
     """Raise SpaceError where tests could not begin with the full model, though it is measured."""
     if not strategy.certifies:
         return
-    order = [each for each in outline.candidates if each.is_tested and each.is_ranked]
+    order = [each for each in outline.candidates if each.is_in_order_of_tests]
     if REFERENCE in order[1:]:
         raise SpaceError(
             f"strategy {strategy.name} has candidates ahead of the full model, with which tests "

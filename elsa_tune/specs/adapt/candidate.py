@@ -67,6 +67,11 @@ class Candidate(ABC):
         return True
 
     @property
+    def is_in_order_of_tests(self) -> bool:
+        """Whether the freeze curve's tests come to it: it has a place, and may be their answer."""
+        return self.is_tested and self.is_ranked
+
+    @property
     def entropy(self) -> tuple[int, ...]:
         """Whole numbers, 0 or more, from which what is random about it is seeded."""
         return (zlib.crc32(self.key.encode()),)
