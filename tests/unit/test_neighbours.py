@@ -16,6 +16,7 @@ import pytest
 
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tries_of
 from elsa_tune.searching.planning.neighbours import (
+    CANDIDATE,
     LEARNING_RATE,
     RANK,
     NeighbourSampler,
@@ -24,6 +25,7 @@ from elsa_tune.searching.planning.neighbours import (
 from elsa_tune.searching.planning.one_study import OneStudy, even_rates
 from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.policy import Extension, Policy
 from elsa_tune.specs.rate_space import RateList, RateRange, RateSpace
 from elsa_tune.specs.search import SamplerName, SearchSpec
@@ -358,6 +360,25 @@ def test_what_a_trial_must_promise_lies_between_the_full_models_and_a_free_ones(
     assert rates._worth(DEPTHS[1]) == pytest.approx(cost * 0.04 + (1 - cost) * 0.016)
 
 
+def test_of_two_candidates_of_one_rank_each_has_its_own_best_rate() -> None:
+    """What the other found at a rate is worth a try, though both lie at one point."""
+    usual, sharp = Lora(), Lora(lora_alpha=32)
+    assert usual.rank == sharp.rank
+    candidates = (FULL_MODEL, usual, sharp)
+    spec = spec_of(candidates=candidates, explored=candidates)
+    scores = {
+        usual: {1e-4: 0.6, 3e-4: 0.8, 1e-3: 0.6},
+        sharp: {1e-4: 0.6, 1.3e-4: 0.65, 1e-3: 0.55},
+    }
+    known = []
+    for candidate, by_rate in scores.items():
+        for rate, score in by_rate.items():
+            known.append(ended(spec.trial(Phase.EXPLORE, candidate, rate, 0), score))
+    assert OneStudy(spec).next_rate(usual, known) is None
+    rate = OneStudy(spec).next_rate(sharp, known)
+    assert rate is not None and abs(math.log2(rate / 3e-4)) < 0.75
+
+
 # ---- the process and its sampler ----
 
 
@@ -411,9 +432,14 @@ def test_of_tasks_that_learn_little_and_much_the_same_rate_is_proposed() -> None
             params = {RANK: 0.0, LEARNING_RATE: rate}
             value = 0.5 + share * learnt
             study.add_trial(
-                optuna.trial.create_trial(params=params, distributions=distributions, value=value)
+                optuna.trial.create_trial(
+                    params=params,
+                    distributions=distributions,
+                    user_attrs={CANDIDATE: "N0"},
+                    value=value,
+                )
             )
-        study.enqueue_trial({RANK: 0.0})
+        study.enqueue_trial({RANK: 0.0}, user_attrs={CANDIDATE: "N0"})
         proposed.append((study.ask(distributions).params[LEARNING_RATE], sampler.gain / learnt))
     assert proposed[0][0] == proposed[1][0]
     assert proposed[0][1] == pytest.approx(proposed[1][1])

@@ -21,6 +21,8 @@ from elsa_tune.specs.policy import Policy
 
 LEARNING_RATE = "learning_rate"
 RANK = "rank"
+# The attribute of a trial that names its candidate, by its key: several may have one rank.
+CANDIDATE = "candidate"
 
 Array = NDArray[np.float64]
 
@@ -128,10 +130,11 @@ def _normal_shares(values: Array) -> Array:
 class NeighbourSampler(BaseSampler):
     """Proposes the learning rate that promises the candidate most.
 
-    The candidate is the trial's parameter `rank`, which must be given. Complete trials count with
-    their values, running ones as points whose value is to come; others do not count. allowed: the
-    rates to choose from, one or more. chance: the score of a constant answer. Afterwards `gain`
-    says by how much the proposed rate can be expected to raise the candidate's best score.
+    The candidate is the trial's attribute `CANDIDATE`, and its place the parameter `RANK`; both
+    must be given. Complete trials count with their values, running ones as points whose value is to
+    come; others do not count. allowed: the rates to choose from, one or more. chance: the score of
+    a constant answer. Afterwards `gain` says by how much the proposed rate can be expected to raise
+    the candidate's best score.
     """
 
     def __init__(
@@ -175,17 +178,20 @@ class NeighbourSampler(BaseSampler):
                 complete.append(other)
             elif other.state is TrialState.RUNNING:
                 running.append(other)
-        return self._proposed(trial.params[RANK], complete, running)
+        return self._proposed(trial, complete, running)
 
     def _proposed(
         self,
-        rank: float,
+        trial: FrozenTrial,
         complete: Sequence[FrozenTrial],
         running: Sequence[FrozenTrial],
     ) -> float:
-        """Return the rate that promises most at this rank; keep what it promises as `gain`."""
+        """Return the rate that promises a trial's candidate most; keep what it promises as `gain`.
+
+        complete, running: other trials, of any candidate.
+        """
         policy = self._policy
-        scores = np.array([trial.value for trial in complete], float)
+        scores = np.array([other.value for other in complete], float)
         best_score = float(scores.max(initial=self._chance))
         # What is learnt at best is the unit, so that tasks whose scores differ little look alike.
         learnt = best_score - self._chance
@@ -198,11 +204,12 @@ class NeighbourSampler(BaseSampler):
             noise=max(policy.prior_noise, seed_noise),
             pending=self._points(running),
         )
-        own = [trial for trial in complete if trial.params[RANK] == rank]
+        candidate = trial.user_attrs[CANDIDATE]
+        own = [other for other in complete if other.user_attrs[CANDIDATE] == candidate]
         own_points = self._points(own or complete)
         expected = process.expected(own_points)
         best_expected = float(expected.max(initial=0.0))
-        ranks = [rank] * len(self._allowed)
+        ranks = [trial.params[RANK]] * len(self._allowed)
         proposals = self._places(ranks, self._allowed)
         gains = process.gains(proposals, best_expected)
         chosen = int(np.argmax(gains))

@@ -16,7 +16,12 @@ from elsa_tune.searching.planning.known import (
     scores_of,
     tries_of,
 )
-from elsa_tune.searching.planning.neighbours import LEARNING_RATE, RANK, NeighbourSampler
+from elsa_tune.searching.planning.neighbours import (
+    CANDIDATE,
+    LEARNING_RATE,
+    RANK,
+    NeighbourSampler,
+)
 from elsa_tune.searching.planning.rates import (
     GivenThenOutward,
     Rates,
@@ -417,7 +422,7 @@ class OneStudy(Rates):
             allowed,
         )
         study.sampler = sampler
-        study.enqueue_trial({RANK: candidate.rank})
+        study.enqueue_trial({RANK: candidate.rank}, user_attrs={CANDIDATE: candidate.key})
         distributions = self._distributions(candidate)
         proposal = study.ask(distributions)
         study.tell(proposal, state=TrialState.FAIL)  # what comes of it is told once it is known
@@ -450,6 +455,7 @@ class OneStudy(Rates):
             recorded = optuna.trial.create_trial(
                 params={RANK: trial.candidate.rank, LEARNING_RATE: rate},
                 distributions=distributions,
+                user_attrs={CANDIDATE: trial.candidate.key},
                 value=value,
                 state=state,
             )

@@ -43,8 +43,8 @@ class Candidate(ABC):
         """Its place in the order of tests: 0 for the full model, the higher the cheaper.
 
         The cheapest that keeps the target is the answer; tests end at the first that fails. Within
-        a family near ranks are taken for near candidates, whose learning rates are alike. No two
-        candidates of a search may have the same.
+        a family near ranks are taken for near candidates, whose learning rates are alike. Those of
+        one rank are ordered by their keys.
         """
 
     @property
