@@ -1,5 +1,6 @@
 """How long a search still takes, by those of its trials that ran."""
 
+import enum
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from elsa_tune.searching.planning.known import (
 )
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import Strategy
+from elsa_tune.searching.planning.strategy import FIRST_LOOK, LAST_LOOK, Strategy
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
@@ -60,14 +61,14 @@ def time_range(
         trials,
         now,
         seconds=least,
-        expected=Expected(further=0.0, looks=0),
+        expected=Expected(further=0.0, looks=LooksExpected.FULL_MODEL_FIRST),
     )
     high = seconds_left(
         spec,
         trials,
         now,
         seconds=most,
-        expected=Expected(further=MOST_FURTHER, looks=2),
+        expected=Expected(further=MOST_FURTHER, looks=LooksExpected.EVERY_SECOND),
     )
     assert low is not None and high is not None  # something has reported
     return min(low, high), high
@@ -98,12 +99,38 @@ def _own_reports(trial: KnownTrial) -> tuple[float, tuple[float, ...]]:
     return trial.started, own_reports
 
 
+class LooksExpected(enum.Enum):
+    """Up to which look candidates are expected to be measured where that is not decided yet."""
+
+    FULL_MODEL_FIRST = enum.auto()  # the full model to its first look, and no other candidate
+    EVERY_FIRST = enum.auto()  # every candidate to its first look
+    EVERY_SECOND = enum.auto()  # every candidate to its last look, a hunt's second
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """How many trials a search is expected to have where that is not decided yet."""
 
     further: float = FURTHER_TRIES  # tries of a candidate beyond those it has in any case
-    looks: int = 1  # 0: the full model's first alone; 1: every first one; 2: every second one, too
+    looks: LooksExpected = LooksExpected.EVERY_FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class _CandidateExpected:
+    """What is expected of one candidate."""
+
+    candidate: Candidate
+    seconds: float  # that one of its trials takes
+    further: float  # tries beyond those it has in any case
+    looks: LooksExpected
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialsToBegin:
+    """How many trials of a candidate have not begun."""
+
+    exploring: int
+    measuring: int
 
 
 @dataclass(slots=True)
@@ -157,20 +184,16 @@ def seconds_left(
     further = _further_tries(strategy, trials, expected.further)
     loads = {phase: _Load() for phase in Phase}
     for candidate in spec.candidates:
-        pace = (candidate, seconds[candidate])
-        _add_left(
-            loads,
-            strategy,
-            trials,
-            now,
-            pace,
-            Expected(further=further[candidate], looks=expected.looks),
+        of_candidate = _CandidateExpected(
+            candidate=candidate,
+            seconds=seconds[candidate],
+            further=further[candidate],
+            looks=expected.looks,
         )
-    if expected.looks:
-        last_look = 0 if expected.looks == 1 else -1
-        for candidate in strategy.undecided(trials):
-            count = strategy.seeds_at(last_look, candidate)
-            loads[Phase.MEASURE].add(count * seconds[candidate])
+        _add_left(loads, strategy, trials, now, of_candidate)
+    for candidate in strategy.undecided(trials):
+        count = _undecided_seeds(strategy, candidate, expected.looks)
+        loads[Phase.MEASURE].add(count * seconds[candidate])
     at_once = workers_of(trials, now)
     left = 0.0
     for load in loads.values():
@@ -184,14 +207,11 @@ def _add_left(
     strategy: Strategy,
     trials: Sequence[KnownTrial],
     now: float,
-    pace: tuple[Candidate, float],
-    expected: Expected,
+    expected: _CandidateExpected,
 ) -> None:
-    """Add what is left of a candidate to both phases.
-
-    pace: it, and the seconds of its trials. expected: of this candidate.
-    """
-    candidate, seconds = pace
+    """Add what is left of a candidate to both phases."""
+    candidate = expected.candidate
+    seconds = expected.seconds
     own_trials = _trials_of(candidate, trials)
     is_measured = any(trial.trial.phase is Phase.MEASURE for trial in own_trials)
 
@@ -211,10 +231,10 @@ def _add_left(
     running.add(sum(rests))
     running.holds_up(longest_rest + later)
 
-    measuring, exploring = _waiting(strategy, trials, candidate, expected.looks)
-    loads[Phase.EXPLORE].add(exploring * seconds + later)
-    loads[Phase.MEASURE].add(measuring * seconds)
-    if measuring > 0:
+    to_begin = _trials_to_begin(strategy, trials, candidate, expected.looks)
+    loads[Phase.EXPLORE].add(to_begin.exploring * seconds + later)
+    loads[Phase.MEASURE].add(to_begin.measuring * seconds)
+    if to_begin.measuring > 0:
         loads[Phase.MEASURE].holds_up(seconds)
 
 
@@ -255,13 +275,13 @@ def _trials_of(candidate: Candidate, trials: Sequence[KnownTrial]) -> list[Known
     return [trial for trial in trials if trial.trial.candidate == candidate]
 
 
-def _waiting(
+def _trials_to_begin(
     strategy: Strategy,
     trials: Sequence[KnownTrial],
     candidate: Candidate,
-    looks: int,
-) -> tuple[int, int]:
-    """Return the measuring and the exploring trials of a candidate that have not begun."""
+    looks: LooksExpected,
+) -> _TrialsToBegin:
+    """Return how many trials of a candidate have not begun, as far as they are expected."""
     begun = 0
     for trial in _trials_of(candidate, trials):
         if trial.status is not TrialStatus.INTERRUPTED:
@@ -269,15 +289,27 @@ def _waiting(
     planned = planned_trials(strategy.spec, trials, candidate)
     waiting = planned - begun
     planned_seeds = strategy.planned_seeds(candidate, trials)
-    first_look = strategy.seeds_at(0, candidate)
+    first_look = strategy.seeds_at(FIRST_LOOK, candidate)
     measuring = min(waiting, first_look, planned_seeds)
     exploring = waiting - measuring
-    if looks == 0 and strategy.may_leave_out(candidate):
+    if looks is LooksExpected.FULL_MODEL_FIRST and strategy.may_leave_out(candidate):
         measuring = 0
-    if looks == 2 and planned_seeds:
-        second_look = strategy.seeds_at(-1, candidate)
-        measuring += max(0, second_look - max(first_look, planned_seeds))
-    return measuring, exploring
+    if looks is LooksExpected.EVERY_SECOND and planned_seeds:
+        counted = max(first_look, planned_seeds)
+        second_look = strategy.seeds_at(LAST_LOOK, candidate)
+        measuring += max(0, second_look - counted)
+    return _TrialsToBegin(exploring=exploring, measuring=measuring)
+
+
+def _undecided_seeds(strategy: Strategy, candidate: Candidate, looks: LooksExpected) -> int:
+    """Return how many measuring trials are expected of a candidate that may yet be left out."""
+    match looks:
+        case LooksExpected.FULL_MODEL_FIRST:
+            return 0
+        case LooksExpected.EVERY_FIRST:
+            return strategy.seeds_at(FIRST_LOOK, candidate)
+        case LooksExpected.EVERY_SECOND:
+            return strategy.seeds_at(LAST_LOOK, candidate)
 
 
 def seconds_per_trial(spec: SearchSpec, trials: Sequence[KnownTrial]) -> dict[Candidate, float]:

@@ -12,7 +12,8 @@ from elsa_tune.searching.eta import (
     SEEN,
     TRIAL_SECONDS,
     Expected,
-    _waiting,
+    LooksExpected,
+    _trials_to_begin,
     evaluation_seconds,
     seconds_left,
     seconds_per_trial,
@@ -131,8 +132,8 @@ def test_a_second_look_that_was_taken_is_expected_no_more() -> None:
     to_come = []
     for seeds in range(first, last + 1):
         trials = [ran(hunt, FULL_MODEL, 0.0, 5.0, 10.0, seed=seed) for seed in range(seeds)]
-        measuring, _ = _waiting(strategy, trials, FULL_MODEL, looks=2)
-        to_come.append(measuring)
+        to_begin = _trials_to_begin(strategy, trials, FULL_MODEL, LooksExpected.EVERY_SECOND)
+        to_come.append(to_begin.measuring)
     assert to_come == list(range(last - first, -1, -1))
 
 
@@ -273,7 +274,7 @@ def test_the_top_of_a_hunts_range_covers_every_look_of_it() -> None:
     known = explored(hunt, *AT_THE_BORDER)
     end = 20.0 * len(known)
     seconds = dict.fromkeys(hunt.candidates, 20.0)
-    every = Expected(further=0.0, looks=2)
+    every = Expected(further=0.0, looks=LooksExpected.EVERY_SECOND)
     _, most = trial_ranges(hunt, known)[Phase.MEASURE]
     assert seconds_left(hunt, known, end, seconds=seconds, expected=every) == 20.0 * most
 

@@ -16,7 +16,7 @@ from elsa_tune.analysis.certainty import example_error, target_score
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Inputs
 from elsa_tune.searching.planning.known import KnownTrial, Slot, exploring_of
-from elsa_tune.searching.planning.strategy import Findings, Outline, Step, Strategy
+from elsa_tune.searching.planning.strategy import FIRST_LOOK, Findings, Outline, Step, Strategy
 from elsa_tune.searching.planning.walk import Walk
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
@@ -220,7 +220,7 @@ class Hunt(Strategy):
 
     def seeds_to_begin_with(self, candidate: Candidate) -> int:
         """Return those of its first look that are measured before it may be given up."""
-        seeds = self.seeds_at(0, candidate)
+        seeds = self.seeds_at(FIRST_LOOK, candidate)
         first_of_them = self.spec.policy.seeds_before_giving_up
         return seeds if first_of_them is None else min(seeds, first_of_them)
 
@@ -237,7 +237,7 @@ class Hunt(Strategy):
         is_passed = candidate in self.ladder and self.deep[0] in measured
         if is_passed:
             return begun
-        return max(begun, self.seeds_at(0, candidate))
+        return max(begun, self.seeds_at(FIRST_LOOK, candidate))
 
     # ---- how many trials that is ----
 

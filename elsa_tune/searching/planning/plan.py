@@ -25,7 +25,7 @@ from elsa_tune.searching.planning.known import (
     tries_of,
 )
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import Findings, Step
+from elsa_tune.searching.planning.strategy import LAST_LOOK, Findings, Step
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
@@ -241,9 +241,9 @@ def _measuring_range(spec: SearchSpec, known: Trials) -> tuple[int, int]:
         fewest += max(begun[candidate], strategy.fewest_seeds(candidate))
         planned = strategy.planned_seeds(candidate, known)
         if planned:
-            most += max(planned, strategy.seeds_at(-1, candidate))
+            most += max(planned, strategy.seeds_at(LAST_LOOK, candidate))
     for candidate in strategy.undecided(known):
-        most += strategy.seeds_at(-1, candidate)
+        most += strategy.seeds_at(LAST_LOOK, candidate)
     return fewest, most
 
 

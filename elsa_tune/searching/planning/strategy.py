@@ -36,6 +36,10 @@ from elsa_tune.specs.space import Space
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.journal_records import Decision
 
+# The looks at which trials are counted, as places among a candidate's planned looks.
+FIRST_LOOK = 0
+LAST_LOOK = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
@@ -354,7 +358,7 @@ class Strategy(ABC):
         return (SeedCounts(depth=planned, full=planned),)
 
     def seeds_at(self, look: int, candidate: Candidate) -> int:
-        """Return the measuring trials of a candidate up to its first look (0) or its last (-1)."""
+        """Return the measuring trials of a candidate up to a look, FIRST_LOOK or LAST_LOOK."""
         return self.spec.seeds
 
     @property
@@ -379,7 +383,7 @@ class Strategy(ABC):
         """Return how many measuring trials a candidate has, as far as that is decided."""
         if self.may_leave_out(candidate) and candidate not in measured_rates(known):
             return 0
-        return self.seeds_at(0, candidate)
+        return self.seeds_at(FIRST_LOOK, candidate)
 
     def undecided(self, known: Iterable[KnownTrial]) -> Sequence[Candidate]:
         """Return the candidates that may be measured beside those of which that is decided.
@@ -422,7 +426,7 @@ class Strategy(ABC):
         """Return a candidate's measuring trials in any case, however early the search ends."""
         if self.may_leave_out(candidate):
             return 0
-        return self.seeds_at(0, candidate)
+        return self.seeds_at(FIRST_LOOK, candidate)
 
     @property
     def exploring_trials(self) -> int:
@@ -432,7 +436,7 @@ class Strategy(ABC):
     def measuring_at(self, look: int) -> Counter[Candidate]:
         """Return the measuring trials of a new search, by candidate.
 
-        Those up to every candidate's first look (0) or its last (-1).
+        Those up to every candidate's FIRST_LOOK or LAST_LOOK.
         """
         undecided = self.undecided(())
         trials: Counter[Candidate] = Counter()
@@ -443,12 +447,12 @@ class Strategy(ABC):
 
     def expected_seeds(self, candidate: Candidate) -> float:
         """Return the measuring trials of its first look that a new search is expected to have."""
-        return self.measuring_at(0)[candidate]
+        return self.measuring_at(FIRST_LOOK)[candidate]
 
     @property
     def measuring_trials(self) -> int:
         """Measuring trials up to every candidate's first look."""
-        return self.measuring_at(0).total()
+        return self.measuring_at(FIRST_LOOK).total()
 
 
 def explored_of(space: Space, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

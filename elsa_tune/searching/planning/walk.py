@@ -14,7 +14,13 @@ from elsa_tune.analysis.certainty import (
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.searching.planning.known import relative_cost, tries_of
-from elsa_tune.searching.planning.strategy import Findings, Step, left_to_measure
+from elsa_tune.searching.planning.strategy import (
+    FIRST_LOOK,
+    LAST_LOOK,
+    Findings,
+    Step,
+    left_to_measure,
+)
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.trial import TrialSpec
@@ -200,7 +206,7 @@ class Walk:
 
     def its_first_look(self, candidate: Candidate) -> Step | None:
         """Return what its first look lacks, of the full model's seeds and of its own."""
-        of_full = self.lacking(REFERENCE, self.hunt.seeds_at(0, REFERENCE))
+        of_full = self.lacking(REFERENCE, self.hunt.seeds_at(FIRST_LOOK, REFERENCE))
         return self.measuring(of_full + self.first_looks([candidate]))
 
     def is_certified(self, candidate: Candidate) -> bool:
@@ -231,8 +237,8 @@ class Walk:
 
     def its_second_look(self, candidate: Candidate) -> Step:
         """Return the last thing to try: more seeds, where they promise enough."""
-        trials = self.lacking(REFERENCE, self.hunt.seeds_at(-1, REFERENCE))
-        trials += self.lacking(candidate, self.hunt.seeds_at(-1, candidate))
+        trials = self.lacking(REFERENCE, self.hunt.seeds_at(LAST_LOOK, REFERENCE))
+        trials += self.lacking(candidate, self.hunt.seeds_at(LAST_LOOK, candidate))
         if not trials:
             return Step(why=f"the last look at {self.named(candidate)} decides nothing")
         promise = self.promise_of(candidate)
@@ -325,7 +331,7 @@ class Walk:
         """Return what candidates lack, one after the other; nothing of those without a rate."""
         trials: tuple[TrialSpec, ...] = ()
         for candidate in candidates:
-            trials += self.lacking(candidate, self.hunt.seeds_at(0, candidate))
+            trials += self.lacking(candidate, self.hunt.seeds_at(FIRST_LOOK, candidate))
         return trials
 
     def quality(self, candidate: Candidate, otherwise: float) -> float:
