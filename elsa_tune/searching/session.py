@@ -29,7 +29,7 @@ from elsa_tune.searching.cluster.fair_part import NAMESPACE, FairPart, actor_nam
 from elsa_tune.searching.cluster.joining import JoiningNodes
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
-from elsa_tune.searching.cluster.watching import LostNodes, Watch
+from elsa_tune.searching.cluster.watching import LostNodes, Watch, WatchHooks
 from elsa_tune.searching.planning.edge import edge_note
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -48,7 +48,7 @@ from elsa_tune.searching.tune.checkpoints import DriversFolder
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
-from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.searcher import PlanSearcher, SessionParts
 from elsa_tune.searching.tune.stopper import SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial, train_here
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -208,7 +208,6 @@ class SearchRun:
         self._is_measuring = False
         self._said = ""  # what the last step was for
         self._repeats = Repeats(record.spec.max_failures)
-        self._watch: Watch  # while Ray Tune runs
         self._lost: str | None = None  # why no node can train any more
         self._unfit: str | None = None  # why a node that has joined must get no trial
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
@@ -299,6 +298,7 @@ class SearchRun:
         return step.trials
 
     def _fit(self) -> None:
+        """Have Ray Tune run what is left of the plan."""
         if self._is_over():
             return
         spec = self._spec
@@ -316,11 +316,13 @@ class SearchRun:
             self._rates,
             self._decide,
             self._measuring,
-            self._limit,
+            SessionParts(
+                limit=self._limit,
+                repeats=self._repeats,
+                probe=self._probing.trial,
+                room=fair_part,
+            ),
         )
-        searcher.repeats = self._repeats
-        searcher.probe = self._probing.trial
-        searcher.room = fair_part
         recorder = Recorder(
             self._record,
             scheduler,
@@ -329,41 +331,49 @@ class SearchRun:
             self._probing,
             self._repeats,
         )
-        self._watch = Watch(
-            spec,
-            self._plan,
-            searcher,
-            scheduler.has_workers,
-            self._board.say,
-            give_up,
-        )
-        self._watch.look_around = fair_part.look
-        self._watch.note_waiting = self._note_waiting
+        joining = None
         if spec.address is not None:
-            self._watch.joining = JoiningNodes()
-        self._watch.hangs = self._repeats.hangs
-        self._watch.saved = FolderCheckpoints(self._record.paths.checkpoints).saved
+            joining = JoiningNodes()
+        hooks = WatchHooks(
+            has_workers=scheduler.has_workers,
+            saved=FolderCheckpoints(self._record.paths.checkpoints).saved,
+            look_around=fair_part.look,
+            joining=joining,
+            hangs=self._repeats.hangs,
+            note_waiting=self._note_waiting,
+            say=self._board.say,
+            give_up=give_up,
+        )
+        watch = Watch(spec, self._plan, searcher, hooks)
         try:
-            with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
+            with contextlib.suppress(LostNodes), watch, warnings.catch_warnings():
                 # Ray's and Optuna's own are about our use of them, not the user's.
                 warnings.simplefilter("ignore")
-                self._tuner(searcher, scheduler, recorder).fit()
+                self._tuner(searcher, scheduler, recorder, watch).fit()
         finally:
-            self._lost = self._watch.lost
-            self._unfit = self._watch.unfit
-            if self._lost is not None:
-                abandon()
-            if self._lost is not None or self._interruption.requested:
-                # It holds all that Ray Tune has. Who ended the search may have ended Ray, too.
-                keep(scheduler)
-            recorder.end_the_rest(ray_answers=self._lost is None)
-            self._is_over()
-            if self._lost is None:
-                self._probing.collect()
-            self._record.tidy_checkpoints()
+            self._end_tune(watch, scheduler, recorder)
+
+    def _end_tune(self, watch: Watch, scheduler: PerCandidateAsha, recorder: Recorder) -> None:
+        """Record how the trials ended that Ray Tune had, whatever ended its run."""
+        self._lost = watch.lost
+        self._unfit = watch.unfit
+        if self._lost is not None:
+            abandon()
+        if self._lost is not None or self._interruption.requested:
+            # It holds all that Ray Tune has. Who ended the search may have ended Ray, too.
+            keep(scheduler)
+        recorder.end_the_rest(ray_answers=self._lost is None)
+        self._is_over()
+        if self._lost is None:
+            self._probing.collect()
+        self._record.tidy_checkpoints()
 
     def _tuner(
-        self, searcher: PlanSearcher, scheduler: PerCandidateAsha, recorder: Recorder
+        self,
+        searcher: PlanSearcher,
+        scheduler: PerCandidateAsha,
+        recorder: Recorder,
+        watch: Watch,
     ) -> tune.Tuner:
         spec = self._spec
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
@@ -383,7 +393,7 @@ class SearchRun:
                     self._limit,
                     self._repeats,
                     self._interruption,
-                    self._watch,
+                    watch,
                     lambda: self._record.taken is not None,
                 ),
                 verbose=0,

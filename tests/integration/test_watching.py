@@ -15,6 +15,7 @@ import ray as ray_library
 from elsa_tune import testing
 from elsa_tune.searching.cluster import nodes, watching
 from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.cluster.hangs import Hangs
 from elsa_tune.searching.output import say
 from elsa_tune.searching.session import SearchRun
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
@@ -208,9 +209,17 @@ def test_a_cluster_without_a_node_that_can_train_is_given_up(
     said: list[str] = []
     waiting: Any = SimpleNamespace(under_way=[])
     plan: Any = SimpleNamespace(known=[])
-    watch = watching.Watch(
-        testing.example_spec(), plan, waiting, lambda: True, said.append, lambda: None
+    hooks = watching.WatchHooks(
+        has_workers=lambda: True,
+        saved=lambda key: None,
+        look_around=lambda: None,
+        joining=None,
+        hangs=Hangs(),
+        note_waiting=lambda what: None,
+        say=said.append,
+        give_up=lambda: None,
     )
+    watch = watching.Watch(testing.example_spec(), plan, waiting, hooks)
     watch._look_at_nodes([head, gone])
     watch._look_at_nodes([head, gone])
     assert said == ["no node that could train a trial answers; waiting 0 s for another"]

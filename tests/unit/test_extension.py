@@ -20,7 +20,7 @@ from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.searching.planning.strategy import left_to_measure
 from elsa_tune.searching.session import _cut_by
 from elsa_tune.searching.time_limit import TimeLimit
-from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.searcher import PlanSearcher, SessionParts
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FULL_MODEL, FreezeDepth
@@ -352,7 +352,7 @@ def searching(
     spec: SearchSpec,
     known: Callable[[], list[KnownTrial]],
     rates: Mapping[FreezeDepth, float],
-    limit: TimeLimit | None = None,
+    parts: SessionParts | None = None,
 ) -> PlanSearcher:
     """Return a searcher that measures every depth alike."""
     return PlanSearcher(
@@ -361,7 +361,7 @@ def searching(
         rates,
         lambda decided: None,
         partial(left_to_measure, spec),
-        limit,
+        parts,
     )
 
 
@@ -369,10 +369,11 @@ def exploring(
     spec: SearchSpec,
     known: Callable[[], list[KnownTrial]],
     rates: Mapping[FreezeDepth, float] | None = None,
+    parts: SessionParts | None = None,
 ) -> PlanSearcher:
     """Return a searcher that measures nothing."""
     return PlanSearcher(
-        strategy_of(spec), known, rates or {}, lambda decided: None, lambda rates, known: ()
+        strategy_of(spec), known, rates or {}, lambda decided: None, lambda rates, known: (), parts
     )
 
 
@@ -434,11 +435,11 @@ def test_a_candidate_whose_rate_waits_holds_up_no_other_and_is_not_settled(
 
 def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> None:
     spec = spec_of(candidates=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateList(values=(3e-5,)))
+    parts = SessionParts(probe=spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0))
     known: list[KnownTrial] = []
     for fails in (False, True):
         known.clear()
-        searcher = exploring(spec, lambda: known, {FULL_MODEL: 3e-5})
-        searcher.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+        searcher = exploring(spec, lambda: known, {FULL_MODEL: 3e-5}, parts)
         known.append(ended(spec.trial(Phase.MEASURE, FULL_MODEL, 3e-5, 1), 0.8))
         assert searcher.suggest("0")[TRIAL].phase is Phase.PROBE
         assert searcher.suggest("1") is None  # its end is waited for
@@ -447,8 +448,7 @@ def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> N
             assert searcher.suggest("2")[TRIAL].phase is Phase.PROBE
             searcher.on_trial_complete("2", error=True)
         assert searcher.suggest("3") == "FINISHED"
-    fresh = exploring(spec, list, {FULL_MODEL: 3e-5})
-    fresh.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+    fresh = exploring(spec, list, {FULL_MODEL: 3e-5}, parts)
     assert fresh.suggest("0") == "FINISHED"  # nothing to begin behind
 
 
@@ -486,8 +486,8 @@ def test_a_resumed_search_begins_with_a_trial_and_probes_after_it() -> None:
     spec = spec_of(candidates=depths, explored=depths, rates=RateList(values=(3e-5,)), seeds=2)
     earlier = ended(spec.trial(Phase.MEASURE, depths[0], 3e-5, 1), 0.8)
     known = [earlier]
-    searcher = searching(spec, lambda: known, {depths[0]: 3e-5})
-    searcher.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+    parts = SessionParts(probe=spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0))
+    searcher = searching(spec, lambda: known, {depths[0]: 3e-5}, parts)
     first = searcher.suggest("0")[TRIAL]
     assert (first.phase, first.seed) == (Phase.MEASURE, 2)
     known.append(ended(first, 0.8))
@@ -557,7 +557,7 @@ def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measu
     known: dict[str, KnownTrial] = {}
     now = 0.0
     limit = TimeLimit(10.0, lambda: now)
-    searcher = searching(spec, lambda: list(known.values()), {}, limit)
+    searcher = searching(spec, lambda: list(known.values()), {}, SessionParts(limit=limit))
     given = [searcher.suggest(str(number))[TRIAL] for number in range(2)]
     assert [one.learning_rate for one in given] == [5e-5, 2.2361e-5]
     # Before any trial has ended there would be nothing to measure.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -101,19 +102,25 @@ class Watched:
         self.given_up = 0
         self.saved: float | None = None
         self.plan = SimpleNamespace(known=[])
-        self.watch = watching.Watch(
-            spec,
-            self.plan,
-            SimpleNamespace(under_way=[]),
-            lambda: True,
-            self.said.append,
-            self._give_up,
+        hooks = watching.WatchHooks(
+            has_workers=lambda: True,
+            saved=lambda key: self.saved,
+            look_around=lambda: None,
+            joining=None,
+            hangs=self.hangs,
+            note_waiting=lambda what: None,
+            say=self.said.append,
+            give_up=self._give_up,
         )
-        self.watch.hangs = self.hangs
-        self.watch.saved = lambda key: self.saved
+        waiting = SimpleNamespace(under_way=[])
+        self.watch = watching.Watch(spec, self.plan, waiting, hooks)
 
     def _give_up(self) -> None:
         self.given_up += 1
+
+    def hook(self, **hooks: Any) -> None:
+        """Give the watch other hooks."""
+        self.watch._hooks = dataclasses.replace(self.watch._hooks, **hooks)
 
     def count(self, seconds: float) -> None:
         """Let the guard count for so many seconds."""
@@ -244,9 +251,9 @@ def test_a_disk_that_hangs_is_no_silence_of_rays(
     watched.plan.known = [trial_of(spec, FULL_MODEL, [20.0])]
     watched.hangs.step()
     if what == "a checkpoint":
-        watched.watch.saved = stuck
+        watched.hook(saved=stuck)
     else:
-        watched.watch.note_waiting = stuck
+        watched.hook(note_waiting=stuck)
         watched.watch._noted = "room"  # which there is now
     thread = look_meanwhile(watched, stuck)
     watched.count(10 * watching.ANSWER_SECONDS)

@@ -8,6 +8,7 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -69,6 +70,21 @@ class Waiting(Protocol):
         """The trials that Ray Tune was given and that have not ended."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchHooks:
+    """What a watch asks the session that it watches over, and tells it."""
+
+    has_workers: Callable[[], bool]  # whether Ray has given the search a worker
+    saved: Callable[[str], float | None]  # when a trial's checkpoint was written
+    look_around: Callable[[], object]  # called at each look
+    joining: JoiningNodes | None  # looks at a cluster's nodes; None asks no node
+    hangs: Hangs  # takes the trials that hang
+    # Takes what the search waits for before a trial can run, and None once it waits no more.
+    note_waiting: Callable[[str | None], object]
+    say: Say
+    give_up: Callable[[], object]  # ends this process where Ray hangs
+
+
 class Watch:
     """A look at nodes and trials every few seconds, in a thread of its own, until its `with` ends.
 
@@ -80,30 +96,17 @@ class Watch:
         spec: SearchSpec,
         plan: KnowsTrials,
         waiting: Waiting,
-        has_workers: Callable[[], bool],
-        say: Say,
-        give_up: Callable[[], object],
+        hooks: WatchHooks,
     ) -> None:
         """Prepare a watch; it begins with `with`.
 
-        plan: knows the trials so far. waiting: what Ray Tune was given. has_workers: whether Ray
-        has given the search a worker. give_up: ends this process where Ray hangs.
+        plan: knows the trials so far. waiting: what Ray Tune was given.
         """
         self._spec = spec
         self._plan = plan
         self._waiting = waiting
-        self._has_workers = has_workers
-        self._say = say
-        self._give_up = give_up
-        # Takes what the search waits for before a trial can run, and None once it waits no more.
-        self.note_waiting: Callable[[str | None], object] = lambda what: None
-        self._noted: str | None = None  # what that took last
-        # Called at each look.
-        self.look_around: Callable[[], object] = lambda: None
-        self.joining: JoiningNodes | None = None  # of a cluster; None asks no node
-        self.hangs: Hangs | None = None  # takes the trials that hang; None leaves them alone
-        # When a trial's checkpoint was written.
-        self.saved: Callable[[str], float | None] = lambda key: None
+        self._hooks = hooks
+        self._noted: str | None = None  # what the search was last noted to wait for
         self._here = ray.get_runtime_context().get_node_id()
         self._logs = _logs(self._here)
         self._over = threading.Event()
@@ -145,10 +148,10 @@ class Watch:
         if self.lost is not None:
             return  # the guard sees to it that the search ends
         with self._asking_ray():
-            if self.joining is not None and self.unfit is None:
+            if self._hooks.joining is not None and self.unfit is None:
                 training = [node["NodeID"] for node in nodes_that_train()]
-                self.unfit = self.joining.look(training)
-            self.look_around()
+                self.unfit = self._hooks.joining.look(training)
+            self._hooks.look_around()
         trials = self._plan.known
         self._look_at_beginning(trials)
         self._look_at_news(trials)
@@ -179,7 +182,7 @@ class Watch:
             return
         self._unanswered += LOOK_SECONDS
         if self._unanswered >= ANSWER_SECONDS:
-            self._give_up()
+            self._hooks.give_up()
 
     def _look_at_nodes(self, nodes: Sequence[dict[str, Any]]) -> None:
         """Note in `lost` that no node can train, at once or after a while."""
@@ -197,7 +200,7 @@ class Watch:
                 self._waits(None)
         else:
             if not self._without_node:
-                self._say(
+                self._hooks.say(
                     f"no node that could train a trial answers; waiting "
                     f"{duration(REPLACEMENT_SECONDS)} for another"
                 )
@@ -227,7 +230,7 @@ class Watch:
             return
         since = self._without_trial
         share = self._spec.resources
-        has_room = self._has_workers()
+        has_room = self._hooks.has_workers()
         if not has_room:
             with self._asking_ray():
                 has_room = any(fits(free, share) for free in free_by_node())
@@ -238,11 +241,11 @@ class Watch:
                 self._said_waiting = since
                 with self._asking_ray():
                     room = _lacking_room(share)
-                self._say(f"waiting for {room}")
+                self._hooks.say(f"waiting for {room}")
                 self._waits(room)
         elif since >= BEGIN_SECONDS:
             self._said_waiting = since
-            self._say(
+            self._hooks.say(
                 f"no trial has begun for {duration(since)}, though there is room for one"
                 f"{_little_shared_memory()}; Ray's logs in {self._logs} say more, and Ctrl-C ends "
                 "the search"
@@ -251,17 +254,18 @@ class Watch:
     def _waits(self, what: str | None) -> None:
         """Have noted what the search waits for."""
         self._noted = what
-        self.note_waiting(what)
+        self._hooks.note_waiting(what)
 
     def _look_at_news(self, trials: Sequence[KnownTrial]) -> None:
         """Say once of each trial that it has sent nothing for long, and end it where it hangs."""
-        if self.hangs is not None and not self.hangs.has_stepped:
+        if not self._hooks.hangs.has_stepped:
             return  # the driver hears nothing
         silent_before = self._silent
         self._silent = {}
         for trial in trials:
             if trial.status is TrialStatus.RUNNING:
-                news = _News(trial.key, trial.started, len(trial.reported), self.saved(trial.key))
+                saved = self._hooks.saved(trial.key)
+                news = _News(trial.key, trial.started, len(trial.reported), saved)
                 silence = silent_before.get(news, 0.0) + LOOK_SECONDS
                 self._silent[news] = silence
                 allowed = patience(self._spec, trials, trial)
@@ -272,14 +276,14 @@ class Watch:
     def _end_hung(self, trial: KnownTrial, silence: float, trials: Sequence[KnownTrial]) -> None:
         """Have a trial ended that hangs."""
         attempt = (trial.key, trial.started)
-        if self.hangs is None or attempt in self._said_hung:
+        if attempt in self._said_hung:
             return
         self._said_hung.add(attempt)
         usual = evaluation_seconds(self._spec, trials, trial.trial)
         why = f"hung: no report for {duration(silence)}"
         if usual is not None:
             why += f", and such an evaluation takes {duration(usual)}"
-        self.hangs.add(trial.key, why)
+        self._hooks.hangs.add(trial.key, why)
 
     def _look_at_silence(
         self,
@@ -305,11 +309,11 @@ class Watch:
             return
         self._said_silent.add(attempt)
         then = "Ctrl-C and `resume` start it again"
-        if self.saved(key) is not None:
+        if self._hooks.saved(key) is not None:
             then = "Ctrl-C and `resume` continue it at its checkpoint"
         if allowed is not None:
             then = f"after {duration(allowed)} it counts as hung and is begun again"
-        self._say(
+        self._hooks.say(
             f"no news of {key} for {duration(silence)}{comparison}: see whether its process "
             f"(ray::ImplicitFunc) still works, as `top` shows it, and Ray's logs in "
             f"{self._logs}; {then}"

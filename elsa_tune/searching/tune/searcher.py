@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -17,20 +18,27 @@ from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What a session has beside its plan, by which it is decided whether a trial begins."""
+
+    # Its time; once exploring has had its share of it, no more of its trials begin, and those that
+    # run are waited for.
+    limit: TimeLimit = field(default_factory=TimeLimit)
+    repeats: Repeats = field(default_factory=Repeats)  # knows which tries do not count
+    # What a worker does beside the plan, once trials are under way: the linear probe.
+    probe: TrialSpec | None = None
+    # Whether there is room for another trial; None where Ray alone decides that.
+    room: FairPart | None = None
+
+
 class PlanSearcher(NeverRestored, Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
 
     trials: gives the trials of this search so far. rates: of candidates that an earlier session
     began to measure; they explore no more. decide: called with the rates of all decided candidates
     whenever there are new ones. measuring: gives what is to be measured at given rates.
-    limit: the session's time; once exploring has had its share of it, no more of its trials begin,
-    and those that run are waited for.
     """
-
-    # What a worker does beside the plan, once trials are under way: the linear probe.
-    probe: TrialSpec | None = None
-    # Whether there is room for another trial; None where Ray alone decides that.
-    room: FairPart | None = None
 
     def __init__(
         self,
@@ -39,17 +47,20 @@ class PlanSearcher(NeverRestored, Searcher):
         rates: Mapping[Candidate, float],
         decide: Callable[[Mapping[Candidate, float]], None],
         measuring: Callable[[Mapping[Candidate, float], Sequence[KnownTrial]], Sequence[TrialSpec]],
-        limit: TimeLimit | None = None,
+        parts: SessionParts | None = None,
     ) -> None:
         super().__init__()
+        parts = parts or SessionParts()
         self._spec = strategy.spec
         self._strategy = strategy
         self._trials = trials
         self._rates = dict(rates)
         self._decide = decide
-        self._limit = limit or TimeLimit()
-        self.repeats = Repeats()  # knows which tries do not count
         self._measuring = measuring
+        self._limit = parts.limit
+        self._repeats = parts.repeats
+        self._room = parts.room
+        self._probe = parts.probe  # None once it was made
         self._probe_runs_as: str | None = None  # Ray's name of it, while it runs
         self._probed = 0
         self._under_way: dict[str, TrialSpec] = {}
@@ -57,16 +68,16 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial's config; None to wait for trials that run; FINISHED at the end."""
-        if self.room is None:
+        if self._room is None:
             return self._suggest_next(trial_id)
         under_way = len(self._under_way)
         if self._probe_runs_as is not None:
             under_way += 1
         suggested = None
-        if self.room.allows(under_way):
+        if self._room.allows(under_way):
             suggested = self._suggest_next(trial_id)
         if suggested is None:
-            self.room.leave()
+            self._room.leave()
         return suggested
 
     def _suggest_next(self, trial_id: str) -> Any:
@@ -92,7 +103,7 @@ class PlanSearcher(NeverRestored, Searcher):
     @property
     def _probe_is_due(self) -> bool:
         """Whether the probe is wanted, does not run, and has not failed too often."""
-        if self.probe is None or self._probe_runs_as is not None:
+        if self._probe is None or self._probe_runs_as is not None:
             return False
         return self._probed < ATTEMPTS
 
@@ -100,7 +111,7 @@ class PlanSearcher(NeverRestored, Searcher):
         """Return the config of the probe, which runs from now on."""
         self._probe_runs_as = trial_id
         self._probed += 1
-        return {TRIAL: self.probe}
+        return {TRIAL: self._probe}
 
     def on_trial_complete(
         self,
@@ -112,7 +123,7 @@ class PlanSearcher(NeverRestored, Searcher):
         if trial_id == self._probe_runs_as:
             self._probe_runs_as = None
             if not error:
-                self.probe = None
+                self._probe = None
         self._under_way.pop(trial_id, None)
 
     @property
@@ -189,7 +200,7 @@ class PlanSearcher(NeverRestored, Searcher):
             most = 1
         again: TrialSpec | None = None
         for spec in suggested:
-            attempts = self.repeats.counted(spec.key, self._attempts[spec.key])
+            attempts = self._repeats.counted(spec.key, self._attempts[spec.key])
             if attempts == 0:
                 return spec
             if again is None and attempts < most:
