@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -86,71 +87,124 @@ def run_session(
     """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
-        sink = store.sink(paths.journal)
-        forwarder = Forwarder(paths, sink, journal.earlier, journal.is_taken).start()
-        board = Board(spec, lambda: provisional(record.rows, spec.target))
-        record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        copies = copies_of(spec.artifacts, paths, board.say, journal.is_taken)
-        record.listeners.append(copies.offer)
-        plan = Plan(spec, record.state, paths.folder)
-        board.follow(
-            plan,
-            record.gpu_hours,
-            record.now,
+        session = _Session(spec, paths, journal, store)
+        with session.interruption.caught(session.board.stopping), session.board:
+            try:
+                session.carry_out(data, train, trained)
+            finally:
+                closing = session.close()
+    if session.record.taken is not None:
+        raise RunError(session.record.taken)
+    return session.finished(closing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Closing:
+    """What a session answered at its end, and what its record still lacks."""
+
+    answers: Sequence[Answer]
+    comparisons: Sequence[WayComparison]
+    unsent: int  # records that the store lacks
+    unwritten: str  # what the journal lacks, in a sentence; "" for nothing
+    uncopied: str  # what the copy of the record lacks, likewise
+
+
+class _Session:
+    """What records, shows and ends one session of a search, and how that has ended so far."""
+
+    def __init__(
+        self, spec: SearchSpec, paths: SearchPaths, journal: Journal, store: RecordStore
+    ) -> None:
+        self._spec = spec
+        self._paths = paths
+        self._store = store
+        self._sink = store.sink(paths.journal)
+        self._forwarder = Forwarder(paths, self._sink, journal.earlier, journal.is_taken).start()
+        self.board = Board(spec, self._provisional)
+        self.record = SearchRecord(spec, paths, journal, self._forwarder, self.board.say)
+        self._copies = copies_of(spec.artifacts, paths, self.board.say, journal.is_taken)
+        self.record.listeners.append(self._copies.offer)
+        self._plan = Plan(spec, self.record.state, paths.folder)
+        self.board.follow(
+            self._plan,
+            self.record.gpu_hours,
+            self.record.now,
             FolderCheckpoints(paths.checkpoints).saved,
         )
-        attempt = record.state().search.attempt + 1
-        interruption = Interruption()
-        is_raised = False
-        status = SearchStatus.FAILED
-        message = ""
-        with interruption.caught(board.stopping), board:
-            try:
-                record.write(started(spec, attempt))
-                outcome = SearchRun(data, record, plan, board, interruption, train).run()
-                status = outcome.status
-                message = outcome.message
-                trained()
-            except KeyboardInterrupt:
-                status = SearchStatus.INTERRUPTED
-            except BaseException as error:
-                if interruption.requested:
-                    # Whatever a search meets whose Ray or terminal is gone.
-                    status = SearchStatus.INTERRUPTED
-                else:
-                    message = hidden(f"{type(error).__name__}: {error}", store.uri)
-                is_raised = True
-                raise
-            finally:
-                interruption.closing = True
-                answers, comparisons = _answered(record, board, status, message)
-                if interruption.requested:
-                    unsent = forwarder.close()
-                else:
-                    if forwarder.lag > _MANY_RECORDS:
-                        board.say(f"sending {forwarder.lag:,} records to {sink.name}")
-                    unsent = forwarder.finish(lambda: interruption.ends_waits)
-                unwritten = record.settled(lambda: interruption.is_hurried)
-                uncopied = copies.close(lambda: interruption.ends_waits)
-                if is_raised or record.taken is not None:
-                    for lack in filter(None, (unwritten, uncopied)):
-                        board.say(lack)
-    if record.taken is not None:
-        raise RunError(record.taken)
-    why = forwarder.trouble
-    return Finished(
-        spec,
-        paths,
-        status,
-        message,
-        answers=tuple(answers),
-        comparisons=tuple(comparisons),
-        unsent=unsent,
-        why_unsent=why,
-        gpu_hours=record.gpu_hours(),
-        unwritten=unwritten,
-        uncopied=uncopied,
-    )
+        self._attempt = self.record.state().search.attempt + 1
+        self.interruption = Interruption()
+        # How it ends: a failure, until its run or an interruption says otherwise.
+        self._status = SearchStatus.FAILED
+        self._message = ""
+        self._has_raised = False
+
+    def _provisional(self) -> str | None:
+        return provisional(self.record.rows, self._spec.target)
+
+    def carry_out(self, data: TaskData, train: Train, trained: Callable[[], object]) -> None:
+        """Do what is left of the plan, and note how that ended; Ctrl-C twice raises nothing."""
+        try:
+            self.record.write(started(self._spec, self._attempt))
+            run = SearchRun(data, self.record, self._plan, self.board, self.interruption, train)
+            ended = run.run()
+            self._status = ended.status
+            self._message = ended.message
+            trained()
+        except KeyboardInterrupt:
+            self._status = SearchStatus.INTERRUPTED
+        except BaseException as error:
+            if self.interruption.requested:
+                # Whatever a search meets whose Ray or terminal is gone.
+                self._status = SearchStatus.INTERRUPTED
+            else:
+                kind = type(error).__name__
+                self._message = hidden(f"{kind}: {error}", self._store.uri)
+            self._has_raised = True
+            raise
+
+    def close(self) -> _Closing:
+        """Answer, and wait a while until what is left is sent, written and copied."""
+        self.interruption.closing = True
+        answers, comparisons = _answered(self.record, self.board, self._status, self._message)
+        unsent = self._unsent()
+        unwritten = self.record.settled(lambda: self.interruption.is_hurried)
+        uncopied = self._copies.close(lambda: self.interruption.ends_waits)
+        if self._has_raised or self.record.taken is not None:
+            # Then no `Finished` is returned, which would tell of it.
+            for lack in filter(None, (unwritten, uncopied)):
+                self.board.say(lack)
+        return _Closing(
+            answers=answers,
+            comparisons=comparisons,
+            unsent=unsent,
+            unwritten=unwritten,
+            uncopied=uncopied,
+        )
+
+    def _unsent(self) -> int:
+        """Send the store what it lacks, unless somebody is in a hurry; return how much is left."""
+        if self.interruption.requested:
+            return self._forwarder.close()
+        if self._forwarder.lag > _MANY_RECORDS:
+            self.board.say(f"sending {self._forwarder.lag:,} records to {self._sink.name}")
+        return self._forwarder.finish(lambda: self.interruption.ends_waits)
+
+    def finished(self, closing: _Closing) -> Finished:
+        """Return what whoever began the session is told."""
+        why_unsent = self._forwarder.trouble
+        return Finished(
+            self._spec,
+            self._paths,
+            self._status,
+            self._message,
+            answers=tuple(closing.answers),
+            comparisons=tuple(closing.comparisons),
+            unsent=closing.unsent,
+            why_unsent=why_unsent,
+            gpu_hours=self.record.gpu_hours(),
+            unwritten=closing.unwritten,
+            uncopied=closing.uncopied,
+        )
 
 
 def _answered(
