@@ -69,7 +69,7 @@ class TableStore:
     """The table in the file that the URI names."""
 
     name = "SQLite"
-    has_pages = False
+    has_pages = True
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -125,6 +125,10 @@ class TableStore:
 
     def overview(self) -> list[SearchState]:
         return self.searches()
+
+    def show(self, host: str, port: int, say: Callable[[str], None]) -> None:
+        for state in self.overview():
+            say(f"http://{host}:{port}/{state.search.name}")
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> None:
         return None

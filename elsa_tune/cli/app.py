@@ -30,7 +30,7 @@ from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, StorageError
 from elsa_tune.searching.output import printing, say
-from elsa_tune.searching.process.signals import handling_signals, repeating_dropped_interrupts
+from elsa_tune.signals import handling_signals, repeating_dropped_interrupts
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(

@@ -116,6 +116,7 @@ SETTINGS = (
     "onnx",
     "out",
     "overwrite",
+    "port",
     "push",
     "scale",
     "search",

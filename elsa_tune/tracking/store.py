@@ -62,7 +62,7 @@ class RecordStore(Protocol):
 
     name: str  # as sentences call it
     uri: str  # absolute, with its credentials
-    has_pages: bool  # whether `elsa-tune ui` shows it
+    has_pages: bool  # whether `elsa-tune ui` shows it, by `show`
 
     def check(self) -> None:
         """Raise TrackingError unless it answers in time; a file always does."""
@@ -105,6 +105,14 @@ class RecordStore(Protocol):
 
     def overview(self) -> list[SearchState]:
         """Return every search, whose trials may be counted instead of read; else as `searches`."""
+        ...
+
+    def show(self, host: str, port: int, say: Callable[[str], None]) -> None:
+        """Say where its pages are; if nothing serves them yet, do so until the user ends that.
+
+        Called where it `has_pages`. host, port: where to listen. Raises UsageError where nothing
+        can listen there, RunError where what serves them ends by itself.
+        """
         ...
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:

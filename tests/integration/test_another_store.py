@@ -48,6 +48,9 @@ def test_a_search_is_recorded_in_another_store_and_answered_from_it(
     for answer in (with_folder, without_folder):
         del answer["recommendation"]  # a search without a folder has no command to export it
     assert without_folder == with_folder
+    shown = run("ui", "--port", "1234", "--tracking-uri", uri)
+    assert shown.status == 0 and f"http://127.0.0.1:1234/{spec.name}" in shown.err
+    monkeypatch.setattr(TableStore, "has_pages", False)
     refused = run("ui", "--tracking-uri", uri)
     assert refused.status == 2 and "has no pages" in refused.err
     assert places.database.read_bytes() == before

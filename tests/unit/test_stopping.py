@@ -17,7 +17,7 @@ from elsa_tune.errors import DataError, RunError
 from elsa_tune.searching.cluster.ray_session import ray_session
 from elsa_tune.searching.process import signals
 from elsa_tune.searching.process.interruption import Interruption
-from elsa_tune.searching.process.signals import handling_signals, repeating_dropped_interrupts
+from elsa_tune.signals import handling_signals, repeating_dropped_interrupts
 from tests.conftest import Run
 
 

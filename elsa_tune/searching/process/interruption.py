@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from elsa_tune.searching.process.signals import handling_signals
+from elsa_tune.signals import handling_signals
 
 
 class Interruption:

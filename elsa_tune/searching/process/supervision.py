@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.output import say
-from elsa_tune.searching.process.signals import STOPS, handling_signals
+from elsa_tune.signals import STOPS, handling_signals
 from elsa_tune.tracking.artifacts.copier import copies_of
 from elsa_tune.tracking.artifacts.places import recorded_artifacts
 from elsa_tune.tracking.forwarder import Forwarder

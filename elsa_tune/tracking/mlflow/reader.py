@@ -319,7 +319,10 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """Return the search that started last, and the page of its task's; None without any."""
+    """Return the search that started last, and the page of its task's; None without any.
+
+    address: of the server that shows them.
+    """
     runs = client.search_runs(
         _experiments(client),
         filter_string=f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'",

@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.tracking.journal_records import SearchStarted
-from elsa_tune.tracking.mlflow import reader
+from elsa_tune.tracking.mlflow import reader, server
 from elsa_tune.tracking.mlflow.check import look_at_store
 from elsa_tune.tracking.mlflow.connection import MlflowConnection, may_pass
 from elsa_tune.tracking.mlflow.models import log_model
@@ -40,13 +40,6 @@ class MlflowStore(MlflowConnection):
     def lacks(self, sent: SearchState) -> bool:
         return reader.lacks(self.uri, sent)
 
-    def latest_page(self, address: str) -> tuple[str, str] | None:
-        """Return the search that started last, and the page of its task's; None without any.
-
-        address: of the server that shows them.
-        """
-        return reader.latest_page(self.client(), address)
-
     def sink(self, journal: Path) -> MlflowSink:
         return MlflowSink(journal, MlflowWriter(self.uri))
 
@@ -57,6 +50,9 @@ class MlflowStore(MlflowConnection):
 
     def overview(self) -> list[SearchState]:
         return reader.read_overview(self.uri)
+
+    def show(self, host: str, port: int, say: Callable[[str], None]) -> None:
+        server.show(self, host, port, say)
 
     def fetch(self, run_id: str, artifact: str, folder: Path) -> Path | None:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
