@@ -184,7 +184,7 @@ class StorageError(UsageError):
 
 
 class TrackingError(UsageError):
-    """An MLflow store that does not answer."""
+    """A store that does not answer or cannot be used, or a URI that names none."""
 
 
 class ExtensionError(ElsaTuneError):

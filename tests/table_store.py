@@ -70,6 +70,7 @@ class TableStore:
 
     name = "SQLite"
     has_pages = True
+    credentials_hint = "by `tracking_uri`"
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -81,6 +82,9 @@ class TableStore:
         with contextlib.closing(sqlite3.connect(self._file)) as database, database:
             database.execute(_TABLE)
             yield database
+
+    def packages(self) -> set[str]:
+        return set()
 
     def check(self) -> None:
         pass

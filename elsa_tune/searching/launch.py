@@ -377,8 +377,7 @@ def _open_again(uri: str, say: Say, *, is_remembered: bool) -> RecordStore:
             raise
         raise TrackingError(
             f"{error}; the password or token that the search was started with is never kept: give "
-            "it again, by `tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
+            f"it again, {store_at(uri).credentials_hint}"
         ) from error
 
 

@@ -63,6 +63,14 @@ class RecordStore(Protocol):
     name: str  # as sentences call it
     uri: str  # absolute, with its credentials
     has_pages: bool  # whether `elsa-tune ui` shows it, by `show`
+    credentials_hint: str  # how to give its password again, to follow "give it again,"
+
+    def packages(self) -> set[str]:
+        """Return what it takes beside elsa-tune, as pip calls it, on a cluster's nodes too.
+
+        Raises TrackingError where its URI does not tell.
+        """
+        ...
 
     def check(self) -> None:
         """Raise TrackingError unless it answers in time; a file always does."""

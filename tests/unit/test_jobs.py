@@ -46,6 +46,7 @@ from tests.conftest import Run
 from tests.dashboard import Dashboard, dashboard
 from tests.recorded_search import search_started, whole_search
 from tests.searching import make_bench
+from tests.table_store import TableStore
 
 SMALL = ("--set", "linear_probe=false", "--seeds", "3")
 SECRET = "s3cret"
@@ -919,6 +920,16 @@ def test_a_store_of_copies_that_fsspec_does_not_know_is_taken_there_too(
     done = run("submit", *what, "--artifacts", "vault://team", "--address", cluster.url)
     assert done.status == 0, done.err
     assert "vault-client" in cluster.submitted()["runtime_env"]["pip"]["packages"]
+
+
+def test_a_store_of_another_package_is_taken_there_with_its_packages(
+    work: Path, run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = ("--model", "minilm", "--task", "stdlib", "--environment", "pip")
+    monkeypatch.setattr(TableStore, "packages", lambda store: {"table-client"})
+    done = run("submit", *what, "--tracking-uri", "records:///db", "--address", cluster.url)
+    assert done.status == 0, done.err
+    assert "table-client" in cluster.submitted()["runtime_env"]["pip"]["packages"]
 
 
 @pytest.mark.parametrize("folder", ["/shared/kept/", "file:///shared/kept", "kept", "./kept"])

@@ -25,8 +25,8 @@ from elsa_tune.searching.request import Request, read_requests
 from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme, packages_of
-from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
+from elsa_tune.tracking.stores import store_at
 from elsa_tune.tracking.uris import (
     SQLITE,
     is_on_loopback,
@@ -284,9 +284,7 @@ def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:
             extras.add("peft")
         if request.spec.artifacts is not None:
             extras |= packages_of(request.spec.artifacts)
-    driver = driver_package(places.tracking_uri)
-    if driver is not None:
-        extras.add(driver)
+    extras |= store_at(places.tracking_uri).packages()
     return sorted(extras)
 
 

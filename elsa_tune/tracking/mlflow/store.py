@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.database_drivers import driver_package
 from elsa_tune.tracking.journal_records import SearchStarted
 from elsa_tune.tracking.mlflow import reader, server
 from elsa_tune.tracking.mlflow.check import look_at_store
@@ -30,6 +31,14 @@ class MlflowStore(MlflowConnection):
 
     name = "MLflow"
     has_pages = True
+    credentials_hint = (
+        "by `tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
+    )
+
+    def packages(self) -> set[str]:
+        driver = driver_package(self.uri)
+        return set() if driver is None else {driver}
 
     def look(self) -> str:
         return look_at_store(self)
