@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -35,6 +36,8 @@ class LowRank(Candidate):
 
     method: ClassVar[str] = "low_rank"
     example: ClassVar[str] = "low8"
+    packages: ClassVar[tuple[str, ...]] = ("numpy",)  # as if it took that alone
+    has_adapter: ClassVar[bool] = True
 
     width: int  # what LoRA calls its rank
     first: int = 0  # the layer, from 0, in which it begins
@@ -137,6 +140,21 @@ class AddLowRank(Method[LowRank]):
     def trained_of(self, model: PreTrainedModel, candidate: LowRank) -> Trainable:
         names = {f"{name}.weight" for name, _ in projections(model, candidate)}
         return train_only(model, names.union(divide(model).head))
+
+    def save_adapter(
+        self,
+        folder: Path,
+        adapted: PreTrainedModel,
+        base: PreTrainedModel,
+        candidate: LowRank,
+        location: str,
+        revision: str | None,
+    ) -> None:
+        values = {}
+        for name, parameter in adapted.named_parameters():
+            if parameter.requires_grad:
+                values[name] = parameter.detach()
+        torch.save(values, folder / "low_rank.pt")
 
     def first_trained_layer(self, candidate: LowRank, layers: int) -> int:
         return candidate.first

@@ -37,7 +37,6 @@ from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidates import DEPTH_FIELDS, candidate_fields
-from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import HUB_ID_FORM, is_hub_id
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
@@ -239,7 +238,7 @@ def _choice(request: ExportRequest, spec: SearchSpec, state: SearchState) -> Cho
 def _check_adapter(request: ExportRequest, choice: Choice) -> None:
     """Raise UsageError where an adapter is wanted of what has none."""
     candidate = choice.point.candidate
-    if request.adapter and not isinstance(candidate, Lora):
+    if request.adapter and not candidate.has_adapter:
         name = candidates_text([candidate], choice.answer.layers)
         raise UsageError(
             f"`adapter` writes LoRA's matrices, and what is exported is {name}; leave `adapter` "

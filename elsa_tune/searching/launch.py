@@ -28,6 +28,7 @@ from elsa_tune.searching.specification import (
     taken,
     where_asked,
 )
+from elsa_tune.specs.adapt.candidates import method_packages
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
 
 _PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
-# Decide results where they are installed.
-_OPTIONAL_PACKAGES = ("peft",)
 
 # How long a finished search's answer waits for a store to take what it lacks.
 _REST_PATIENCE_S = 10.0
@@ -502,7 +501,7 @@ def versions_here() -> dict[str, str]:
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
     for package in _PACKAGES:
         versions[package] = metadata.version(package)
-    for package in _OPTIONAL_PACKAGES:
+    for package in method_packages():  # decide results where they are installed
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     versions["git_commit"] = _commit()

@@ -20,7 +20,6 @@ import transformers
 from torch import Tensor, nn
 
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EvaluationResult, TrialSpec
 from elsa_tune.training import machine
@@ -125,8 +124,8 @@ class Origin:
             "transformers": transformers.__version__,
             "elsa-tune": version,
         }
-        if isinstance(trial.candidate, Lora):
-            same["peft"] = metadata.version("peft")
+        for package in trial.candidate.packages:
+            same[package] = metadata.version(package)
         return cls(same=same, machine=machine.kind(setting.device))
 
     def difference(self, there: "Origin") -> str | None:

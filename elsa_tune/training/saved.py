@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, pipeline
 
 from elsa_tune.errors import DataError, ModelError, SpaceError, first_line
-from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.tasks.types.base import Unit
 from elsa_tune.tasks.types.registry import type_of, type_of_export
-from elsa_tune.training.adapt import lora, methods
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.adapt.trainable import frozen_prefix
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
@@ -96,13 +95,13 @@ def save_classifier(
 def save_adapter(
     folder: Path, trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
 ) -> None:
-    """Write what trained of a model with LoRA into `adapter` in a folder, as peft loads it.
+    """Write what trained of a model with an adapter into `adapter` in a folder, as peft loads it.
 
     trained: as for `save_classifier`. Raises OSError or SafetensorError where it cannot be written,
-    SpaceError for another way than LoRA.
+    SpaceError for a way without an adapter.
     """
     candidate = trial.candidate
-    if not isinstance(candidate, Lora):
+    if not candidate.has_adapter:
         raise SpaceError(f"'{candidate.label}' has no adapter, which LoRA alone has")
     adapted = _trained_model(trial, data, trained)
     outputs = Objective(trial, data, CPU).outputs
@@ -113,7 +112,7 @@ def save_adapter(
     target = folder / ADAPTER
     target.mkdir()
     with quiet():
-        lora.save_adapter(target, adapted, base, candidate, location, trial.model.revision)
+        methods.save_adapter(target, adapted, base, candidate, location, trial.model.revision)
 
 
 def _trained_model(

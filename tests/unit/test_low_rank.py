@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,9 +17,11 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from elsa_tune.errors import ExtensionError, SpaceError
+from elsa_tune.searching.cluster.node_versions import question
+from elsa_tune.searching.launch import versions_here
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.training import loop
+from elsa_tune.training import loop, saved
 from elsa_tune.training.adapt import methods
 from elsa_tune.training.bundle.members import read_members
 from elsa_tune.training.bundle.together import load_bundle
@@ -124,6 +127,19 @@ def test_an_export_is_a_plain_model_with_the_trials_logits(low_rank: Any, tmp_pa
     assert (
         json.loads((tmp_path / "out/config.json").read_text())["elsa_tune"]["low_rank_width"] == 4
     )
+
+
+def test_its_adapter_is_written_as_its_method_does(low_rank: Any, tmp_path: Path) -> None:
+    trial = trial_of(spec_of(tmp_path), low_rank.LowRank(4, 1))
+    saved.save_adapter(tmp_path, trial, data_for("bert"), {})
+    values = torch.load(tmp_path / "adapter" / "low_rank.pt")
+    added = [name for name in values if name.endswith((".low_a", ".low_b"))]
+    assert len(added) == 2 * 2 * (LAYERS - 1)
+
+
+def test_the_version_of_what_it_takes_is_recorded_and_compared_with_the_nodes() -> None:
+    version = metadata.version("numpy")
+    assert versions_here()["version.numpy"] == question()()["numpy"] == version
 
 
 def test_it_answers_in_a_bundle_beside_a_depth(low_rank: Any, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ What is installed otherwise on one node trains otherwise there, or breaks in the
 from collections.abc import Callable, Mapping
 
 from elsa_tune.errors import UsageError, first_few
+from elsa_tune.specs.adapt.candidates import method_packages
 from elsa_tune.words import aligned
 
 # By package, each node's version; what decides results, and what Ray must be able to send there.
 Versions = dict[str, str]
 
-PACKAGES = ("torch", "transformers", "ray", "peft")
+# Beside what methods of adaptation take.
+PACKAGES = ("torch", "transformers", "ray")
 MISSING = "missing"
 
 
@@ -20,7 +22,7 @@ def question() -> Callable[[], Versions]:
 
     It imports nothing of ours at its top: elsa-tune may be missing on the node.
     """
-    packages = PACKAGES
+    packages = (*PACKAGES, *method_packages())
     missing = MISSING
 
     def versions_here() -> Versions:

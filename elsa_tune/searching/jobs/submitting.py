@@ -22,7 +22,6 @@ from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import Job, JobServer
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.request import Request, read_requests
-from elsa_tune.specs.adapt.lora import Lora
 from elsa_tune.specs.model import ModelSource
 from elsa_tune.tracking.artifacts.places import asked_artifacts, check_scheme, packages_of
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths, storage_path
@@ -280,8 +279,8 @@ def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:
     for request in requests:
         if request.spec.model.source is ModelSource.PACKAGE:
             extras.add(PACKAGE_DISTRIBUTION)
-        if any(isinstance(candidate, Lora) for candidate in request.spec.candidates):
-            extras.add("peft")
+        for candidate in request.spec.candidates:
+            extras.update(candidate.packages)
         if request.spec.artifacts is not None:
             extras |= packages_of(request.spec.artifacts)
     extras |= store_at(places.tracking_uri).packages()

@@ -22,6 +22,10 @@ class Candidate(ABC):
     method: ClassVar[str]
     # A label as a message may show it, beside those of other methods; "": the method's name.
     example: ClassVar[str] = ""
+    # What the method takes beside elsa-tune, as pip calls it: recorded, and the same on all nodes.
+    packages: ClassVar[tuple[str, ...]] = ()
+    # Whether `export --adapter` can write what was added to the model, by `Method.save_adapter`.
+    has_adapter: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -53,6 +53,14 @@ register(Lora)
 register(BitFit)
 
 
+def method_packages() -> list[str]:
+    """Return what the methods that are registered take beside elsa-tune, as pip calls it."""
+    packages: set[str] = set()
+    for method in _METHODS.values():
+        packages.update(method.packages)
+    return sorted(packages)
+
+
 def _methods() -> Iterator[type[Candidate]]:
     """Yield the methods, the last registered first; those of extensions after all others."""
     known = list(_METHODS.values())

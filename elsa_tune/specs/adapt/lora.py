@@ -39,6 +39,8 @@ class Lora(Candidate):
 
     method: ClassVar[str] = "lora"
     example: ClassVar[str] = "lora-last3"
+    packages: ClassVar[tuple[str, ...]] = ("peft",)
+    has_adapter: ClassVar[bool] = True
 
     r: int = RANK  # the rank, of both matrices
     lora_alpha: int = ALPHA  # what they add is multiplied by lora_alpha / r

@@ -56,6 +56,42 @@ class AddLora(Method[Lora]):
         weights = {f"{name}.weight" for name in linear_layers(model, candidate)}
         return train_only(model, weights.union(divide(model).head))
 
+    @torch.no_grad()
+    def save_adapter(
+        self,
+        folder: Path,
+        adapted: PreTrainedModel,
+        base: PreTrainedModel,
+        candidate: Lora,
+        location: str,
+        revision: str | None,
+    ) -> None:
+        """Write the matrices and the head as peft does, and loads them.
+
+        The head is among peft's `modules_to_save`: otherwise it would be drawn anew wherever the
+        adapter is loaded.
+        """
+        peft = peft_for(candidate)
+        config = adapter_config(
+            base,
+            candidate,
+            task_type="SEQ_CLS",
+            modules_to_save=_head_modules(base),
+        )
+        saved = peft.get_peft_model(base, config)
+        # Here, for peft takes the model's own name first, and has both lists in any order.
+        config.base_model_name_or_path = location
+        config.revision = revision
+        config.target_modules = sorted(config.target_modules)
+        config.modules_to_save = sorted(set(config.modules_to_save))
+        values = dict(adapted.named_parameters())
+        for name, parameter in saved.base_model.model.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(values[name.replace(f".{_SAVED}", "")])
+        # Embeddings are the base's: peft would ask the hub whether they are.
+        saved.save_pretrained(folder, save_embedding_layers=False)
+        (folder / "README.md").write_text(_adapter_card(candidate, location, revision, base.config))
+
     def first_trained_layer(self, candidate: Lora, layers: int) -> int:
         if candidate.last is None:
             return 0
@@ -115,43 +151,6 @@ def adapted_modules(model: nn.Module) -> list[tuple[str, Any]]:
     from peft.tuners.lora import LoraLayer
 
     return [(name, part) for name, part in model.named_modules() if isinstance(part, LoraLayer)]
-
-
-@torch.no_grad()
-def save_adapter(
-    folder: Path,
-    adapted: PreTrainedModel,
-    base: PreTrainedModel,
-    candidate: Lora,
-    location: str,
-    revision: str | None,
-) -> None:
-    """Write the matrices and the head of an adapted model as peft does, and loads them.
-
-    base: the same model as it was before; it is changed. location: where others find it, a folder
-    or a name on the hub, with its revision. The head is among peft's `modules_to_save`: otherwise
-    it would be drawn anew wherever the adapter is loaded.
-    """
-    peft = peft_for(candidate)
-    config = adapter_config(
-        base,
-        candidate,
-        task_type="SEQ_CLS",
-        modules_to_save=_head_modules(base),
-    )
-    saved = peft.get_peft_model(base, config)
-    # Here, for peft takes the model's own name first, and has both lists in any order.
-    config.base_model_name_or_path = location
-    config.revision = revision
-    config.target_modules = sorted(config.target_modules)
-    config.modules_to_save = sorted(set(config.modules_to_save))
-    values = dict(adapted.named_parameters())
-    for name, parameter in saved.base_model.model.named_parameters():
-        if parameter.requires_grad:
-            parameter.copy_(values[name.replace(f".{_SAVED}", "")])
-    # Embeddings are the base's: peft would ask the hub whether they are.
-    saved.save_pretrained(folder, save_embedding_layers=False)
-    (folder / "README.md").write_text(_adapter_card(candidate, location, revision, base.config))
 
 
 def _head_modules(model: PreTrainedModel) -> list[str]:

@@ -1,6 +1,7 @@
 """What every method of adaptation does to a model."""
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from transformers import PreTrainedModel
@@ -50,6 +51,23 @@ class Method(ABC, Generic[SomeCandidate]):
         In parameters that the base model has, too: no other model has these tensors.
         """
         return self.apply(model, candidate)
+
+    def save_adapter(
+        self,
+        folder: Path,
+        adapted: PreTrainedModel,
+        base: PreTrainedModel,
+        candidate: SomeCandidate,
+        location: str,
+        revision: str | None,
+    ) -> None:
+        """Write what the method added, and the head, as its library loads them onto the base.
+
+        Called where the candidate `has_adapter`. adapted: as it trained. base: the same model as it
+        was before, which may be changed. location: where others find it, a folder or a name on the
+        hub, with its revision.
+        """
+        raise NotImplementedError
 
     def first_trained_layer(self, candidate: SomeCandidate, layers: int) -> int:
         """Return what `apply` will find for a model of so many layers, 0 where that is not known.

@@ -9,6 +9,7 @@ with it the other half.
 
 import importlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,18 @@ def merged(model: PreTrainedModel, candidate: Candidate) -> Trainable:
 def trained_of(model: PreTrainedModel, candidate: Candidate) -> Trainable:
     """Return what was trained of an exported model."""
     return _method(candidate).trained_of(model, candidate)
+
+
+def save_adapter(
+    folder: Path,
+    adapted: PreTrainedModel,
+    base: PreTrainedModel,
+    candidate: Candidate,
+    location: str,
+    revision: str | None,
+) -> None:
+    """Write what a method added to a model, as `Method.save_adapter` does."""
+    _method(candidate).save_adapter(folder, adapted, base, candidate, location, revision)
 
 
 def first_trained_layers(candidates: Iterable[Candidate], layers: int) -> list[int]:
