@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from elsa_tune.errors import SpaceError, UsageError, quoted, shortlist
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.adapt.candidates import is_depth, method_name, read_candidate, usual_way
-from elsa_tune.specs.adapt.ways import method_of
+from elsa_tune.specs.adapt.candidates import method_name, read_candidate, usual_way
 from elsa_tune.words import frozen_text
 
 
@@ -47,11 +46,7 @@ def _is_called(asked: str, candidate: Candidate, layers: int) -> bool:
         return True
     in_tables = method_name(candidate.name(layers))
     names = [in_tables, in_tables.removeprefix("the ")]
-    method = method_of(candidate, layers)
-    if method is not None:
-        names.append(method_name(method))
-    elif not is_depth(candidate):  # of another package
-        names.append(method_name(candidate.method))
+    names += map(method_name, candidate.method_names(layers))
     return method_name(asked) in names
 
 

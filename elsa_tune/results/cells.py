@@ -30,7 +30,6 @@ from elsa_tune.specs.adapt.candidates import (
     read_way,
     recorded_candidate,
 )
-from elsa_tune.specs.adapt.ways import method_of
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.looks_text import read_looks
@@ -273,14 +272,9 @@ def _with_method(told: Candidate | None, method: str | None, layers: object) -> 
         return read_way(method, known_layers)
     if is_freezing and is_depth(told):
         return told
-    method_names = [method_name(told.method)]
-    in_spaces = None
-    if not is_depth(told):
-        in_spaces = method_of(told, known_layers or 0)  # which only depths depend on
-    if in_spaces is not None:
-        method_names.append(method_name(in_spaces))
+    names = [method_name(told.method), *map(method_name, told.method_names(known_layers))]
     way = read_way(method, known_layers)
-    is_told = way == told or method == told.label or name in method_names
+    is_told = way == told or method == told.label or name in names
     if not is_told:
         raise ValueError(
             f"method is '{method}', but frozen_layers or candidate says '{told.label}'; leave "

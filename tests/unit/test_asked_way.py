@@ -10,6 +10,7 @@ from elsa_tune.specs.adapt.bitfit import BitFit
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.adapt.lora import Lora
+from elsa_tune.specs.adapt.ways import LoraSettings, MethodName, other_ways
 from tests.registering import registered
 
 FULL = FreezeDepth(0, False)
@@ -45,6 +46,12 @@ WAYS: list[Candidate] = [FULL, LAST_THREE, LAST_TWO, HEAD, BitFit(), Lora(), Lor
 )
 def test_names_that_a_user_reads_name_a_way(text: str, way: Candidate) -> None:
     assert asked_way(text, WAYS, 6) == way
+
+
+@pytest.mark.parametrize("method", MethodName)
+def test_what_a_space_calls_a_method_names_its_ways(method: MethodName) -> None:
+    ways = other_ways([method], LoraSettings(), 6) or [LAST_TWO]
+    assert [way.method_names(6) for way in ways] == [(method.value,)]
 
 
 def test_a_method_that_has_one_way_names_it() -> None:

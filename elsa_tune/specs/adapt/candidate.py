@@ -18,7 +18,7 @@ class Candidate(ABC):
 
     __slots__ = ()
 
-    # The method's name, and that of its module in `training/adapt/`.
+    # The method's name, and that of its module in `training/adapt/`; others see `method_names`.
     method: ClassVar[str]
     # A label as a message may show it, beside those of other methods; "": the method's name.
     example: ClassVar[str] = ""
@@ -99,6 +99,14 @@ class Candidate(ABC):
     def snippet(self) -> str:
         """The Python call that adapts a user's own model so, "" where there is none."""
         return ""
+
+    def method_names(self, layers: int | None) -> tuple[str, ...]:
+        """Return how spaces' `methods`, tables and users name it by its method.
+
+        One method may have several names, for several kinds of candidates: FreezeDepth has `freeze`
+        and `head`. layers: of the model, None where they are not known.
+        """
+        return (self.method,)
 
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:

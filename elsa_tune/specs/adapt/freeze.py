@@ -122,6 +122,12 @@ class FreezeDepth(Candidate):
     def entropy(self) -> tuple[int, ...]:
         return self.frozen_layers, int(self.embeddings_frozen)
 
+    def method_names(self, layers: int | None) -> tuple[str, ...]:
+        if self.is_reference:  # what every method is compared with
+            return ()
+        is_head = self.frozen_layers == layers
+        return ("head",) if is_head else (self.method,)
+
     def fine_tuned_layers(self, layers: int) -> int:
         """Return k = L - N."""
         return layers - self.frozen_layers

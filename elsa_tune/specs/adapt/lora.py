@@ -111,6 +111,9 @@ class Lora(Candidate):
             "base can share them."
         )
 
+    def method_names(self, layers: int | None) -> tuple[str, ...]:
+        return (self.method,) if self.last is None else ("lora_last",)
+
     def fine_tuned_layers(self, layers: int) -> None:
         return None
 

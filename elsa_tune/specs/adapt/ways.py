@@ -14,7 +14,7 @@ from elsa_tune.specs.bounds import FewCount
 
 
 class MethodName(enum.StrEnum):
-    """What a space's `methods` may name."""
+    """What a space's `methods` may name; the ways of each have it among their `method_names`."""
 
     FREEZE = "freeze"  # the depths of the space's `depths`
     HEAD = "head"  # the head alone: every layer is frozen
@@ -84,21 +84,6 @@ class LoraSettings:
         names = self.target_modules
         targets = names if isinstance(names, str) else tuple(names)
         return Lora(r=self.r, lora_alpha=self.lora_alpha, target_modules=targets, last=last)
-
-
-def method_of(candidate: Candidate, layers: int) -> MethodName | None:
-    """Return which method's way a candidate is, for a model with L layers; None for no method's.
-
-    The full model is what every method is compared with.
-    """
-    if isinstance(candidate, BitFit):
-        return MethodName.BITFIT
-    if isinstance(candidate, Lora):
-        return MethodName.LORA if candidate.last is None else MethodName.LORA_LAST
-    if isinstance(candidate, FreezeDepth) and not candidate.is_reference:
-        is_head = candidate.frozen_layers == layers
-        return MethodName.HEAD if is_head else MethodName.FREEZE
-    return None
 
 
 def other_ways(methods: Collection[MethodName], lora: LoraSettings, layers: int) -> list[Candidate]:
