@@ -14,13 +14,14 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import get_linear_schedule_with_warmup
+from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.trial import EvaluationResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
 from elsa_tune.training.adapt import methods
+from elsa_tune.training.adapt.trainable import Trainable
 from elsa_tune.training.checkpoints import TrialCheckpoint
 from elsa_tune.training.continuing import Continuing
 from elsa_tune.training.data.preparation import prepare
@@ -126,7 +127,7 @@ class _Run:
         self.keep = keep
         # What trains, by name, where somebody keeps it.
         self.named: dict[str, Tensor] = {}
-        build = partial(self._frozen_model, candidates)
+        build = partial(self._build_runner, candidates)
         runner = machine.within_memory(build)
         if runner is None:
             raise RunError(
@@ -150,11 +151,11 @@ class _Run:
             notes=[*data.notes, *self.runner.notes],
         )
         if device.type in _TRIED_ON:
-            note = machine.try_deterministic(self._few_gradients, device)
+            note = machine.try_deterministic(self._try_gradients_of_few_rows, device)
             if note is not None:
                 self.progress.notes.append(note)
 
-    def _few_gradients(self) -> None:
+    def _try_gradients_of_few_rows(self) -> None:
         rows = min(_FEW, len(self.data.train))
         self.runner.train(True)
         try:
@@ -162,14 +163,38 @@ class _Run:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _frozen_model(self, candidates: Sequence[Candidate]) -> Runner:
+    def _build_runner(self, candidates: Sequence[Candidate]) -> Runner:
+        model, trainable = self._adapted_model()
+        self._note_what_trains(model)
+        layers = len(layer_list(model))
+        setting = Setting(
+            trainable=trainable,
+            recipe=self.trial.recipe,
+            precision=self.precision.value,
+            device=self.device,
+            name=f"{self.trial.model.name} on {self.trial.task.name}",
+            others=methods.first_trained_layers(candidates, layers),
+            keeps_words=self.keep is not None,
+        )
+        # Whether it tests, builds or reads must not show in what the trial draws afterwards.
+        with machine.preserve_rng(self.device), machine.unordered_sums_are_no_news():
+            return runner_for(model, self.data, setting)
+
+    def _adapted_model(self) -> tuple[PreTrainedModel, Trainable]:
+        """Load the model onto the device; return it as the candidate adapts it."""
         trial = self.trial
         model = load_classifier(trial.model, self.objective.outputs, trial.seed, shared=True)
         trainable = methods.apply(model, trial.candidate, trial.seed)
         own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         pool(model, trial.recipe.pooling)
-        # Counted here: of the word table the runner keeps only the rows that the data use.
+        return model, trainable
+
+    def _note_what_trains(self, model: PreTrainedModel) -> None:
+        """Count the parameters that train, and remember them by name where somebody keeps them.
+
+        Before a runner is built: of the word table it keeps only the rows that the data use.
+        """
         self.trainable_parameters = 0
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
@@ -178,19 +203,6 @@ class _Run:
             if self.keep is not None:
                 # By identity: whatever runs the model moves its modules, and trains these.
                 self.named[name] = parameter
-        layers = len(layer_list(model))
-        setting = Setting(
-            trainable=trainable,
-            recipe=trial.recipe,
-            precision=self.precision.value,
-            device=self.device,
-            name=f"{trial.model.name} on {trial.task.name}",
-            others=methods.first_trained_layers(candidates, layers),
-            keeps_words=self.keep is not None,
-        )
-        # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with machine.preserve_rng(self.device), machine.unordered_sums_are_no_news():
-            return runner_for(model, self.data, setting)
 
     def close(self) -> None:
         """Drop everything that holds memory."""
@@ -202,7 +214,7 @@ class _Run:
     def take_up(self, checkpoint: TrialCheckpoint) -> None:
         """Continue where a checkpoint was written, if one fits, and write further ones."""
         self.continuing = Continuing(
-            running=self._running(),
+            running=self._checkpointed_state(),
             origin=Origin.of(self.trial, self.data, self.runner, checkpoint.version),
             checkpoint=checkpoint,
             steps=self.steps,
@@ -217,7 +229,7 @@ class _Run:
         assert self.continuing is not None  # or nothing is due
         self.continuing.save()
 
-    def _running(self) -> RunningTrial:
+    def _checkpointed_state(self) -> RunningTrial:
         return RunningTrial(
             progress=self.progress,
             model=self.runner.model,
@@ -231,7 +243,7 @@ class _Run:
         """Train from evaluation to evaluation, and first yield those of earlier attempts."""
         progress = self.progress
         for result in progress.results:
-            yield from self._given(replace(result, restored=True))
+            yield from self._yield_apart_from_rng(replace(result, restored=True))
         every_batch = shuffled_batches(self.trial, len(self.data.train))
         batches = itertools.islice(every_batch, progress.step, None)
         for point in self.points[len(progress.results) :]:
@@ -245,13 +257,13 @@ class _Run:
                 )
             result = self._result(train_loss)
             progress.results.append(result)
-            yield from self._given(result)
+            yield from self._yield_apart_from_rng(result)
             # Whoever took it has recorded it: what a checkpoint has is never news.
             is_last = len(progress.results) == len(self.points)
             if self._checkpoint_is_due and not is_last:
                 self._save()
 
-    def _given(self, result: EvaluationResult) -> Iterator[EvaluationResult]:
+    def _yield_apart_from_rng(self, result: EvaluationResult) -> Iterator[EvaluationResult]:
         with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
             yield result
 
