@@ -229,7 +229,7 @@ def _asked(
             source = file
         results = _source(source, _mapped(columns), scale)
         try:
-            return ask(results, Question(train_sizes=()), lambda line: say(named(line)))
+            return ask(results, Question(each_size=True), lambda line: say(named(line)))
         except ElsaTuneError as error:
             error.args = (named(str(error)),)
             raise

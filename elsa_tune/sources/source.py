@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
@@ -31,7 +32,9 @@ from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import RecordStore, arguments_elsewhere
 
-FULL = "full"  # the whole training set, among training sizes
+FULL: Final = "full"  # the whole training set, among training sizes
+# A number of labelled examples, or the whole training set.
+TrainSize = int | Literal["full"]
 
 Say = Callable[[str], None]
 Searches = list[tuple[Path | None, SearchState]]
@@ -39,14 +42,13 @@ Searches = list[tuple[Path | None, SearchState]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The results that are asked about; None stands for all of them."""
+    """The results that are asked about."""
 
-    model: str | None = None  # by its name
-    tasks: tuple[str, ...] | None = None  # by their names
-    search: str | None = None  # by its name
-    # () for all, each answered for itself, where None lets a record that has several refuse; among
-    # them None is the whole training set.
-    train_sizes: tuple[int | None, ...] | None = None
+    model: str | None = None  # by its name; None for every model
+    tasks: tuple[str, ...] | None = None  # by their names; None for every task
+    search: str | None = None  # by its name; None for every search
+    train_sizes: tuple[TrainSize, ...] = ()  # those asked for; () for every size
+    each_size: bool = False  # each size is answered for itself; else a record of several refuses
 
     def is_met_by(self, rows: Iterable[ResultRow]) -> bool:
         """Whether there are rows of everything that it names."""
@@ -154,17 +156,15 @@ class Source(ABC):
         """Return the rows of the training sizes asked for."""
         if not question.train_sizes:
             return rows
-        sizes = {row.train_size for row in rows}
+        sizes = {_train_size(row) for row in rows}
         for size in question.train_sizes:
-            if size in sizes:
-                continue
-            others = sorted(sizes, key=lambda size: size or math.inf)
-            listed = shortlist(other or FULL for other in others)
-            raise NoAnswerError(
-                f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
-                f"is {listed}"
-            )
-        return [row for row in rows if row.train_size in question.train_sizes]
+            if size not in sizes:
+                listed = shortlist(sorted(sizes, key=_examples_of))
+                raise NoAnswerError(
+                    f"no answer: no result in {self.name} has `train_size` {size}; there is "
+                    f"{listed}"
+                )
+        return [row for row in rows if _train_size(row) in question.train_sizes]
 
     def curves(
         self, question: Question, rows: Sequence[ResultRow], target: float = DEFAULT_TARGET
@@ -208,7 +208,7 @@ class Source(ABC):
 
     def _answers_sizes_apart(self, question: Question) -> bool:
         """Whether several training sizes are answered each for itself."""
-        return not self.is_record or question.train_sizes is not None
+        return not self.is_record or question.each_size
 
     def _check_depths(self, rows: Sequence[ResultRow]) -> None:
         """Raise NoAnswerError where other methods were tried, and no depth was frozen."""
@@ -265,6 +265,16 @@ def rows_of_searches(searches: Searches, question: Question, say: Say) -> list[R
     for unread in first_few(reasons):
         say(f"left out: {unread}")
     return rows
+
+
+def _train_size(row: ResultRow) -> TrainSize:
+    """Return a row's training size; a row that names none had all examples."""
+    return row.train_size or FULL
+
+
+def _examples_of(size: TrainSize) -> float:
+    """Return by what training sizes are sorted: the whole training set is the last."""
+    return math.inf if isinstance(size, str) else size
 
 
 def target_of(rows: Iterable[ResultRow], given: float | None = None) -> float:

@@ -5,7 +5,7 @@ from functools import partial
 
 from elsa_tune.errors import LeavingError
 from elsa_tune.training.checkpoints import LEAVING, TrialCheckpoint
-from elsa_tune.training.progress import DamagedError, Origin, RunningTrial, Saved, read_file
+from elsa_tune.training.progress import DamagedError, RunningTrial, Saved, TrialOrigin, read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,7 @@ class Continuing:
     """A running trial beside its checkpoint; neither a damaged nor a full disk ends the trial."""
 
     running: RunningTrial  # the trial
-    origin: Origin  # what its numbers follow from
+    origin: TrialOrigin  # what its numbers follow from
     checkpoint: TrialCheckpoint  # where it is written
     steps: int  # planned ones
 

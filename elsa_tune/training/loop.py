@@ -32,7 +32,7 @@ from elsa_tune.training.model.encoder import load_classifier, own_what_trains
 from elsa_tune.training.model.parts import layer_list
 from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.progress import Origin, Progress, RunningTrial
+from elsa_tune.training.progress import Progress, RunningTrial, TrialOrigin
 from elsa_tune.words import rate_text
 
 # Where some operations have no deterministic form; rows of the pass that shows if a step has one.
@@ -215,7 +215,7 @@ class _Run:
         """Continue where a checkpoint was written, if one fits, and write further ones."""
         self.continuing = Continuing(
             running=self._checkpointed_state(),
-            origin=Origin.of(self.trial, self.data, self.runner, checkpoint.version),
+            origin=TrialOrigin.of(self.trial, self.data, self.runner, checkpoint.version),
             checkpoint=checkpoint,
             steps=self.steps,
         )

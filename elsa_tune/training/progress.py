@@ -97,7 +97,7 @@ _PLAIN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class TrialOrigin:
     """What a trial's numbers follow from, beside its progress."""
 
     # What must be the same for a trial to go on, each by its name in a sentence.
@@ -106,7 +106,7 @@ class Origin:
     machine: str
 
     @classmethod
-    def of(cls, trial: TrialSpec, data: TaskData, runner: Runner, version: str) -> "Origin":
+    def of(cls, trial: TrialSpec, data: TaskData, runner: Runner, version: str) -> "TrialOrigin":
         """Return a running trial's. version: of elsa-tune, "" where nobody tells it."""
         setting = runner.setting
         recipe = json.dumps(asdict(trial.recipe), sort_keys=True)
@@ -128,7 +128,7 @@ class Origin:
             same[package] = metadata.version(package)
         return cls(same=same, machine=machine.kind(setting.device))
 
-    def difference(self, there: "Origin") -> str | None:
+    def difference(self, there: "TrialOrigin") -> str | None:
         """Return why a trial cannot go on from what has another origin; None where it can."""
         for name, here in self.same.items():
             before = there.same.get(name, "unknown")
@@ -144,7 +144,7 @@ class Origin:
 class Saved:
     """A checkpoint that was read."""
 
-    origin: Origin  # of the trial that wrote it
+    origin: TrialOrigin  # of the trial that wrote it
     header: Mapping[str, Any]  # beside that
     tensors: Mapping[str, Tensor]  # by their names in the file, on the CPU
 
@@ -160,7 +160,7 @@ class RunningTrial:
     device: torch.device  # where the model lies
     memory: machine.PeakMemory  # of this attempt
 
-    def write(self, origin: Origin, file: BinaryIO) -> None:
+    def write(self, origin: TrialOrigin, file: BinaryIO) -> None:
         """Write it to a file that can be sought in, a tensor at a time. Raises OSError."""
         progress = self.progress
         progress.peak_mib = max(progress.peak_mib, self.memory.mib())
@@ -329,7 +329,7 @@ def read_file(content: bytes) -> Saved:
         if f"{crc:08x}" != expected:
             raise DamagedError("its checksum is wrong")
         header = json.loads(metadata[_OURS])
-        origin = Origin(**header["origin"])
+        origin = TrialOrigin(**header["origin"])
         tensors = safetensors.torch.load(content)
     except DamagedError:
         raise

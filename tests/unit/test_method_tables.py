@@ -86,7 +86,7 @@ def test_what_a_method_names(text: str, layers: int | None, way: Candidate) -> N
 def test_a_foreign_way_is_shown_as_it_was_written(tmp_path: Path) -> None:
     path = table(tmp_path, "m,t,full,0.9,1", "m,t,lora,0.95,1", "m,t,bitfit,0.5,1")
     source = Table(path)
-    question = Question(train_sizes=())
+    question = Question(each_size=True)
     [curve] = source.ways(question, source.ask(question, print))
     comparison = compare_ways(curve)
     names = [way.candidate.name(curve.layers) for way in comparison.ways]
@@ -284,10 +284,10 @@ def test_without_depths_there_is_no_curve_and_compare_is_named(
 ) -> None:
     path = table(tmp_path, *lines)
     source = Table(path)
-    rows = source.ask(Question(train_sizes=()), print)
+    rows = source.ask(Question(each_size=True), print)
     complaint = f"has results of {of}, and of no frozen layers.*`elsa-tune compare`"
     with pytest.raises(NoAnswerError, match=complaint):
-        source.curves(Question(train_sizes=()), rows)
+        source.curves(Question(each_size=True), rows)
     result = CliRunner().invoke(app, ["operating-point", "--from", str(path)])
     assert isinstance(result.exception, NoAnswerError)
 
@@ -295,7 +295,7 @@ def test_without_depths_there_is_no_curve_and_compare_is_named(
 def test_the_full_model_of_a_table_without_layers_is_all_of_them(tmp_path: Path) -> None:
     path = table(tmp_path, "m,t,full,0.9,1", "m,t,LoRA,0.5,1")
     source = Table(path)
-    question = Question(train_sizes=())
+    question = Question(each_size=True)
     [curve] = source.ways(question, source.ask(question, print))
     assert "fine-tune all layers: quality 90.0" in compare_ways(curve).first_lines.headline
 
@@ -303,7 +303,7 @@ def test_the_full_model_of_a_table_without_layers_is_all_of_them(tmp_path: Path)
 def test_without_chance_no_guess_is_named(tmp_path: Path) -> None:
     path = table(tmp_path, "m,t,full,-0.5,1", "m,t,LoRA,-0.4,1")
     source = Table(path)
-    question = Question(train_sizes=())
+    question = Question(each_size=True)
     [curve] = source.ways(question, source.ask(question, print))
     headline = compare_ways(curve).first_lines.headline
     assert "no way is certain to have learnt anything" in headline and "guessing" not in headline
@@ -319,9 +319,9 @@ def test_depths_keep_their_curve_beside_methods(tmp_path: Path) -> None:
         "m,b,,,LoRA r=32,0.88,1",
     )
     source = Table(table(tmp_path, *lines, header=header))
-    rows = source.ask(Question(train_sizes=()), print)
+    rows = source.ask(Question(each_size=True), print)
     assert len(rows) == 5
-    (curve,) = source.curves(Question(train_sizes=()), rows)
+    (curve,) = source.curves(Question(each_size=True), rows)
     assert (curve.task, curve.layers) == ("a", 6)
     assert [point.candidate.label for point in curve.points] == ["0", "3"]
 

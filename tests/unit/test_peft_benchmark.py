@@ -255,9 +255,9 @@ def test_a_run_that_did_not_end_well_is_compared_as_such(tmp_path: Path, status:
     save(tmp_path, "b", result(config__seed=1, accuracy=None, train__status=status))
     save(tmp_path, "c", result("full-finetuning/net-3.2-1B", peft_config=None))
     source = Table(tmp_path)
-    rows = source.ask(Question(train_sizes=()), print)
+    rows = source.ask(Question(each_size=True), print)
     assert {one.metric for one in rows} == {"accuracy"}
-    [ways] = source.ways(Question(train_sizes=()), rows)
+    [ways] = source.ways(Question(each_size=True), rows)
     counted = {way.candidate.label: way.seeds for way in ways.measured}
     assert counted == {"0": 1, "lora rank32": 1}
 
@@ -327,11 +327,11 @@ def test_from_reads_it_and_says_what_it_understood(tmp_path: Path) -> None:
     save(tmp_path, "b", result("full-finetuning/net-3.2-1B", peft_config=None))
     said: list[str] = []
     source = Table(tmp_path)
-    rows = source.ask(Question(train_sizes=()), said.append)
+    rows = source.ask(Question(each_size=True), said.append)
     assert len(rows) == 2
     assert "2 runs of 2 ways" in said[0]
     with pytest.raises(NoAnswerError, match="has results of lora rank32, and of no frozen layers"):
-        source.curves(Question(train_sizes=()), rows)
+        source.curves(Question(each_size=True), rows)
     with pytest.raises(NoAnswerError, match="elsa-tune compare"):
         curve(str(tmp_path / "a.json"))
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
     from elsa_tune.analysis.comparing.ways import WayComparison
     from elsa_tune.analysis.curve import FreezeCurve
-    from elsa_tune.sources.source import Question, Source
+    from elsa_tune.sources.source import Question, Source, TrainSize
     from elsa_tune.specs.result_row import ResultRow
 
 ALL = "all"
@@ -279,6 +279,7 @@ def read_question(options: Options) -> tuple[Source, Question]:
         tasks=_tasks(options.task or ()),
         search=_asked_search(options),
         train_sizes=_train_sizes(options.train_size or ()),
+        each_size=bool(options.train_size),
     )
     if options.published:
         return Published(), question
@@ -354,23 +355,20 @@ def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
-    """Return the numbers of examples, None among them for `full`; () for `all`.
-
-    None where no size is asked for.
-    """
+def _train_sizes(texts: Sequence[str]) -> tuple[TrainSize, ...]:
+    """Return the training sizes that are named; () for every size."""
     from elsa_tune.sources.source import FULL
 
-    if not texts or ALL in texts:
-        return () if texts else None
-    sizes = []
+    if ALL in texts:
+        return ()
+    sizes: list[TrainSize] = []
     for text in texts:
         if text != FULL and not (text.isascii() and text.isdigit() and int(text) > 0):
             raise UsageError(
                 f"--train-size is '{text}'; it must be a number of examples, '{FULL}' for the "
                 f"whole training set, or '{ALL}'"
             )
-        sizes.append(None if text == FULL else int(text))
+        sizes.append(FULL if text == FULL else int(text))
     return tuple(dict.fromkeys(sizes))
 
 
