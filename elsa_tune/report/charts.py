@@ -91,10 +91,10 @@ POINT_COLOURS = (*SERIES, INK)
 class Series:
     """Points under one name of the legend; the same name in several panels is one entry."""
 
-    name: str
-    style: Style
-    x: tuple[float, ...]
-    y: tuple[float, ...]  # as long as x
+    name: str  # as the legend has it
+    style: Style  # how its points and bars are drawn
+    x: tuple[float, ...]  # numbers of layers, or log10 of a rate or a cost
+    y: tuple[float, ...]  # qualities x 100, as long as x
     low: tuple[float | None, ...] = ()  # the end of a bar through y, None where a point has none
     high: tuple[float | None, ...] = ()  # its other end
     left: tuple[float | None, ...] = ()  # the end of a level bar through x, likewise
@@ -105,8 +105,8 @@ class Series:
 class Arrow:
     """A few words that point to one place of a figure: what it is about."""
 
-    text: str
-    x: float
+    text: str  # the words
+    x: float  # the place that it points to, as in a Series
     y: float
 
 
@@ -114,12 +114,12 @@ class Arrow:
 class Panel:
     """One pair of axes."""
 
-    title: str
-    x_title: str
-    y_title: str
-    series: tuple[Series, ...]
+    title: str  # above the axes
+    x_title: str  # below the x axis
+    y_title: str  # beside the y axis
+    series: tuple[Series, ...]  # in the order of the legend; a later one is drawn over earlier ones
     ticks: Ticks  # on the x axis
-    arrow: Arrow | None = None
+    arrow: Arrow | None = None  # None where nothing is pointed out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +127,9 @@ class Chart:
     """A figure with its panels."""
 
     key: str  # its name in file names
-    title: str
+    title: str  # its heading on the page
     caption: str  # how to read it
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel, ...]  # an answer or a comparison each
 
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:

@@ -27,8 +27,8 @@ Place = tuple[float, float]
 class Box:
     """A rectangle with level sides."""
 
-    left: float
-    bottom: float
+    left: float  # the ends along x, left <= right
+    bottom: float  # the ends along y, bottom <= top
     right: float
     top: float
 
@@ -54,8 +54,8 @@ class Drawn:
     """What stands in a pair of axes."""
 
     width: float  # of the axes
-    height: float
-    points: Sequence[Place]
+    height: float  # of the axes
+    points: Sequence[Place]  # the middles of the marks
     levels: Sequence[float] = ()  # heights of lines across the axes
     bars: Sequence[Box] = ()  # intervals
 

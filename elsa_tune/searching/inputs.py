@@ -36,12 +36,12 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 class Inputs:
     """What a search or a trial is asked to do, checked against the model's configuration."""
 
-    model: ModelSpec
+    model: ModelSpec  # which one, and where it comes from
     layers: int  # L of the model
-    task: TaskSpec
-    space: "Space"
+    task: TaskSpec  # what is learnt, with the metric that was asked for
+    space: "Space"  # with what overrides changed
     space_name: str  # as it was asked for: a name, or a file's path
-    recipe: Recipe
+    recipe: Recipe  # how every trial trains, as the space says
 
     def check(self, candidates: Iterable[Candidate]) -> None:
         """Raise SpaceError for a candidate that the model cannot be adapted to.

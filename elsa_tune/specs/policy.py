@@ -93,22 +93,20 @@ class Policy:
     # What sampler `gp` begins with where no trial has ended yet: the upper end of the rates that
     # models are usually fine-tuned with, and the middle.
     first_rates: tuple[float, ...] = (5e-5, 2e-5)
-    # Its length scales, what fits the laboratory's tables: of the rate in octaves, and of a
-    # candidate's rank in shares of the layers (bench/samplers.py, as the next four).
-    rate_scale: _Positive = 2.7
-    rank_scale: _Positive = 0.25
+    # Its length scales, what fits the laboratory's tables (bench/samplers.py, as the next four):
+    rate_scale: _Positive = 2.7  # of the rate, in octaves
+    rank_scale: _Positive = 0.25  # of a candidate's rank, in shares of the layers
     # What a rate that nothing is known of may score above or below a constant answer, one standard
-    # deviation, in what the search has learnt at best, and the least that this unit may be.
+    # deviation, in what the search has learnt at best.
     prior_level: _Positive = 0.6
-    least_learnt: _Positive = 0.02
-    # How far single runs at one rate lie apart: in that unit, and at least in scores
-    # (bench/results/seed_spreads.json has about a point).
+    least_learnt: _Positive = 0.02  # the least that this unit may be, in scores
+    # How far single runs at one rate lie apart, in that unit.
     prior_noise: _Positive = 0.02
+    # The least of that in scores (bench/results/seed_spreads.json has about a point).
     seed_spread: _Positive = 0.01
-    # A depth goes on while a trial promises to raise its best score by this much at the full
-    # model, and by this share of it where trials cost nothing.
+    # A depth goes on while a trial promises to raise its best score by this much at the full model.
     worth_a_trial: _Positive = 0.04
-    worth_if_free: _Share = 0.4
+    worth_if_free: _Share = 0.4  # the share of it that is enough where trials cost nothing
     # Before a depth learns at any rate, the next one lies within this factor of those tried.
     blind_step: Annotated[float, Bounds(gt=1)] = 4.0
     # How many such rates follow the planned tries where no other depth learns either.
@@ -165,14 +163,15 @@ class Policy:
     # adversary gains by it (bench/certificate.py).
     ladder_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
     # The part that pays for Welch's degrees of freedom, which reject a ninth more often than they
-    # should where the two spreads are unlike; and where a depth has two seeds (the same bench).
+    # should where the two spreads are unlike (the same bench).
     approximation_error: Annotated[float, Bounds(ge=0, lt=1)] = 0.005
+    # The same where a depth has two seeds.
     approximation_error_of_pairs: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
     # The first look's share of the error: with most of the information there already, it has most.
     first_look_share: _Share = 0.8
-    # What a contrast takes: seeds at either depth, and degrees of freedom of the spread between
-    # seeds over all depths that learn.
-    fewest_seeds: _Number = 2
+    # What a contrast takes at least:
+    fewest_seeds: _Number = 2  # at either depth
+    # Degrees of freedom of the spread between seeds, over all depths that learn.
     fewest_freedom: _Number = 2
     # Where evaluation rows share units, so many units: in the worst simulated kind of rows
     # certificates were false in 8 % of studies with 20 units, 6 to 7 with 30 to 50, 4 with 100
@@ -189,9 +188,9 @@ class Policy:
     # A depth learns if its working runs gain this share of what those of the best depth do.
     learning_share: _Least = 0.5
     # A run has failed if it lies below its depth's median run by more than this share of what that
-    # one gains over guessing, and by more than this many spreads of seeds: further than seeds that
-    # merely differ, and enough to matter. No share: only guessing is failing.
+    # one gains over guessing, which is enough to matter. None: only guessing is failing.
     failed_loss: _Share | None = 0.25
+    # And by more than this many spreads of seeds: further than seeds that merely differ.
     failed_spreads: _Positive = 4.0
     # A seed within this of chance has not left it: chance is often printed with four decimals.
     at_chance: _Least = 5e-5

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 class ResultRow:
     """One trial, or the mean of several runs, as answers read it; what is not known is None."""
 
-    model: str
-    task: str
+    model: str  # its name
+    task: str  # its name
     layers: Count | None  # L of the model; a table of methods alone need not know it
-    candidate: RecordedCandidate
+    candidate: RecordedCandidate  # how the model was adapted
     quality: float | None  # a fraction in [-1, 1], once the trial reached an evaluation
-    status: TrialStatus
-    phase: Phase
+    status: TrialStatus  # how the trial stands
+    phase: Phase  # why it ran
     metric: str | None = None  # the headline metric's name
     selection: str | None = None  # which evaluation's quality counts
     chance: float | None = None  # the quality of the best constant answer
-    learning_rate: float | None = None
-    seed: Annotated[int, Bounds(ge=0)] | None = None
+    learning_rate: float | None = None  # the peak one; None in tables that do not name it
+    seed: Annotated[int, Bounds(ge=0)] | None = None  # of head, order of examples and dropout
     runs: Count = 1  # how many the row stands for
     std: Annotated[float, Bounds(ge=0)] | None = None  # the runs' standard deviation (ddof 1)
     train_size: Count | None = None  # labelled examples in use
@@ -43,9 +43,9 @@ class ResultRow:
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)
-    train_seconds: float | None = None  # as in EvaluationResult, like the next two
-    peak_memory_mb: float | None = None
-    trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
+    train_seconds: float | None = None  # since the trial began, evaluation left out
+    peak_memory_mb: float | None = None  # in MiB: of tensors on a GPU, else of the process
+    trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None  # how many train
     examples: Count | None = None  # E of the evaluation split
     evaluation_units: Count | None = None  # how many independent units those are
     predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in a store

@@ -120,25 +120,25 @@ class SearchSpec:
 
     __pydantic_config__: ClassVar = ConfigDict(serialize_by_alias=True)
 
-    name: str
+    name: str  # of its folder, and in every record
     search_id: str  # unique over all machines and for ever
-    model: ModelSpec
+    model: ModelSpec  # which one, and where it comes from
     layers: int  # L of the model
-    task: TaskSpec
-    recipe: Recipe
+    task: TaskSpec  # what is learnt, from which rows
+    recipe: Recipe  # how every trial trains
     space: str  # the search space, as it was named
     # All of them, in the order of their tests; `search.json` has them as `depths`.
     candidates: Annotated[tuple[RecordedCandidate, ...], Field(alias="depths")]
     explored: tuple[RecordedCandidate, ...]  # those of them that try learning rates of their own
     rates: RateSpace  # the given ones, for every candidate that has none of its own
     tries: int  # exploring trials of the given rates, of each explored candidate
-    sampler: SamplerName
-    asha: Asha | None
+    sampler: SamplerName  # who proposes the rates that are explored
+    asha: Asha | None  # what stops exploring trials early; None: nothing does
     seeds: int  # measuring trials of a candidate, at most
     seed: int  # of exploring trials; measuring trials have seed+1 .. seed+seeds
-    resources: Resources
-    tracking_uri: str
-    address: str | None = None
+    resources: Resources  # what a trial takes
+    tracking_uri: str  # of the store, as it may be shown: without its password
+    address: str | None = None  # of a running Ray cluster; None for this machine
     # The seeds that the certificate is judged by, whatever is measured later; None for searches
     # recorded before looks were planned, or with one seed, which certifies nothing.
     planned_seeds: int | None = None
@@ -165,17 +165,18 @@ class SearchSpec:
     checkpoint: CheckpointEvery = "auto"  # no result depends on it
     # The folder or URL where a copy of the record is kept; None keeps none. It has no secret in it.
     artifacts: str | None = None
-    hung_after: HungAfter = "auto"  # likewise
+    hung_after: HungAfter = "auto"  # no result depends on it
     # How many trials may fail in a session; None as `Repeats` has it.
     max_failures: int | None = None
     chance: float = 0.0  # the quality of the best constant answer
     train_examples: int = 0  # those that are trained on
     holdout_examples: int = 0  # those held out beside them
-    evaluation_examples: int = 0
+    evaluation_examples: int = 0  # rows of the evaluation split
     # How many units these are, which are what is independent; 0 in searches that were recorded
     # before there were any: there each row is taken for its own.
     evaluation_units: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)  # compared before results are pooled
+    # Of Python, the packages that decide results, and the repository, by `version.NAME`.
     versions: dict[str, str] = field(default_factory=dict)
     linear_probe: bool = False  # whether the frozen model is probed, too
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use

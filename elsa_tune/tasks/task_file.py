@@ -104,8 +104,8 @@ class Files(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    train: Annotated[Texts, Field(min_length=1)]
-    evaluation: Texts = []
+    train: Annotated[Texts, Field(min_length=1)]  # read one after the other
+    evaluation: Texts = []  # likewise; none: a share of the training rows is held out
 
 
 class _Described(BaseModel):
@@ -113,18 +113,20 @@ class _Described(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, AfterValidator(free_name)]
+    name: Annotated[str, AfterValidator(free_name)]  # the task's, in MLflow and in answers
+    # In the order of their ids; None: those in the training rows.
     classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
-    kind: TaskKind | None = None
-    regression: bool = False
-    metric: Metric | None = None
+    kind: TaskKind | None = None  # what is predicted; None: as `regression` says
+    regression: bool = False  # whether labels are numbers
+    metric: Metric | None = None  # the headline one; None: the usual one of such a task
+    # Of the training rows, the share that is held out to evaluate; None: 0.2 where rows must be.
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    drop_leaked: bool = False
-    drop_duplicates: bool = False
-    drop_contradictions: bool = False
-    merge_labels: bool = False
-    missing_labels: Texts = []
-    group: Text | None = None
+    drop_leaked: bool = False  # training rows whose text is evaluated, too
+    drop_duplicates: bool = False  # training rows that repeat another's text and label
+    drop_contradictions: bool = False  # training rows whose text has another label elsewhere
+    merge_labels: bool = False  # whether those equal but for blanks and case are one class
+    missing_labels: Texts = []  # those that mean none; their rows are left out
+    group: Text | None = None  # a column: rows with the same cell are one unit; None: equal texts
 
     @property
     def task_kind(self) -> TaskKind:
@@ -164,9 +166,10 @@ class TaskFile(_Described):
 
     # Files without a word are those to train on.
     files: Annotated[Files, BeforeValidator(_for_training)]
+    # Of all files; None: as the suffix of each says.
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    text: Annotated[Texts, Field(min_length=1, max_length=2)]
-    label: Text
+    text: Annotated[Texts, Field(min_length=1, max_length=2)]  # a column, or two of a pair
+    label: Text  # another column
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -192,14 +195,14 @@ class DataSetFile(_Described):
     Those that are left out are read from the data set.
     """
 
-    hub: Text | None = None
-    files: Text | None = None
-    config: Text | None = None
-    revision: Text | None = None
-    train: Text | None = None
-    evaluation: Text | None = None
-    text: Annotated[Texts, Field(max_length=2)] = []
-    label: Text | None = None
+    hub: Text | None = None  # `owner/name`; None where `files` is given
+    files: Text | None = None  # the folder of a saved data set, or of a copy of a repository
+    config: Text | None = None  # one of the configurations of the data set
+    revision: Text | None = None  # a branch, tag or commit of the hub's; None: the newest
+    train: Text | None = None  # a split's name
+    evaluation: Text | None = None  # a split's name
+    text: Annotated[Texts, Field(max_length=2)] = []  # a column, or two of a pair
+    label: Text | None = None  # a column
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -46,8 +46,8 @@ Curve = TypeVar("Curve", bound="FreezeCurve")
 class Options:
     """The options of all three: which results are meant, and where they are."""
 
-    name: SearchName = None
-    search: SearchOption = None
+    name: SearchName = None  # None: as the others say, else the latest in this folder
+    search: SearchOption = None  # the same, as an option; one at most
     model: Annotated[
         str | None,
         typer.Option(
@@ -106,8 +106,8 @@ class Options:
         Literal["fraction", "percent"],
         typer.Option(rich_help_panel=TABLE, help="Scale of the qualities in a results table."),
     ] = "fraction"
-    tracking_uri: AskedUri = None
-    storage_path: StoragePath = None
+    tracking_uri: AskedUri = None  # a store to ask instead of the journals
+    storage_path: StoragePath = None  # the folder of the journals; None: the default one
 
 
 Target = Annotated[
