@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import ray
 
+from elsa_tune import signals
 from elsa_tune.errors import DataError, RunError
 from elsa_tune.searching.cluster.ray_session import ray_session
-from elsa_tune.searching.process import signals
 from elsa_tune.searching.process.interruption import Interruption
 from elsa_tune.signals import handling_signals, repeating_dropped_interrupts
 from tests.conftest import Run
