@@ -159,10 +159,10 @@ class Source(ABC):
         sizes = {_train_size(row) for row in rows}
         for size in question.train_sizes:
             if size not in sizes:
-                listed = shortlist(sorted(sizes, key=_examples_of))
+                in_order = sorted(sizes, key=_examples_of)
                 raise NoAnswerError(
                     f"no answer: no result in {self.name} has `train_size` {size}; there is "
-                    f"{listed}"
+                    f"{shortlist(in_order)}"
                 )
         return [row for row in rows if _train_size(row) in question.train_sizes]
 

@@ -176,7 +176,7 @@ class SearchSpec:
     # before there were any: there each row is taken for its own.
     evaluation_units: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)  # compared before results are pooled
-    # Of Python, the packages that decide results, and the repository, by `version.NAME`.
+    # Of Python, the packages that decide results, and the repository, by `version.` and a name.
     versions: dict[str, str] = field(default_factory=dict)
     linear_probe: bool = False  # whether the frozen model is probed, too
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use

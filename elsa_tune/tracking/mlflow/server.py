@@ -39,16 +39,12 @@ def show(store: MlflowConnection, host: str, port: int, say: Say) -> None:
     store.initialise(say)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", host, "--port", str(port)]
-    # Not an argument: every user of the machine sees those.
-    os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
-    # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
-    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     artifact_root = artifact_root_for(uri, Path.cwd())
     if artifact_root is not None:
         command += ["--default-artifact-root", artifact_root.as_uri()]
     say(f"MLflow is starting on http://{host}:{port} (Ctrl-C ends it)")
     _say_page(store, f"http://{host}:{port}", say)
-    if status := _serve(command):
+    if status := _serve(command, uri):
         raise RunError(f"the MLflow server ended with status {status}; see its output above")
 
 
@@ -72,12 +68,19 @@ def _check_port(host: str, port: int) -> None:
         ) from error
 
 
-def _serve(command: list[str]) -> int:
+def _serve(command: list[str], uri: str) -> int:
     """Run the server until it or the user ends it; return its exit status, 0 when the user did."""
+    environment = dict(os.environ)
+    # Not an argument: every user of the machine sees those.
+    environment["MLFLOW_BACKEND_STORE_URI"] = uri
+    # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
+    environment.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     signals = 0
     # A group of its own: the server's workers end with it, and Ctrl-C reaches them once, through
     # us. What it prints goes to stderr: nothing on stdout was asked for.
-    server = subprocess.Popen(command, stdout=sys.stderr.fileno(), start_new_session=True)
+    server = subprocess.Popen(
+        command, stdout=sys.stderr.fileno(), env=environment, start_new_session=True
+    )
 
     def pass_on(_number: int, _frame: object) -> None:
         nonlocal signals
