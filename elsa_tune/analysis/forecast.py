@@ -109,7 +109,7 @@ class _Forecast:
         choices = range(least, MOST_SEEDS + 1)
 
         def certifies(seeds: int) -> bool:
-            return self._certifies(self.uncertainty, (seeds, seeds), None)
+            return self._certifies(self.uncertainty, SeedCounts(depth=seeds, full=seeds), None)
 
         return first(choices, certifies)
 

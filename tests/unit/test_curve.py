@@ -79,7 +79,8 @@ def test_a_depth_that_was_only_explored_has_no_quality() -> None:
     curve = only_curve([*seeds(0, [0.8, 0.8]), row(4, 0.7, phase=Phase.EXPLORE)])
     found = at(curve, 4)
     assert (found.quality, found.learning_rate, found.exploring_trials) == (None, None, 1)
-    assert (found.seeds, found.failed_seeds, found.rates, found.qualities) == (0, 0, 0, ())
+    assert (found.seeds, found.failed_seeds, found.measured_at_rates) == (0, 0, 0)
+    assert found.qualities == ()
     assert found.retention is None
     assert [point.candidate for point in curve.measured] == [FULL_MODEL]
 
