@@ -235,9 +235,9 @@ def test_no_line_leads_to_it(biases: Candidate, quality: float) -> None:
     answer = answered(curve_with(biases, quality))
     [panel] = charts.freeze_curve({"it": answer}).panels
     place = charts.places(answer.with_quality)[biases]
-    lines = [each for each in panel.series if each.look["linestyle"] and len(each.x) > 2]
+    lines = [each for each in panel.series if each.style["linestyle"] and len(each.x) > 2]
     assert lines and not any(place in each.x for each in lines)
-    assert any(place in each.x and each.look["marker"] == "s" for each in panel.series)
+    assert any(place in each.x and each.style["marker"] == "s" for each in panel.series)
 
 
 def test_its_name_has_room_beside_many_layers(biases: Candidate) -> None:

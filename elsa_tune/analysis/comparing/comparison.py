@@ -40,7 +40,7 @@ from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost, Latencies
 from elsa_tune.specs.result_row import ResultRow
 
-# Where other methods stand in `_Order.trained`: the full model is 0, N frozen layers are -N.
+# Where other methods stand in the order: the full model is 0, N frozen layers are -N.
 _BETWEEN_DEPTHS_AND_FULL = -0.5
 
 
