@@ -271,7 +271,7 @@ def _disagreement(first: ResultRow, second: ResultRow, name: str) -> ResultsErro
 
 
 def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
-    """Warn where each measuring row is there twice, or an even number of times, without a seed.
+    """Warn where each measuring row is there twice, or another number of times, without a seed.
 
     One such row may be a tie of two runs; all of them are probably a file that was pasted twice.
     """
@@ -279,12 +279,13 @@ def warning_of_doubled_rows(rows: Sequence[ResultRow]) -> list[AnswerWarning]:
     have_seeds = any(row.seed is not None for row in measuring)
     if not measuring or have_seeds:
         return []
-    copies = Counter(measuring)
-    if any(count % 2 for count in copies.values()):
+    copies = math.gcd(*Counter(measuring).values())
+    if copies == 1:
         return []
+    times = "twice" if copies == 2 else f"{copies} times"
     text = (
-        f"each of the {len(measuring)} measuring rows is there twice, and all of them count: was "
-        "the table pasted twice? Then delete one half, or everything looks surer than it is"
+        f"each of the {len(measuring)} measuring rows is there {times}, and all of them count: was "
+        f"the table pasted {times}? Then keep it once, or everything looks surer than it is"
     )
     return [AnswerWarning(WarningCode.ROWS_DOUBLED, text)]
 

@@ -19,6 +19,7 @@ from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.output import unfiltered
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.task import guess_words
 from elsa_tune.words import CHOSEN, CHOSEN_MARK, border_legend, listed, metric_text, points
 
 # The raw operating point, the corrected one, and the certified number of layers.
@@ -128,7 +129,7 @@ def _curve(console: Console, curve: FreezeCurve) -> None:
     if curve.points:
         _candidates(console, curve, details=True)
     if curve.chance is not None:
-        console.print(f"A constant answer has {points(curve.chance)}.")
+        console.print(f"A {guess_words(curve.metric)} has {points(curve.chance)}.")
     if curve.probe is not None:
         console.print(probe_sentence(curve.probe))
     for warning in curve.warnings:
@@ -288,5 +289,6 @@ def _legend(
     if "kept" in columns or "least kept" in columns:
         legend.append("kept: of the full model's score")
     if "gain kept" in columns:
-        legend.append("gain kept: of its gain over guessing (the best constant answer)")
+        best = f"the best {guess_words(curve.metric)}"
+        legend.append(f"gain kept: of its gain over guessing ({best})")
     return legend

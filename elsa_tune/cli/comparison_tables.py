@@ -16,6 +16,7 @@ from elsa_tune.cli.answer_tables import (
     stdout_console,
 )
 from elsa_tune.fitted_table import fitted_table
+from elsa_tune.specs.task import guess_words
 from elsa_tune.words import CHOSEN, CHOSEN_MARK, border_legend, target_text
 
 # Beside a way of which only the score is certain.
@@ -128,7 +129,8 @@ def _legend(comparison: WayComparison, marks: str, shown: set[str]) -> list[str]
     if "kept" in shown:
         legend.append("kept: of the best way's score")
     if "gain kept" in shown:
-        legend.append("gain kept: of its gain over guessing (the best constant answer)")
+        best = f"the best {guess_words(comparison.curve.metric)}"
+        legend.append(f"gain kept: of its gain over guessing ({best})")
     if "latency" in shown:
         legend.append("latency: of the exported model alone, for one text")
     if "bundle" in shown:

@@ -8,6 +8,7 @@ from typing import Any
 from elsa_tune.analysis.answer import Action, Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.task import guess_words
 from elsa_tune.words import metric_text, number_of, part_text, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
@@ -416,7 +417,7 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
     if answer.probe is not None:
         yield _level("linear probe, nothing fine-tuned", PROBE, ends, answer.probe.quality)
     if answer.chance is not None:
-        yield _level("constant answer", CHANCE, ends, answer.chance)
+        yield _level(guess_words(answer.metric), CHANCE, ends, answer.chance)
 
 
 def _level(name: str, line: Style, ends: Sequence[float], quality: float) -> Series:

@@ -60,6 +60,8 @@ class Metric(OpenName):
     of_constants: float | None
     # Whether it is a share of the examples: their number tells how far it can be trusted.
     is_share: bool
+    # What scores best of all that knows nothing of the texts, and so has the quality of chance.
+    guess: str
 
     @classmethod
     def define(
@@ -84,6 +86,7 @@ class Metric(OpenName):
         metric.lowest = lowest
         metric.of_constants = of_constants
         metric.is_share = is_share
+        metric.guess = "constant answer"
         return metric
 
     @classmethod
@@ -97,11 +100,19 @@ class Metric(OpenName):
             return None
 
 
+def guess_words(metric: str | None) -> str:
+    """Return what has the quality of chance by a metric, as a record names it."""
+    known_metric = Metric.named(metric)
+    return "constant answer" if known_metric is None else known_metric.guess
+
+
 _CLASSES = "elsa_tune.tasks.types.classification"
 _VALUES = "elsa_tune.tasks.types.regression"
 Metric.ACCURACY = Metric.define("accuracy", _CLASSES, is_share=True)
 Metric.F1 = Metric.define("f1", _CLASSES, words="F1")  # of label 1; two classes only
 Metric.F1_MACRO = Metric.define("f1_macro", _CLASSES, words="macro F1")
+# Drawn with the labels' own shares it scores 1 / the number of classes, and no constant as much.
+Metric.F1_MACRO.guess = "blind answer"
 Metric.MATTHEWS = Metric.define(
     "matthews", _CLASSES, words="Matthews correlation", lowest=-1.0, of_constants=0.0
 )

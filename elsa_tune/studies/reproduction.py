@@ -21,6 +21,7 @@ from elsa_tune.searching.specification import differing_settings, load_specifica
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.studies.protocols import PROTOCOLS, Scale, StudySize, asked, published
 from elsa_tune.tasks.known import MISMATCHED
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -246,16 +247,21 @@ def _mismatched(search: Request, state: SearchState, rows: Sequence[ResultRow]) 
     What is kept are the predictions on the task's own split.
     """
     mismatched_rows = []
+    is_judged_twice = False
     for row in rows:
         scores = state.trials[row.trial].latest if row.trial else {}
-        if MISMATCHED in scores:
-            mismatched_rows.append(
-                dataclasses.replace(
-                    row,
-                    task=MISMATCHED,
-                    quality=scores[MISMATCHED],
-                    predictions=None,
-                    chance=search.spec.task.published_chance.get(MISMATCHED),
-                )
+        # It counts as chance.
+        has_diverged_at_once = row.status is TrialStatus.DIVERGED and not scores
+        if MISMATCHED not in scores and not has_diverged_at_once:
+            continue
+        is_judged_twice = is_judged_twice or MISMATCHED in scores
+        mismatched_rows.append(
+            dataclasses.replace(
+                row,
+                task=MISMATCHED,
+                quality=scores.get(MISMATCHED),
+                predictions=None,
+                chance=search.spec.task.published_chance.get(MISMATCHED),
             )
-    return mismatched_rows
+        )
+    return mismatched_rows if is_judged_twice else []

@@ -212,6 +212,8 @@ def test_a_table_that_was_probably_pasted_twice_counts_all_of_it_with_a_warning(
     (curve,) = freeze_curves([*once, *once])
     assert at(curve, 0).seeds == 4
     assert "the 8 measuring rows is there twice" in warned(curve, WarningCode.ROWS_DOUBLED)
+    (curve,) = freeze_curves([*once, *once, *once])
+    assert "the 12 measuring rows is there 3 times" in warned(curve, WarningCode.ROWS_DOUBLED)
     # One tie is none, nor are rows that name their seeds.
     (curve,) = freeze_curves([*once, *once[:-1]])
     assert WarningCode.ROWS_DOUBLED not in codes(curve)

@@ -108,11 +108,19 @@ def test_chance_is_the_best_constant() -> None:
     assert chance(Metric.SPEARMAN, LABELS.astype(float), 1) == 0.0
 
 
-def test_the_best_constant_of_a_mean_over_classes_by_hand() -> None:
+def test_blind_answers_beat_every_constant_where_classes_count_alike() -> None:
     """Answering 0 has F1 6 / 7 of class 0 and none of class 1; class 2 occurs nowhere."""
     labels = np.array([0, 0, 0, 1])
-    assert chance(Metric.F1_MACRO, labels, 3) == pytest.approx((6 / 7 + 0) / 2)
     assert score(Metric.F1_MACRO, np.zeros(4, int), labels, 3) == pytest.approx((6 / 7 + 0) / 2)
+    assert chance(Metric.F1_MACRO, labels, 3) == pytest.approx(1 / 2)
+
+
+def test_answers_drawn_as_classes_are_common_score_the_chance_of_macro_f1() -> None:
+    rng = np.random.default_rng(1)
+    shares = (0.6, 0.3, 0.1)
+    labels = rng.choice(3, 200_000, p=shares)
+    blind = score(Metric.F1_MACRO, rng.choice(3, 200_000, p=shares), labels, 3)
+    assert blind == pytest.approx(chance(Metric.F1_MACRO, labels, 3), abs=0.005)
 
 
 def test_f1s_best_constant_is_the_positive_class_even_where_it_is_rare() -> None:

@@ -12,6 +12,7 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import default_candidates, is_depth
 from elsa_tune.specs.border import Border
+from elsa_tune.specs.task import guess_words
 from elsa_tune.words import (
     candidates_text,
     capitalized,
@@ -181,7 +182,7 @@ def _refusal_sentence(answer: Answer) -> str:
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
     base = "0"
     if answer.chance is not None:
-        base = f"the {points(answer.chance)} of a constant answer"
+        base = f"the {points(answer.chance)} of a {guess_words(answer.metric)}"
         if full.quality > answer.chance + answer.policy.at_chance:
             base += " with 95 % confidence"
     return f"The full model did not learn: {score} {runs} is not above {base}."
@@ -227,7 +228,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
         yield AnswerWarning(
             WarningCode.CONSTANT_REACHES_TARGET,
             f"the target is reached by guessing: {target_text(answer.target)} of the full model's "
-            f"{points(full.quality)} is {points(goal)}, and a constant answer has "
+            f"{points(full.quality)} is {points(goal)}, and a {guess_words(answer.metric)} has "
             f"{points(answer.chance)}",
         )
     if raw.candidate != corrected.candidate:
@@ -236,7 +237,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
             WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: fine-tuning {_names(answer, [raw])} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
-            "of what the full model gains over a constant answer, which alone keeps "
+            f"of what the full model gains over a {guess_words(answer.metric)}, which alone keeps "
             f"{percent(share_of_constant)}; corrected, "
             f"{part_text(corrected.candidate, answer.layers)}, not "
             f"{number_or_name(raw.candidate, answer.layers)}",

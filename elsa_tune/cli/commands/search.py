@@ -489,7 +489,7 @@ def _say_quality(spec: TrialSpec, results: Sequence[EvaluationResult]) -> None:
     last = results[-1]
     say(
         f"{spec.key}: {spec.task.metric.value} {points(quality)} "
-        f"(a constant answer scores {points(last.chance)}); "
+        f"(a {spec.task.metric.guess} scores {points(last.chance)}); "
         f"{last.trainable_parameters:,} parameters trained, {last.precision}, "
         f"{last.batches} batches, frozen layers {last.prefix}"
     )

@@ -65,7 +65,10 @@ class Kernel(ABC):
         return float(quality)
 
     def chance(self, labels: Array, classes: int, precision: Precision) -> Scorer:
-        """Return how the best constant answer scores under weights, as [R]; 0 unless overridden."""
+        """Return how the best blind answer scores under weights, as [R]; 0 unless overridden.
+
+        Blind: it knows nothing of the texts. It is a constant one wherever that is the best.
+        """
         return lambda weights: np.zeros(len(weights))
 
     def spread_at(self, quality: float) -> float:

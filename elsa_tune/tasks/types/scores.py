@@ -52,9 +52,10 @@ def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, 
 
 
 def chance(metric: Metric, labels: Array, classes: int) -> float:
-    """Return the quality of the best constant prediction on labels [E, ...].
+    """Return the quality of the best blind answer to labels [E, ...], which is mostly a constant.
 
-    F1's best constant is the positive class, not the majority. 0 for correlations.
+    F1's best constant is the positive class, not the majority; for macro F1 answers drawn with the
+    labels' shares are better than any. 0 for correlations.
     """
     kernel = kernel_of(metric)
     best = kernel.chance(labels, classes, np.float64)
