@@ -346,6 +346,38 @@ def test_no_answer_has_no_such_line() -> None:
     assert line(comparison, "Differ?") == "" and line(comparison, "Rerun") == ""
 
 
+def at_rates(
+    candidate: Candidate, qualities: Sequence[float], examples: int | None = None
+) -> list[ResultRow]:
+    """Return measuring runs of a way at as many rates, the first at the usual one."""
+    rows: list[ResultRow] = []
+    for number, quality in enumerate(qualities):
+        rows.append(
+            row(candidate, quality, learning_rate=3e-5 * 2**number, seed=1, examples=examples)
+        )
+    return rows
+
+
+@pytest.mark.parametrize("several", [FULL, ADAPTER])
+def test_of_two_equal_ways_that_at_several_rates_seems_no_better(several: Candidate) -> None:
+    """The best of three rates was chosen, so that the difference counts as one of three."""
+    [single_way] = {FULL, ADAPTER} - {several}
+    # 1.960 standard errors are .0271, and 2.394 for a third of the error .0332.
+    for difference, is_told in ((0.030, False), (0.0345, True)):
+        best = at_rates(several, [0.9, 0.6, 0.6], examples=1000)
+        found = differences([*best, row(single_way, 0.9 - difference, examples=1000)])
+        assert len(found.possible) == (1 if is_told else 2)
+        told = found.below_full if several == FULL else found.above_full
+        assert [way.candidate for way in told] == ([ADAPTER] if is_told else [])
+
+
+def test_of_two_ways_at_several_rates_each_the_more_rates_count() -> None:
+    for difference, is_told in ((0.030, False), (0.0345, True)):
+        rows = at_rates(FULL, [0.9, 0.6, 0.6], examples=1000)
+        rows += at_rates(ADAPTER, [0.9 - difference, 0.6], examples=1000)
+        assert (differences(rows).below_full != ()) is is_told
+
+
 # ---- a rerun ----
 
 

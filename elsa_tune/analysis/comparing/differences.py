@@ -8,7 +8,7 @@ finds beyond that, and the first leaves open, is not claimed: the two never cont
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.certainty import judged_quality, spread_of_mean, variance_by_rows
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
@@ -98,8 +98,13 @@ def _best_first(comparison: WayComparison, ways: Sequence[Way]) -> list[Way]:
 
 
 def _tested(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> DifferenceTest:
+    """Test two ways' difference; the p values are corrected for rates that were chosen."""
     difference = _quality(comparison, way) - _quality(comparison, other)
-    return difference_test(difference, parts.all)
+    test = difference_test(difference, parts.all)
+    # Bonferroni, of the way whose best rate was chosen from more. A way chosen from R rates lies
+    # falsely above another only if one of the R does, whatever rate the other was chosen at.
+    times = max(way.point.measured_at_rates, other.point.measured_at_rates)
+    return replace(test, p=min(1.0, test.p * times), p_above=min(1.0, test.p_above * times))
 
 
 def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
