@@ -22,7 +22,7 @@ from elsa_tune.analysis.statistics.differences import (
 )
 from elsa_tune.analysis.statistics.intervals import Spread
 from elsa_tune.specs.adapt.candidate import Candidate
-from elsa_tune.specs.policy import SeedCounts
+from elsa_tune.specs.policy import Policy, SeedCounts
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Looks
 from tests.unit.result_rows import row, seeds
@@ -376,6 +376,30 @@ def test_of_two_ways_at_several_rates_each_the_more_rates_count() -> None:
         rows = at_rates(FULL, [0.9, 0.6, 0.6], examples=1000)
         rows += at_rates(ADAPTER, [0.9 - difference, 0.6], examples=1000)
         assert (differences(rows).below_full != ()) is is_told
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_seeds_pay_for_welchs_approximation(count: int) -> None:
+    """As certificates do: two seeds by the error of pairs, more by the other."""
+    paying = Policy(approximation_error=0.01, approximation_error_of_pairs=0.02)
+    level = paying.test_error(count)
+    freedom = 2 * (count - 1)
+    error = 0.01 * math.sqrt(2 / count)
+    for p, is_told in ((level * 1.05, False), (level * 0.95, True)):
+        difference = error * float(stats.t.isf(p / 2, freedom))
+        common = {"std": 0.01, "runs": count, "seed": None, "policy": paying}
+        found = differences([row(FULL, 0.9, **common), row(ADAPTER, 0.9 - difference, **common)])
+        assert (found.below_full != ()) is is_told
+        assert len(found.possible) == (1 if is_told else 2)
+
+
+def test_a_single_run_beside_seeds_pays_by_their_number() -> None:
+    paying = Policy(approximation_error=0.01, approximation_error_of_pairs=0.02)
+    common = {"examples": 900, "policy": paying}
+    # By the seeds of the one and the rows of both, p is .0455 and .0355. Of five seeds, .04 counts.
+    for way, told in ((0.8685, False), (0.8668, True)):
+        rows = [row(FULL, 0.9, std=0.01, runs=5, seed=None, **common), row(ADAPTER, way, **common)]
+        assert (differences(rows).below_full != ()) is told
 
 
 # ---- a rerun ----

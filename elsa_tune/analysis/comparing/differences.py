@@ -98,13 +98,30 @@ def _best_first(comparison: WayComparison, ways: Sequence[Way]) -> list[Way]:
 
 
 def _tested(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> DifferenceTest:
-    """Test two ways' difference; the p values are corrected for rates that were chosen."""
+    """Test two ways' difference.
+
+    The p values pay for Welch's approximation, and for rates that were chosen.
+    """
     difference = _quality(comparison, way) - _quality(comparison, other)
     test = difference_test(difference, parts.all)
     # Bonferroni, of the way whose best rate was chosen from more. A way chosen from R rates lies
     # falsely above another only if one of the R does, whatever rate the other was chosen at.
-    times = max(way.point.measured_at_rates, other.point.measured_at_rates)
+    rates = max(way.point.measured_at_rates, other.point.measured_at_rates)
+    times = rates * _paid_for_welch(comparison, way, other, parts)
     return replace(test, p=min(1.0, test.p * times), p_above=min(1.0, test.p_above * times))
+
+
+def _paid_for_welch(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> float:
+    """Return by what p values grow for Welch's approximation; 1 where no seeds are counted."""
+    counts: list[int] = []
+    if parts.of_way is not None:
+        counts.append(_seeds_of(comparison, way))
+    if parts.of_other is not None:
+        counts.append(_seeds_of(comparison, other))
+    if not counts:
+        return 1.0
+    policy = comparison.curve.policy
+    return policy.error / policy.test_error(min(counts))
 
 
 def _parts(comparison: WayComparison, way: Way, other: Way) -> _Parts:
