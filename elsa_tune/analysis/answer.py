@@ -37,6 +37,7 @@ class Reason(enum.StrEnum):
     EXAMPLES_UNKNOWN = "examples_unknown"  # scores alone do not tell how far examples move them
     TARGET_NOT_PLANNED = "target_not_planned"  # the search was planned for a lower target
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
+    EPOCHS_NOT_FRESH = "epochs_not_fresh"  # each run's epoch was chosen on the rows that judge it
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
     # Of a comparison of ways (`comparison.py`):
     ONE_WAY = "one_way"  # nothing to compare it with

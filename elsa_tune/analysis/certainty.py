@@ -253,6 +253,8 @@ def _why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Re
     """Return why the contrasts of an answer cannot certify anything; None where they can."""
     if any(point.measured_at_rates > 1 for point in points):
         return Reason.RATES_NOT_FRESH
+    if answer.judges_best_epochs:
+        return Reason.EPOCHS_NOT_FRESH
     if leaves_out_examples(answer):
         return Reason.EXAMPLES_UNKNOWN
     if is_above_plan(answer):

@@ -20,7 +20,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import NONE_EARLIER, Earlier
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.words import candidates_text, points, rate_text
 
 
@@ -133,6 +133,11 @@ class FreezeCurve:
         if self.units is None or self.examples is None:
             return False
         return self.units < min(self.examples, self.policy.fewest_units)
+
+    @property
+    def judges_best_epochs(self) -> bool:
+        """Whether each run's epoch was chosen on the rows that judge it, which looks too good."""
+        return self.selection == Selection.BEST_EPOCH
 
     @property
     def full(self) -> CurvePoint | None:

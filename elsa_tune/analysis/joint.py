@@ -229,7 +229,7 @@ def _sure(
 
 def _has_valid_tests(task: Answer) -> bool:
     """Whether what a task's depths are tested by may certify something."""
-    if any(point.measured_at_rates > 1 for point in task.measured):
+    if task.judges_best_epochs or any(point.measured_at_rates > 1 for point in task.measured):
         return False
     if task.looks is not None and not task.looks.are_planned:
         return False

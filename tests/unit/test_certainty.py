@@ -204,6 +204,19 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
 
 
+def test_epochs_chosen_on_the_rows_that_judge_certify_nothing() -> None:
+    scores = [0.90, 0.91, 0.90], [0.88, 0.89, 0.88]
+    answer = answered(study(*scores, selection="best_epoch"))
+    assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
+    assert answer.certified is None and answer.corrected_certified is None
+    assert answer.reason is Reason.EPOCHS_NOT_FRESH and not answer.open_look
+    assert answer.plausible_candidates is None and answer.next_step is None
+    assert "best epoch was taken on the rows that judge it" in answer.certainty
+    assert "selection=last or selection=holdout" in answer.certainty
+    for selection in (None, "last", "holdout"):
+        assert answered(study(*scores, selection=selection)).certified is not None
+
+
 def test_where_nothing_can_be_certified_no_look_is_open() -> None:
     recorded = {"search": "mine", "trial": "t"}
     rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **recorded)

@@ -482,6 +482,11 @@ def test_a_rate_that_was_chosen_on_the_same_runs_certifies_nothing() -> None:
     no_claim(rows, Reason.RATES_NOT_FRESH, "adapters of size 8 were measured at several")
 
 
+def test_epochs_chosen_on_the_rows_that_judge_certify_nothing() -> None:
+    no_claim(four_ways_of(selection="best_epoch"), Reason.EPOCHS_NOT_FRESH, "selection=last or")
+    assert labels(compared(four_ways_of(selection="holdout"))) != []
+
+
 def test_scores_of_unknown_examples_certify_nothing() -> None:
     rows = four_ways_of(policy=Policy())
     no_claim(rows, Reason.EXAMPLES_UNKNOWN, "column `examples`")

@@ -174,6 +174,7 @@ class Drawn:
             status=TrialStatus.COMPLETED,
             phase=Phase.MEASURE,
             metric="accuracy",
+            selection=self.spec.recipe.selection,
             chance=0.5,
             learning_rate=trial.learning_rate,
             seed=trial.seed,
@@ -748,6 +749,22 @@ def test_second_looks_are_taken_with_units_enough_and_kept_where_they_are_too_fe
     anew = Grouped(plan, qualities, 0.015, units=99)
     anew.run()
     assert anew.measured() == {0: 3, 9: 3}
+
+
+def test_where_epochs_are_chosen_on_the_judging_rows_a_hunt_takes_first_looks_alone(
+    tmp_path: Path,
+) -> None:
+    plan = spec(tmp_path, "selection=best_epoch", policy=Policy(), until="certified")
+    assert planned_power(plan) is None
+    assert planned_power(spec(tmp_path, policy=Policy(), until="certified")) is not None
+    one = Drawn(plan, {**CLEAR, 9: 0.88, 10: 0.85}, 0.004)
+    one.run()
+    measured = one.measured()
+    assert measured[9] == 3 and measured[10] == 3 and max(measured.values()) == 3
+    assert one.answer().reason is Reason.EPOCHS_NOT_FRESH
+    last = one.step(one.rates, list(one.known.values()))
+    assert not last.trials
+    assert last.why.endswith("; nothing can be certified with selection=best_epoch")
 
 
 def test_a_hunt_of_one_look_ends_after_it(tmp_path: Path) -> None:

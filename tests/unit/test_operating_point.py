@@ -314,6 +314,15 @@ def test_the_joint_answer_certifies_nothing_where_a_task_does_not() -> None:
     assert joint.plausible is None
 
 
+def test_the_joint_answer_certifies_nothing_where_epochs_were_chosen_on_the_judging_rows() -> None:
+    curves = {0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.79}
+    *_, joint = answer_rows(two_tasks(*curves))
+    assert joint.certified is not None
+    *_, joint = answer_rows(two_tasks(*curves, selection="best_epoch"))
+    assert joint.certified is None and joint.reason is Reason.EPOCHS_NOT_FRESH
+    assert joint.plausible is None
+
+
 def test_one_layer_of_several_tasks_is_one() -> None:
     *_, joint = answer_rows(two_tasks({0: 0.9, 5: 0.89}, {0: 0.8, 5: 0.79}))
     assert joint.sentence.startswith("1 of 6 layers keeps ")

@@ -271,6 +271,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
     Reason: """no_measurements no_full_model full_model_did_not_learn no_frozen_depth
         full_model_not_above_zero
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
+        epochs_not_fresh
         not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units
         one_way no_way_learnt seeds_by_results""",
     Cost: "time memory parameters latency bundle",

@@ -463,6 +463,14 @@ def test_a_comparison_with_too_few_seeds_is_said_before_it_trains(
     assert ("3 seeds of each or more; this one, with 2, will be measured alone" in said) is is_said
 
 
+def test_that_best_epochs_certify_nothing_is_said_before_it_trains() -> None:
+    by_last = make_spec(recipe=Recipe(epochs=3))
+    by_best = make_spec(recipe=Recipe(epochs=3, selection=Selection.BEST_EPOCH))
+    words = "with selection=best_epoch nothing can be certified"
+    assert words not in " ".join(plan_warnings(by_last))
+    assert words in " ".join(plan_warnings(by_best))
+
+
 def test_measuring_is_announced_by_the_seeds_that_a_depth_has() -> None:
     announced = [strategy_of(make_spec(seeds=seeds)).opening for seeds in (1, 2)]
     assert "1 seed of" in announced[0] and "2 seeds of" in announced[1]

@@ -13,6 +13,7 @@ from elsa_tune.searching.planning.plan import plan_warnings, said_before_trainin
 from elsa_tune.specs.adapt.candidates import read_candidate
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tasks.task_file import resolve_task
 from tests.conftest import Run
 from tests.unit.search_examples import make_spec
@@ -78,6 +79,11 @@ def test_a_plan_says_what_its_comparison_can_certify() -> None:
         better_guess
     )
     assert ways_power_text(better_guess) != ways_power_text(by_hand)
+
+
+def test_nothing_is_estimated_where_epochs_are_chosen_on_the_judging_rows() -> None:
+    by_best = Recipe(selection=Selection.BEST_EPOCH)
+    assert ways_outlook(planned(recipe=by_best, evaluation_examples=600)) is None
 
 
 def test_rows_that_share_units_count_as_these() -> None:

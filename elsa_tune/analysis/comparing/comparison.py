@@ -222,6 +222,8 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
         return Reason.TOO_FEW_UNITS
     if any(way.point.measured_at_rates > 1 for way in comparison.ways):
         return Reason.RATES_NOT_FRESH
+    if curve.judges_best_epochs:
+        return Reason.EPOCHS_NOT_FRESH
     if _has_too_few_seeds(comparison):
         return Reason.TOO_FEW_SEEDS
     if not curve.uncertainty.has_examples and not curve.policy.by_seeds_alone:

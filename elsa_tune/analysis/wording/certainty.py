@@ -136,6 +136,10 @@ _REASONS: Mapping[Reason, str] = {
     Reason.RATES_NOT_FRESH: (
         "depths were measured at several learning rates, and the best was taken on the same runs"
     ),
+    Reason.EPOCHS_NOT_FRESH: (
+        "each run's best epoch was taken on the rows that judge it; a new search with "
+        "selection=last or selection=holdout can certify"
+    ),
     Reason.LOOKS_NOT_PLANNED: "seeds of several searches, planned separately, were pooled",
     Reason.NOT_PLANNED_TO_CERTIFY: (
         "the search's strategy plans no tests, and chooses what it measures by other rules"

@@ -1,10 +1,10 @@
 """The strategy `hunt`: measured is only what can decide the answer, with as many seeds as it takes.
 
 A hunt tests the candidates in their order, from the full model down, and ends at the first that is
-not certified. Where evaluation rows share too few units to certify anything, it takes no second
-looks and ends at the first whose score misses the target. Which trials run never endangers the
-certificate (docs/concepts/how-sure.md): it uses planned seeds at planned looks alone. Measured and
-simulated: bench/strategy.py.
+not certified. Where nothing can be (evaluation rows share too few units, or choose each run's
+epoch), it takes no second looks and ends at the first whose score misses the target. Which trials
+run never endangers the certificate (docs/concepts/how-sure.md): it uses planned seeds at planned
+looks alone. Measured and simulated: bench/strategy.py.
 """
 
 import math

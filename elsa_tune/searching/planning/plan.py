@@ -30,7 +30,7 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase
+from elsa_tune.specs.trial import Phase, Selection
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -268,6 +268,11 @@ def plan_warnings(spec: SearchSpec) -> Iterator[str]:
     strategy = strategy_of(spec)
     if not strategy.plans_tests:
         yield f"strategy {strategy.name} certifies nothing: its answer will be a measured one"
+    if _judges_best_epochs(spec):
+        yield (
+            "with selection=best_epoch nothing can be certified, as each run's epoch is taken on "
+            "the rows that judge it; selection=last and selection=holdout can certify"
+        )
     lacks = ""
     if REFERENCE not in spec.candidates:
         lacks = "0 (the full model)"
@@ -304,7 +309,9 @@ def planned_power(spec: SearchSpec) -> Power | None:
     for candidate in strategy.tested({}):
         if candidate.is_in_order_of_tests:
             tested.append(candidate)
-    if len(tested) < 2 or not spec.task.metric.is_share or _has_too_few_units(spec):
+    if len(tested) < 2 or not spec.task.metric.is_share:
+        return None
+    if _has_too_few_units(spec) or _judges_best_epochs(spec):
         return None
     looks = strategy.looks(tested[-1], {})
     if looks is None or not looks.are_planned:
@@ -332,7 +339,7 @@ def ways_outlook(spec: SearchSpec) -> str | None:
     """
     if all(candidate.is_ranked for candidate in spec.candidates):
         return None
-    if spec.seeds < FEWEST_SEEDS or _has_too_few_units(spec):
+    if spec.seeds < FEWEST_SEEDS or _has_too_few_units(spec) or _judges_best_epochs(spec):
         return None
     if not spec.task.metric.is_share:
         return not_estimated_text(metric_text(spec.task.metric))
@@ -356,6 +363,11 @@ def _has_too_few_units(spec: SearchSpec) -> bool:
     """Whether the rows share so few units that nothing is certified."""
     fewest = min(spec.evaluation_examples, spec.policy.fewest_units)
     return _independent_rows(spec) < fewest
+
+
+def _judges_best_epochs(spec: SearchSpec) -> bool:
+    """Whether runs' epochs are chosen on the rows that judge them: nothing is certified."""
+    return spec.recipe.selection is Selection.BEST_EPOCH
 
 
 def power_text(power: Power, spec: SearchSpec) -> str:

@@ -87,7 +87,7 @@ class Walk:
             step = ask(candidate)
             if step is not None:
                 return step
-        if self.has_too_few_units:
+        if self.can_certify_nothing:
             return self.it_gave_no_result(candidate) or self.its_score_misses_the_target(candidate)
         if self.is_certified(candidate):
             return None
@@ -275,15 +275,20 @@ class Walk:
         return self.findings.curve()
 
     @property
-    def has_too_few_units(self) -> bool:
+    def can_certify_nothing(self) -> bool:
         """Whether no number of seeds certifies anything: first looks are for the curve alone."""
-        return self.curve is not None and self.curve.has_too_few_units
+        if self.curve is None:
+            return False
+        return self.curve.has_too_few_units or self.curve.judges_best_epochs
 
     @property
     def but_nothing_certified(self) -> str:
         """What is added to the end of a walk where nothing can be certified; "" elsewhere."""
-        if not self.has_too_few_units:
+        if not self.can_certify_nothing:
             return ""
+        assert self.curve is not None
+        if self.curve.judges_best_epochs:
+            return "; nothing can be certified with selection=best_epoch"
         fewest = self.policy.fewest_units
         return f"; nothing can be certified, as that takes {fewest} units of evaluation rows"
 
