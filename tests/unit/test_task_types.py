@@ -220,10 +220,13 @@ CLASSIFIES = type_of(TaskKind.CLASSIFICATION).metrics
 
 
 @pytest.mark.parametrize("metric", [m for m in CLASSIFIES if m.of_constants is None])
-def test_chance_is_that_of_the_best_constant(metric: Metric) -> None:
+def test_chance_is_that_of_the_best_constant_where_that_is_the_best_guess(metric: Metric) -> None:
     labels = np.random.default_rng(1).choice(2, 90, p=(0.7, 0.3))
     constants = [score(metric, np.full(90, c), labels, 2) for c in range(2)]
-    assert chance(metric, labels, 2) == max(constants)
+    if metric.guess == "constant answer":
+        assert chance(metric, labels, 2) == max(constants)
+    else:
+        assert chance(metric, labels, 2) > max(constants)
 
 
 def test_every_metric_belongs_to_a_type_and_has_a_kernel() -> None:
