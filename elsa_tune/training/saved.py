@@ -33,6 +33,7 @@ from elsa_tune.training.model.encoder import (
     load_tokenizer,
     plain_configuration,
     quiet,
+    save_tokenizer,
 )
 from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import final_linear
@@ -88,7 +89,7 @@ def save_classifier(
     tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     with quiet():
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
     return facts
 
 

@@ -24,6 +24,7 @@ from elsa_tune.tasks.types.scores import task_scores
 from elsa_tune.training.bundle.members import alone, read_members
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
+from elsa_tune.training.model.encoder import load_tokenizer, save_tokenizer
 from elsa_tune.training.objective import Objective
 from elsa_tune.training.saved import (
     check_exportable,
@@ -226,3 +227,13 @@ def test_a_file_of_one_s_own_is_scored(tmp_path: Path) -> None:
 def test_a_mean_of_tokens_is_refused() -> None:
     with pytest.raises(ModelError, match="pooling mean, which no classifier of transformers"):
         check_exportable(Recipe(pooling=Pooling.MEAN))
+
+
+def test_a_tokenizer_that_finds_no_room_is_refused_as_every_file_is(tmp_path: Path) -> None:
+    make_tiny("bert", tmp_path / "model")
+    tokenizer = load_tokenizer(resolve_model(str(tmp_path / "model")))
+    full_disk = tmp_path / "out"
+    full_disk.mkdir()
+    (full_disk / "tokenizer.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        save_tokenizer(tokenizer, full_disk)

@@ -25,7 +25,12 @@ from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
 from elsa_tune.training.bundle.texts import Texts, split_texts
 from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.forward.equality import twin
-from elsa_tune.training.model.encoder import LOCAL, explained, plain_configuration
+from elsa_tune.training.model.encoder import (
+    LOCAL,
+    explained,
+    plain_configuration,
+    save_tokenizer,
+)
 from elsa_tune.training.model.model_files import check_tokenizer
 
 ABOUT = "bundle.json"
@@ -191,7 +196,7 @@ def write_members(folder: Path, members: Members) -> Facts:
         tasks[name] = {"config": json.loads(config)}
     tokenizer = base.tokenizer
     tokenizer.chat_template = None  # their names would become files, and nothing here reads them
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
     return tasks
 
 

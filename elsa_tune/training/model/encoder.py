@@ -191,6 +191,17 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a tokenizer into a folder that is there. Raises OSError where it cannot be written."""
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        # The package tokenizers has no class of its own for what the disk refuses.
+        if type(error) is not Exception:
+            raise
+        raise OSError(str(error)) from error
+
+
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
     if spec.source is ModelSource.HUB:
         for model in KNOWN_MODELS.values():
