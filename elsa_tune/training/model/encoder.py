@@ -195,8 +195,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write a tokenizer into a folder that is there. Raises OSError where it cannot be written."""
     try:
         tokenizer.save_pretrained(folder)
-    except Exception as error:
-        # The package tokenizers has no class of its own for what the disk refuses.
+    except Exception as error:  # tokenizers has no class of its own for what a disk refuses
         if type(error) is not Exception:
             raise
         raise OSError(str(error)) from error
