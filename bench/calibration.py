@@ -1,30 +1,33 @@
 """How often answers are wrong: synthetic studies with a known truth, judged as real ones are.
 
     python bench/calibration.py [--studies 1000]
-    python bench/calibration.py --known examples scores --seeds 3 5 --name calibration_tables
+    python bench/calibration.py --metrics f1 matthews --families boundary noisy_full --examples 1000
+    python bench/calibration.py --known examples --seeds 5 --examples 1000
 
 Each study is a curve of expected qualities, runs of it with seeds and evaluation examples drawn,
 exploring included, and `answer_curve`'s verdict on them. The truth of a depth is the expected
-quality of a fresh seed on fresh examples at the rate that the study chose. Writes
-bench/results/calibration.json: for each family, number of seeds and of evaluation examples, how
-often the point estimate and the certified claims are false (of all studies), how often something is
-claimed, how often the true answer is plausible, and, of the studies in which a depth with frozen
-layers can be certified, how often that k or one layer more is (`near`).
+quality of a fresh seed on fresh examples at the rate that the study chose. Writes its cells into
+bench/results/calibration.json, others stay: for each family, number of seeds and of evaluation
+examples, how often the measured answer and the certified claim are false (of all studies), how
+often something is certified, how often the true answer is plausible, and, of the studies in which
+a depth with frozen layers can be certified, how often that k or one layer more is (`near`). All of
+the claim, which is corrected for chance; `raw_` has the raw score, of which what is certified
+beside the claim is in the same sequence of tests, so that `any_certified_false` has an error of
+5 %.
 
 What is known of the evaluation examples: `predictions`, as of recorded trials; `examples`, only how
 many they are, as in our own tables; `scores`, nothing, as in other tables.
 
 The families: smooth (quality falls ever faster), flat (nothing is lost but at the end), uneven
-(rises and falls by turns), near_chance (the full model gains 3 to 10 points), boundary and
-boundary_corrected (the least favourable: one depth misses the target by nothing, raw or corrected,
-and shallower ones keep nearly all), noisy_full and noisy_depth (boundary, with seeds of the full
-model, or of the deciding depth, that spread 2.5 times as much as others), plateau (boundary at
+(rises and falls by turns), near_chance (the full model gains 3 to 10 points), boundary (the least
+favourable: one depth misses the claim's target by nothing, and shallower ones gain a tenth more
+than the full model, so that they are beyond doubt),
+boundary_raw (the same of the raw score), noisy_full and noisy_depth (boundary, with seeds of the
+full model, or of the deciding depth, that spread 2.5 times as much as others), plateau (boundary at
 every deeper depth, too), collapsing (each study's seeds fail at a rate of .1 to .3, at every depth
 that trains a layer), collapsing_alone (a fifth of the seeds of one depth fail, and no
 others: nothing in few seeds can show it, which is why claims are made on condition that seeds fail
 no more often than they did).
-
-`--metrics f1 matthews`: the same studies, judged by another metric of their answers.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 FAMILIES = (
-    *("smooth", "flat", "uneven", "near_chance", "boundary", "boundary_corrected"),
+    *("smooth", "flat", "uneven", "near_chance", "boundary", "boundary_raw"),
     *("collapsing", "collapsing_alone", "noisy_full", "noisy_depth", "plateau"),
 )
 SEEDS = (3, 5, 10)
@@ -62,6 +65,7 @@ DEPTHS = (0, 6, 7, 8, 9, 10, 11, 12)
 LAYERS = 12
 TARGET = 0.9
 RATES = 5
+KEY = ("known", "metric", "family", "seeds", "examples")  # which cell it is
 
 # Spread on the probit scale: how examples differ in difficulty, how differently depths see them,
 # and how seeds differ: with these, accuracies near .85 have a standard deviation between seeds of
@@ -135,10 +139,11 @@ def draw_truth(family: str, rng: np.random.Generator, metric: str) -> Truth:
     of_seed = np.full(len(DEPTHS), OF_SEED)
     if family.startswith(("boundary", "noisy", "plateau")):
         at = int(rng.integers(1, len(DEPTHS)))
-        best = prevalence + gain * np.where(np.arange(len(DEPTHS)) < at, 0.98, 0.5)
+        # Shallower ones are beyond doubt: else the deciding depth is seldom tested.
+        best = prevalence + gain * np.where(np.arange(len(DEPTHS)) < at, 1.1, 0.5)
         best[0] = prevalence + gain
         whole = Truth(metric, best[:, None], np.zeros(len(DEPTHS)), prevalence, of_seed)
-        base = whole.chance if family == "boundary_corrected" else 0.0
+        base = 0.0 if family == "boundary_raw" else whole.chance
         least = base + TARGET * (whole.expected(0, 0) - base) - 1e-6
         missed = brentq(lambda a: quality_of(metric, a, prevalence) - least, 0.5, 0.9999)
         best[at : len(DEPTHS) if family == "plateau" else at + 1] = missed
@@ -229,30 +234,31 @@ class _Kept:
 def verdict(answer: Any, expected: dict[int, float], chance: float) -> dict[str, Any]:
     """Each claim, and whether it is false. A claim that is not made is None."""
     found: dict[str, Any] = {"answered": answer.operating_point is not None}
-    for name, base, point, certified in (
-        ("raw", 0.0, answer.operating_point, answer.certified),
-        ("corrected", chance, answer.corrected_operating_point, answer.corrected_certified),
+    for prefix, base, point, certified in (
+        ("", chance, answer.corrected_operating_point, answer.corrected_certified),
+        ("raw_", 0.0, answer.operating_point, answer.certified),
     ):
         reach = {
             frozen: (quality - base) - TARGET * (expected[0] - base) >= 0
             for frozen, quality in expected.items()
         }
-        deepest = max(frozen for frozen, good in reach.items() if good)
         # What can be certified: a depth, and every shallower one, that reach the target.
         provable = max(
             frozen for frozen in expected if all(reach[n] for n in expected if n <= frozen)
         )
-        found[f"{name}_point_false"] = None if point is None else not reach[_frozen(point)]
-        is_claim = certified is not None and _frozen(certified) > 0
-        wrong = is_claim and not all(good for n, good in reach.items() if n <= _frozen(certified))
-        found[f"{name}_certified_false"] = bool(wrong)
-        found[f"{name}_claims"] = is_claim
-        near = is_claim and provable - _frozen(certified) in (0, 1)
-        found[f"{name}_near"] = bool(near) if provable > 0 else None
-        is_claimed = answer.claims_corrected == (name == "corrected")
-        if is_claimed and answer.plausible is not None:
+        claimed = 0 if certified is None else _frozen(certified)
+        is_false = not all(good for frozen, good in reach.items() if frozen <= claimed)
+        near = claimed > 0 and provable - claimed in (0, 1)
+        found[f"{prefix}point_false"] = None if point is None else not reach[_frozen(point)]
+        found[f"{prefix}certified"] = claimed > 0
+        found[f"{prefix}certified_false"] = is_false
+        found[f"{prefix}near"] = near if provable > 0 else None
+        is_claim = answer.claims_corrected == (prefix == "")
+        if is_claim and answer.plausible is not None:
+            deepest = max(frozen for frozen, good in reach.items() if good)
             found["plausible_covers"] = LAYERS - deepest in answer.plausible
             found["plausible_width"] = len(answer.plausible)
+    found["any_certified_false"] = found["certified_false"] or found["raw_certified_false"]
     return found
 
 
@@ -260,7 +266,7 @@ def _frozen(point: Any) -> int:
     return int(point.candidate.frozen_layers)
 
 
-def cell(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
+def run_cell(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
     """All studies of one family, number of seeds and of examples."""
     known, metric, family, seeds, examples, studies = job
     rng = np.random.default_rng([FAMILIES.index(family), seeds, examples])
@@ -269,25 +275,15 @@ def cell(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
         for _ in range(studies)
     ]
 
-    def share(name: str) -> float | None:
+    names = ["answered", "plausible_covers", "plausible_width", "any_certified_false"]
+    for name in ("point_false", "certified", "certified_false", "near"):
+        names += [name, f"raw_{name}"]
+    cell: dict[str, Any] = dict(zip(KEY, job, strict=False))
+    cell["studies"] = studies
+    for name in names:
         values = [one[name] for one in found if one.get(name) is not None]
-        return float(np.mean(values)) if values else None
-
-    names = ("answered", "plausible_covers", "plausible_width")
-    both = ("point_false", "certified_false", "claims", "near")
-    return {
-        "known": known,
-        "metric": metric,
-        "family": family,
-        "seeds": seeds,
-        "examples": examples,
-        **{name: share(name) for name in names},
-        **{
-            f"{kind}_{name}": share(f"{kind}_{name}")
-            for kind in ("raw", "corrected")
-            for name in both
-        },
-    }
+        cell[name] = round(float(np.mean(values)), 4) if values else None
+    return cell
 
 
 def _fewer_draws(draws: int) -> None:
@@ -328,16 +324,19 @@ def main() -> None:
             options.known, options.metrics, options.families, options.seeds, options.examples
         )
     ]
-    results = []
-    with ProcessPoolExecutor(2, initializer=_fewer_draws, initargs=(options.draws,)) as pool:
-        for found in pool.map(cell, jobs):
-            results.append(found)
-            print(json.dumps(found), flush=True)
     note = (
-        f"{options.studies} synthetic studies a row; shares of studies; false claims are over all "
-        f"studies; target {TARGET}, {RATES} learning rates explored with one seed each"
+        "synthetic studies; shares of studies; false claims are over all studies; target "
+        f"{TARGET}, {RATES} learning rates explored with one seed each; machine and date are those "
+        "of the last cells"
     )
-    print(machine.write(options.name, results, note))
+    file = machine.RESULTS / f"{options.name}.json"
+    before = json.loads(file.read_text())["results"] if file.exists() else []
+    cells = {tuple(cell[name] for name in KEY): cell for cell in before}
+    with ProcessPoolExecutor(2, initializer=_fewer_draws, initargs=(options.draws,)) as pool:
+        for cell in pool.map(run_cell, jobs):
+            print(json.dumps(cell), flush=True)
+            cells[tuple(cell[name] for name in KEY)] = cell
+            machine.write(options.name, list(cells.values()), note)
 
 
 if __name__ == "__main__":

@@ -219,7 +219,8 @@ class World:
         if self.family == "trap":
             at = 1
         self.at = at
-        best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
+        # Shallower ones are beyond doubt: else this depth is seldom tested.
+        best = self.prevalence + gain * np.where(np.arange(count) < at, 1.1, 0.5)
         best[0] = self.prevalence + gain
         of_full = metric_of(self.metric, best[0], self.prevalence)
         least = self.base + TARGET * (of_full - self.base) - 1e-6

@@ -2,6 +2,7 @@
 
     python bench/ways.py sst2 cola --data-dir ../shared/glue     # goes on where it stopped
     python bench/ways.py sst2 --model mpnet
+    python bench/ways.py mrpc --model mpnet --precision bf16     # for CPUs with its units
     python bench/ways.py --only-read                             # the committed ones again
     python bench/ways.py rte --only-read --latencies             # and what its models take
 
@@ -37,11 +38,13 @@ _LATENCIES = ("latency_seconds", "bundle_seconds")
 Latencies = dict[str, dict[str, Any]]  # of a search, by its ways' labels
 
 
-def search(model: str, task: str, data_dir: str) -> None:
+def search(model: str, task: str, data_dir: str, precision: str) -> None:
     """Start or resume a task's search."""
     words = ["--model", model, "--task", task, "--space", "ways"]
     words += ["--data-dir", data_dir] if task != "stdlib" else []
     words += ["--train-size", str(ROWS), "--set", f"epochs={EPOCHS}"]
+    if precision != "fp32":
+        words += ["--set", f"precision={precision}"]
     recorded.search(folder_of(model, task), words, data_dir)
 
 
@@ -99,13 +102,14 @@ def main() -> None:
     parser.add_argument("task", nargs="*", choices=[*TASKS, []], default=[])
     parser.add_argument("--model", choices=MODELS, default="minilm")
     parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--only-read", action="store_true")
     parser.add_argument("--latencies", action="store_true")
     options = parser.parse_args()
     asked = options.task or TASKS
     if not options.only_read:
         for task in asked:
-            search(options.model, task, options.data_dir)
+            search(options.model, task, options.data_dir, options.precision)
     kept = kept_latencies()
     results = []
     for model in MODELS:
@@ -117,8 +121,9 @@ def main() -> None:
                     latencies = measured_latencies(folder, options.data_dir)
                 results.append(read(folder, latencies))
     note = (
-        f"at most {ROWS:,} training rows, {EPOCHS} epochs, fp32, five seeds of every way; both "
-        "models were tuned on pairs of sentences; qualities are fractions, times seconds"
+        f"at most {ROWS:,} training rows, {EPOCHS} epochs, fp32 unless a search's command says bf16, "
+        "five seeds of every way; both models were tuned on pairs of sentences; qualities are "
+        "fractions, times seconds"
     )
     print(machine.write("ways", results, note))
 

@@ -46,6 +46,8 @@ PARTS: dict[str, Part] = {
     "hunt_rates": Part("docs/measured.md", measurements.hunt_rates),
     "faults": Part("docs/reliability.md", measurements.faults),
     "fair_rates": Part("docs/measured.md", measurements.fair_rates),
+    "calibration": Part("docs/measured.md", measurements.calibration),
+    "units": Part("docs/measured.md", measurements.units),
     "strategy": Part("docs/measured.md", measurements.strategy),
     "boundary": Part("docs/measured.md", measurements.boundary),
     "certified": Part("docs/measured.md", measurements.certified),

@@ -369,7 +369,7 @@ def strategy() -> str:
             by_family.setdefault(study["family"], {})[study["plan"]] = study
     rows = []
     for family, studies in by_family.items():
-        cells = [family.replace("_", " ")]
+        cells = [_spoken(family)]
         for plan in plans:
             study = studies.get(plan)
             if study is None:
@@ -383,22 +383,60 @@ def strategy() -> str:
 
 def boundary() -> str:
     """Return hunts that end in a false claim, in percent, with one depth exactly at the target."""
-    false = {}
-    families = {}
-    settings = set()
-    for study in measured("strategy_boundary.json")["results"]:
-        setting = (study["metric"], study["examples"])
-        false[*setting, study["family"]] = study["false"]
-        families[study["family"]] = study["family"].replace("_", " ")
-        settings.add(setting)
+    families = ("boundary", "noisy_full", "noisy_depth", "plateau")
+    false: dict[tuple[str, int], dict[str, float]] = {}
+    for study in measured("strategy.json")["results"]:
+        if study["plan"] == "hunt" and study["family"] in families:
+            of_setting = false.setdefault((study["metric"], study["examples"]), {})
+            of_setting[study["family"]] = study["false"]
     rows = []
-    for metric, examples in sorted(settings):
-        cells = [metric, f"{examples:,}"]
-        for family in families:
-            share = false.get((metric, examples, family))
-            cells.append("" if share is None else f"{100 * share:.1f}")
-        rows.append(cells)
-    return table(["metric", "examples", *families.values()], rows)
+    for metric, examples in sorted(false):
+        shares = false[metric, examples]
+        cells = [_percent(shares.get(family)) for family in families]
+        rows.append([metric, f"{examples:,}", *cells])
+    return table(["metric", "examples", *map(_spoken, families)], rows)
+
+
+def calibration() -> str:
+    """Return how often answers are wrong, as bench/calibration.py simulated it."""
+    header = [
+        *("studies", "measured answer false", "certified", "certified and false"),
+        *("true k or one more certified", "plausible has the truth", "numbers plausible"),
+    ]
+    names = ("point_false", "certified", "any_certified_false", "near", "plausible_covers")
+    rows = []
+    for cell in measured("calibration.json")["results"]:
+        setting = [cell[name] for name in ("known", "metric", "seeds", "examples")]
+        if setting == ["predictions", "accuracy", 5, 1000] and cell["family"] != "boundary_raw":
+            shares = [_percent(cell[name]) for name in names]
+            rows.append([_spoken(cell["family"]), *shares, f"{cell['plausible_width']:.1f} of 8"])
+    return table(header, rows)
+
+
+def units() -> str:
+    """Return how often rows that share units are certified falsely, as bench/units.py counted."""
+    of_rows = {"repeated": "each text {} times", "documents": "{} of a document"}
+    rows = []
+    for cell in measured("units.json")["results"]["claims"]:
+        count = cell["rows"]
+        alike = of_rows.get(cell["kind"], "{} of a topic").format(cell["size"])
+        if cell["kind"] == "independent":
+            alike = "independent"
+        shares = [
+            _percent(cell.get(f"{judged}_any_certified_false")) for judged in ("rows", "units")
+        ]
+        rows.append([f"{count:,}, {alike}", f"{-(-count // cell['size']):,}", *shares])
+    return table(["evaluation rows", "units", "by rows", "by units"], rows)
+
+
+def _percent(share: float | None) -> str:
+    """Return `2.8`; nothing where it was not simulated."""
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def _spoken(name: str) -> str:
+    """Return a family's name with spaces."""
+    return name.replace("_", " ")
 
 
 def bundle(file: str = "bundle.json") -> str:
