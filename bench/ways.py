@@ -121,7 +121,7 @@ def main() -> None:
                     latencies = measured_latencies(folder, options.data_dir)
                 results.append(read(folder, latencies))
     note = (
-        f"at most {ROWS:,} training rows, {EPOCHS} epochs, fp32 unless a search's command says bf16, "
+        f"at most {ROWS:,} training rows, {EPOCHS} epochs, fp32 unless the command says bf16, "
         "five seeds of every way; both models were tuned on pairs of sentences; qualities are "
         "fractions, times seconds"
     )
