@@ -341,7 +341,7 @@ def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
     assert shown == {"k": "4 of 6", "kept": "99.8 %", "certified": "yes, raw", "rate": "1e-4"}
     note = experiment.tags["mlflow.note.content"].splitlines()
     assert note[0] == "k 2 of 6; kept 93.0 %; certified yes, raw; rate 1e-4 (search second)"
-    assert "| first | minilm | 4 of 6 | 99.8 % | yes, raw | 1e-4 |" in note
+    assert "| first | minilm | 4 of 6 | 99.8 % | yes, raw | 1e-4 | - |" in note
     # A saved view has the same columns and that of ways, as MLflow's own page reads it.
     view = json.loads(experiment.tags["mlflow.sharedViewState.elsa-tune"])
     columns = json.loads(view["state"])["selectedColumns"]
@@ -350,6 +350,25 @@ def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
     delete_search(places.storage, "second", places.tracking_uri())
     left = client.get_experiment(experiment.experiment_id).tags["mlflow.note.content"]
     assert "second" not in left and left.startswith("k 4 of 6")
+
+
+def test_a_search_without_depths_shows_its_way(places: StorePaths, store: MlflowStore) -> None:
+    answer = {"layers": 6, "reason": "no_frozen_depth", "recommendation": {"action": "wait"}}
+    records = [
+        search_started(),
+        Decision(what="answer", value=[answer]),
+        Decision(what="comparison", value=[{"layers": 6, "recommended": {"label": "lora"}}]),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ]
+    record(SearchPaths(places.storage, "first"), records, store)
+    client = client_of(places)
+    [experiment] = client.search_experiments(view_type=ViewType.ACTIVE_ONLY)
+    [run] = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "lora: first"
+    assert (run.data.tags["k"], run.data.tags["way"]) == ("-", "lora")
+    note = experiment.tags["mlflow.note.content"].splitlines()
+    assert note[0] == "way lora (search first)"
+    assert "| first | minilm | - | - | - | - | lora |" in note
 
 
 def test_a_description_that_somebody_wrote_stays(places: StorePaths, store: MlflowStore) -> None:

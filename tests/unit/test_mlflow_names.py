@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.comparing.comparison_json import comparison_object
 from elsa_tune.tracking.mlflow.names import (
     answer_tags,
     comparison_tags,
@@ -18,11 +19,17 @@ from elsa_tune.tracking.mlflow.pages import page_of
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, seeds
 from tests.unit.test_probe_answer import probe
+from tests.unit.ways import ADAPTER, FULL, HEAD, LAST_TWO, compared, way_rows
 
 
 def recorded(rows: list[Any]) -> Any:
     """Answers as a journal has them."""
     return json.loads(json.dumps([answer_object(answer) for answer in answers_of(rows)]))
+
+
+def recorded_ways(rows: list[Any]) -> Any:
+    """Return their comparison as a journal has it."""
+    return json.loads(json.dumps([comparison_object(compared(rows))]))
 
 
 def test_an_answer_in_four_cells_and_a_name() -> None:
@@ -66,6 +73,33 @@ def test_a_comparison_names_its_way() -> None:
     assert comparison_tags([{"recommended": None}]) == {"way": "no answer"}
     for nothing in (None, [], [{}, {}], "none"):
         assert comparison_tags(nothing) == {}
+
+
+def test_without_depths_the_way_is_the_answer() -> None:
+    rows = [*way_rows(FULL, 0.9), *way_rows(ADAPTER, 0.9)]
+    answers, ways = recorded(rows), recorded_ways(rows)
+    tags = answer_tags(answers) | comparison_tags(ways, answers)
+    nothing = dict.fromkeys(("k", "kept", "certified", "rate"), "-")
+    assert tags == {**nothing, "way": "adapter-8"}
+    assert search_run_name("demo", answers, ways) == "adapter-8: demo"
+    ways[0]["recommended"] = None
+    assert search_run_name("demo", answers, ways) == "no answer: demo"
+
+
+def test_a_way_stands_before_the_depths_that_were_compared_with_it() -> None:
+    rows = [*way_rows(FULL, 0.9), *way_rows(ADAPTER, 0.9), *way_rows(HEAD, 0.6)]
+    answers, ways = recorded(rows), recorded_ways(rows)
+    assert "k" not in comparison_tags(ways, answers)
+    assert search_run_name("demo", answers, ways) == "adapter-8; depths 6 of 6, 100.0 %: demo"
+    ways[0]["recommended"] = None
+    assert search_run_name("demo", answers, ways) == "6 of 6, 100.0 %: demo"
+
+
+def test_a_way_that_is_a_depth_is_told_by_its_fine_tuned_layers() -> None:
+    rows = [*way_rows(FULL, 0.9), *way_rows(ADAPTER, 0.6), *way_rows(LAST_TWO, 0.898)]
+    answers, ways = recorded(rows), recorded_ways(rows)
+    assert comparison_tags(ways, answers) == {"way": "2 of 6"}
+    assert search_run_name("demo", answers, ways) == "2 of 6, 99.8 %: demo"
 
 
 def test_the_recommended_number_is_a_metric_beside_the_operating_point() -> None:

@@ -72,6 +72,10 @@ _OF_CURVE = {
 ANSWER_TAGS: Final = ("k", "kept", "certified", "rate")
 # And where other ways than depths were compared, the cheapest that is good enough.
 WAY_TAG: Final = "way"
+# What either says where nothing can be recommended.
+NO_ANSWER: Final = "no answer"
+# The reason of a depths' answer where only the full model was measured.
+_NO_DEPTHS = "no_frozen_depth"
 _CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measured": "no"}
 _POINTS = {
     "recommended_fine_tuned_layers": "recommendation",
@@ -194,7 +198,7 @@ def answer_tags(answers: Any) -> dict[str, str]:
     label = advice.get("label")  # of what is no depth
     tags = dict.fromkeys(ANSWER_TAGS, "-")
     if tuned is None and label is None:
-        tags["k"] = "no answer"
+        tags["k"] = NO_ANSWER
         return tags
     if advice["action"] == "linear_model":
         probe = answer.get("linear_probe") or {}
@@ -231,30 +235,47 @@ def _retention_of(answer: Mapping[str, Any], advice: Mapping[str, Any]) -> float
     return None
 
 
-def search_run_name(search: str, answers: Any) -> str:
-    """`4 of 6, 99.8 %: demo`: the answer first, for MLflow cuts long names."""
-    tags = answer_tags(answers)
-    if not tags:
-        return search
-    shown = tags["k"]
-    kept = tags["kept"]
+def search_run_name(search: str, answers: Any, comparisons: Any = None) -> str:
+    """`4 of 6, 99.8 %: demo`: the answer first, for MLflow cuts long names.
+
+    Of compared ways the recommended one stands before the answer of the depths.
+    """
+    tags = answer_tags(answers) | comparison_tags(comparisons, answers)
+    way = tags.get(WAY_TAG, "-")
+    depths = tags.get("k", "-")
+    if way == depths:
+        way = "-"
+    kept = tags.get("kept", "-")
     if kept != "-":
-        shown += f", {kept}"
+        depths += f", {kept}"
+    told = [text for text in (way, depths) if text != "-"]
+    if not told:
+        return search
+    found = [text for text in told if text != NO_ANSWER]
+    shown = "; depths ".join(found) or NO_ANSWER
     return f"{shown}: {search}"
 
 
-def comparison_tags(comparisons: Any) -> dict[str, str]:
+def comparison_tags(comparisons: Any, answers: Any = None) -> dict[str, str]:
     """Return what the lists of runs show of a comparison of ways; {} for several.
 
-    It is the cheapest way that keeps the target of the best.
+    It is the cheapest way that keeps the target of the best, a depth as in `k`. answers: of the
+    same search; where it compared no depths, theirs is not lacking.
     """
     comparison = _only(comparisons)
     if comparison is None:
         return {}
+    tags = {WAY_TAG: NO_ANSWER}
     recommended = comparison.get("recommended")
-    if not isinstance(recommended, dict):
-        return {WAY_TAG: "no answer"}
-    return {WAY_TAG: str(recommended.get("label"))}
+    if isinstance(recommended, dict):
+        tags[WAY_TAG] = str(recommended.get("label"))
+        if recommended.get("frozen_layers") is not None:
+            tuned = recommended.get("fine_tuned_layers")
+            tags[WAY_TAG] = f"{tuned} of {comparison.get('layers')}"
+    answer = _only(answers)
+    if answer is not None and answer.get("reason") == _NO_DEPTHS:
+        tags["k"] = "-"
+    return tags
 
 
 def _only(answers: Any) -> dict[str, Any] | None:

@@ -15,10 +15,8 @@ from elsa_tune.tracking.record_names import JOURNAL_TAG
 VIEW: Final = "elsa-tune"
 _VIEW_TAG: Final = f"mlflow.sharedViewState.{VIEW}"
 _NOTE_TAG: Final = "mlflow.note.content"
-_COLUMNS: Final = (
-    "params.`model`",
-    *(f"tags.`{name}`" for name in (*names.ANSWER_TAGS, names.WAY_TAG)),
-)
+_ANSWER: Final = (*names.ANSWER_TAGS, names.WAY_TAG)
+_COLUMNS: Final = ("params.`model`", *(f"tags.`{name}`" for name in _ANSWER))
 _MOST_LISTED = 20  # MLflow's limit is 5,000 characters (mlflow/utils/validation.py)
 _NOTE_LENGTH = 5000
 # A description without this line is somebody's own.
@@ -63,17 +61,17 @@ def describe(client: Any, experiment_id: str) -> None:
 
 def _description(searches: Iterable[Any]) -> str:
     """Write the latest answer first, for MLflow folds all but a line, then a table of searches."""
-    columns = ("search", "model", *names.ANSWER_TAGS)
+    columns = ("search", "model", *_ANSWER)
     lines = [_table_line(columns), _table_line(["---"] * len(columns))]
     first = "No search has an answer yet."
     has_answer = False
     for run in searches:
         cells = _cells(run, columns)
         lines.append(_table_line(cells.values()))
-        if has_answer or cells["k"] == "-":
+        parts = [f"{name} {cells[name]}" for name in _ANSWER if cells[name] != "-"]
+        if has_answer or not parts:
             continue
         has_answer = True
-        parts = [f"{name} {cells[name]}" for name in names.ANSWER_TAGS]
         answer = "; ".join(parts)
         first = f"{answer} (search {cells['search']})"
     while True:

@@ -153,8 +153,10 @@ class MlflowSink:
         # MLflow cannot take a point of the curve back: it waits until there is no more to come.
         search = self.state.search
         answer = None
+        comparison = None
         if record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             answer = self.state.decisions.get(ANSWER)
+            comparison = self.state.decisions.get(COMPARISON)
         reports = names.curve_reports(answer, record.time)
         gpu_hours = self.state.gpu_hours(record.time)
         if gpu_hours:
@@ -164,7 +166,7 @@ class MlflowSink:
             )
             reports.append(spent)
         tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
-        name = names.search_run_name(search.name, answer)
+        name = names.search_run_name(search.name, answer, comparison)
         self._writer.end(search, record, reports, tags, name)
 
     def _report(self, trial: RecordedTrial, reports: Sequence[Report]) -> None:
@@ -234,7 +236,8 @@ class MlflowSink:
         if record.what == ANSWER:
             tags |= names.answer_tags(record.value)
         if record.what == COMPARISON:
-            tags |= names.comparison_tags(record.value)
+            answer = self.state.decisions.get(ANSWER)
+            tags |= names.comparison_tags(record.value, answer)
         self._writer.log(search, "", [], tags)
 
     def _has_figure(self, decisions: Mapping[str, Any]) -> bool:
