@@ -371,6 +371,28 @@ def test_a_search_without_depths_shows_its_way(places: StorePaths, store: Mlflow
     assert "| first | minilm | - | - | - | - | lora |" in note
 
 
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [
+        (SearchStatus.INTERRUPTED, "k 4 of 6"),
+        (SearchStatus.COMPLETED, "k no answer (search second)"),
+    ],
+)
+def test_no_answer_is_one_where_the_search_is_complete(
+    places: StorePaths, store: MlflowStore, status: SearchStatus, first: str
+) -> None:
+    record(SearchPaths(places.storage, "first"), answered("first", 4, 0.998), store)
+    nothing = {"layers": 6, "recommendation": {"action": "wait"}}
+    records = [
+        search_started("second"),
+        Decision(what="answer", value=[nothing]),
+        SearchEnded(status=status),
+    ]
+    record(SearchPaths(places.storage, "second"), records, store)
+    [experiment] = client_of(places).search_experiments(view_type=ViewType.ACTIVE_ONLY)
+    assert experiment.tags["mlflow.note.content"].startswith(first)
+
+
 def test_a_description_that_somebody_wrote_stays(places: StorePaths, store: MlflowStore) -> None:
     record(SearchPaths(places.storage, "first"), answered("first", 4, 0.998), store)
     client = client_of(places)

@@ -6,9 +6,10 @@ read (MLflow 3.17; others show their usual columns). Errors come as MLflow raise
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.mlflow import names
 from elsa_tune.tracking.record_names import JOURNAL_TAG
 
@@ -68,10 +69,10 @@ def _description(searches: Iterable[Any]) -> str:
     for run in searches:
         cells = _cells(run, columns)
         lines.append(_table_line(cells.values()))
-        parts = [f"{name} {cells[name]}" for name in _ANSWER if cells[name] != "-"]
-        if has_answer or not parts:
+        if has_answer or not _is_answered(run, cells):
             continue
         has_answer = True
+        parts = [f"{name} {cells[name]}" for name in _ANSWER if cells[name] != "-"]
         answer = "; ".join(parts)
         first = f"{answer} (search {cells['search']})"
     while True:
@@ -79,6 +80,15 @@ def _description(searches: Iterable[Any]) -> str:
         if len(text) <= _NOTE_LENGTH:
             return text
         lines.pop()
+
+
+def _is_answered(run: Any, cells: Mapping[str, str]) -> bool:
+    """Whether a search found something, or that there is no answer, which takes a complete one."""
+    told = {cells["k"], cells[names.WAY_TAG]} - {"-"}
+    if told == {names.NO_ANSWER}:
+        status: str | None = run.data.tags.get(names.STATUS_TAG)
+        return status == SearchStatus.COMPLETED
+    return bool(told)
 
 
 def _cells(run: Any, columns: Iterable[str]) -> dict[str, str]:
