@@ -260,7 +260,11 @@ def dump(database: Path) -> dict[str, list[tuple[object, ...]]]:
     return tables
 
 
-def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: MlflowStore) -> None:
+@pytest.mark.parametrize("cut", [SearchStatus.INTERRUPTED, SearchStatus.TIME_UP])
+def test_the_search_s_run_has_its_freeze_curve(
+    places: StorePaths, store: MlflowStore, cut: SearchStatus
+) -> None:
+    """Once, of the complete search: what was measured by then would stay beside it."""
     paths = SearchPaths(places.storage, "first")
     curve = [
         {"frozen_layers": n, "embeddings_frozen": n > 0, "quality": q, "seeds": 2}
@@ -270,12 +274,13 @@ def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: Mlflow
     emptied = {"frozen_layers": 0, "embeddings_frozen": True, "quality": 0.7, "seeds": 2}
     curve.append(emptied | {"retention": 0.7, "corrected_retention": 0.6})
     answer = {"curve": curve, "certified": None, "operating_point": {"fine_tuned_layers": 3}}
+    earlier = {**answer, "curve": curve[:1], "operating_point": {"fine_tuned_layers": 6}}
     (paths.report / "figures").mkdir(parents=True)
     (paths.report / "figures" / "freeze_curve.png").write_bytes(b"a picture")
     records = [
         search_started(),
-        Decision(what="answer", value=[answer]),
-        SearchEnded(status=SearchStatus.INTERRUPTED),
+        Decision(what="answer", value=[earlier]),
+        SearchEnded(status=cut),
         search_started(attempt=2),
         Decision(what="answer", value=[answer]),
         Decision(what="description", value="3 of 6 layers"),

@@ -150,14 +150,16 @@ class MlflowSink:
                 self._report(trial, reports)
 
     def _end_search(self, record: SearchEnded) -> None:
-        # MLflow cannot take a point of the curve back: it waits until there is no more to come.
         search = self.state.search
         answer = None
         comparison = None
         if record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             answer = self.state.decisions.get(ANSWER)
             comparison = self.state.decisions.get(COMPARISON)
-        reports = names.curve_reports(answer, record.time)
+        reports = []
+        # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+        if record.status is SearchStatus.COMPLETED:
+            reports = names.curve_reports(answer, record.time)
         gpu_hours = self.state.gpu_hours(record.time)
         if gpu_hours:
             metrics = {names.GPU_HOURS: gpu_hours}
