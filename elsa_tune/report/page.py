@@ -6,6 +6,7 @@ written aside and renamed, the page last: a reader never meets half of one.
 
 import re
 import shlex
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,12 +82,21 @@ class Section:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError where a report would replace files that no report wrote."""
-    if not folder.is_dir():
-        return
-    is_empty = not any(folder.iterdir())
-    if is_empty or _is_report(folder / PAGE):
-        return
+    """Raise UsageError where a report would replace files that no report wrote.
+
+    Raises StorageError for a place that cannot be written. Nothing is made there.
+    """
+    try:
+        there = folder
+        while not (there.exists() or there.is_symlink()):
+            there = there.parent
+        with tempfile.TemporaryFile(dir=there):
+            pass
+        is_new = there != folder or not any(folder.iterdir())
+        if is_new or _is_report(folder / PAGE):
+            return
+    except OSError as error:
+        raise _unwritten(folder, error) from error
     raise UsageError(
         f"`out` is {folder}, which holds other files than an earlier report's; name a folder "
         "that is new or empty"
@@ -157,10 +167,15 @@ def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
             if file not in contents:
                 file.unlink(missing_ok=True)
     except OSError as error:
-        reason = error.strerror or error
-        raise StorageError(
-            f"the report cannot be written to {folder}: {reason}; name another folder with `out`"
-        ) from error
+        raise _unwritten(folder, error) from error
+
+
+def _unwritten(folder: Path, error: OSError) -> StorageError:
+    """Return the error for a folder that cannot be written."""
+    reason = error.strerror or error
+    return StorageError(
+        f"the report cannot be written to {folder}: {reason}; name another folder with `out`"
+    )
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,7 +28,11 @@ from elsa_tune.training import latency
 from elsa_tune.training.bundle.together import Bundle
 from elsa_tune.training.data import preparation
 from elsa_tune.training.forward.packed_model import PackedModel
+from elsa_tune.training.model import encoder
+from tests.conftest import Run
+from tests.exporting import made_up_search
 from tests.recorded_search import searched
+from tests.searching import make_bench
 from tests.unit.tiny_models import make_tiny
 
 TEXTS = ["the film was good", "a dull story", "fun"]
@@ -161,6 +166,7 @@ def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
     splits = {"evaluation": SimpleNamespace(texts=[TEXTS])}
     monkeypatch.setattr(specification, "load_specification", lambda paths: recorded)
     monkeypatch.setattr(preparation, "read_splits", lambda *of: splits)
+    monkeypatch.setattr(encoder, "check_weights", lambda model: None)
     monkeypatch.setattr(latency, "latencies", measured)
     monkeypatch.setattr(progress_line, "EVERY", 0.0)
     said: list[str] = []
@@ -178,3 +184,49 @@ def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
     assert latencies_of(curve, Cost.TIME, None, said.append) == {}
     with pytest.raises(UsageError, match="these results name none"):
         latencies_of(curve, Cost.BUNDLE, None, said.append)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of two searches, on `calm` and `mood`, of which nothing may be measured."""
+    make_bench(tmp_path)
+    weights = str(tmp_path / "model")
+    mood = tmp_path / "task.yaml"
+    calm = tmp_path / "calm.yaml"
+    calm.write_text(mood.read_text().replace("name: mood", "name: calm"))
+    of_mood = mood.read_text().replace("evaluation: dev", "evaluation: mood")
+    mood.write_text(of_mood)
+    (tmp_path / "mood.csv").write_bytes((tmp_path / "dev.csv").read_bytes())
+    made_up_search(tmp_path, weights, str(calm), name="pair-calm")
+    monkeypatch.setattr(latency, "latencies", Mock(side_effect=AssertionError))
+    return made_up_search(tmp_path, weights, str(mood), name="pair-mood").storage
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+@pytest.mark.parametrize("lost", ["mood.csv", "pair-mood/search.json", "model/model.safetensors"])
+def test_what_cannot_be_measured_is_refused_before_the_first_measurement(
+    command: str, lost: str, storage: Path, tmp_path: Path, run: Run
+) -> None:
+    folder = storage if lost.startswith("pair") else tmp_path
+    (folder / lost).unlink()
+    arguments = ("--model", str(tmp_path / "model"), "--task", "all", "--cost", "latency")
+    out = tmp_path / "report"
+    more = ("--out", out) if command == "report" else ()
+    done = run(command, *arguments, "--storage-path", storage, *more)
+    assert (done.status, done.out) == (2, ""), done.err
+    assert Path(lost).name in done.err or "pair-mood" in done.err
+    assert not out.exists()
+
+
+def test_a_report_is_refused_before_anything_is_measured(
+    storage: Path, tmp_path: Path, run: Run
+) -> None:
+    arguments = ("--model", str(tmp_path / "model"), "--task", "all", "--cost", "latency")
+    out = tmp_path / "report"
+    excluded = ("--exclude-task", "calm", "--exclude-task", "mood")
+    done = run("report", *arguments, "--storage-path", storage, "--out", out, *excluded)
+    assert (done.status, done.out) == (2, "") and "every task is excluded" in done.err
+    for place in (tmp_path / "task.yaml", tmp_path / "task.yaml" / "below", Path("/proc/report")):
+        done = run("report", *arguments, "--storage-path", storage, "--out", place)
+        assert (done.status, done.out) == (2, "")
+        assert f"the report cannot be written to {place}: " in done.err

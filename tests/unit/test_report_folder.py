@@ -11,7 +11,7 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
-from elsa_tune.report.page import write_report
+from elsa_tune.report.page import check_folder, write_report
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
@@ -89,6 +89,18 @@ def test_without_any_answer_there_is_still_a_report(tmp_path: Path) -> None:
     text = page.read_text()
     assert "the full model (0 frozen layers) was not measured" in text
     assert "Learning rates" not in text
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "dangling", "n" * 300])
+def test_a_place_that_takes_nothing_is_found_before_anything_is_drawn(
+    tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "report")
+    with pytest.raises(StorageError, match=r"cannot be written to .*; name another folder"):
+        check_folder(tmp_path / place)
+    check_folder(tmp_path / "new" / "below")
+    assert {file.name for file in tmp_path.iterdir()} == {"file", "dangling"}
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "folder"])

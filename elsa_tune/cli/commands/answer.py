@@ -209,18 +209,19 @@ def report(
     source, question = read_question(options)
     rows = source.ask(question, note)
     share = target_of(rows, target)
-    comparisons = []
     has_other_ways = not all(row.candidate.is_ranked for row in rows)
-    if has_other_ways or cost is not None:
-        comparisons = compared(source, question, rows, cost or "time", COMPARED_TARGET)
+    is_compared = has_other_ways or cost is not None
     try:
         curves = source.curves(question, rows, share)
     except NoAnswerError:
-        if not comparisons:
+        if not is_compared:
             raise
         _refuse_options_of_depths(target, exclude_task)
         curves = []
     answers = answer_curves(curves, share, exclude_task or ())
+    comparisons = []
+    if is_compared:  # last: latencies take minutes to measure
+        comparisons = compared(source, question, rows, cost or "time", COMPARED_TARGET)
     origins = source.origins(question)
     command = shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])
     page, *others = write_report(answers, rows, out, command, origins, comparisons)
@@ -249,16 +250,23 @@ def _refuse_options_of_depths(target: float | None, exclude_task: Sequence[str] 
 def compared(
     source: Source, question: Question, rows: Sequence[ResultRow], cost: str, target: float
 ) -> list[WayComparison]:
-    """Return the comparisons of all ways of rows that were asked for, by a cost's name."""
+    """Return the comparisons of all ways of rows that were asked for, by a cost's name.
+
+    What cannot be measured is refused before the first measurement.
+    """
     from elsa_tune.analysis.comparing.comparison import compare_ways
-    from elsa_tune.exporting.latencies import latencies_of
+    from elsa_tune.exporting.latencies import plan_latencies
     from elsa_tune.specs.cost import Cost
 
     unit = Cost(cost)
-    comparisons = []
-    for curve in source.ways(question, rows):
+    curves = source.ways(question, rows)
+    plans = []
+    for curve in curves:
         folder = source.folder_of(question, curve)
-        latencies = latencies_of(curve, unit, folder, note)
+        plans.append(plan_latencies(curve, unit, folder))
+    comparisons = []
+    for curve, plan in zip(curves, plans, strict=True):
+        latencies = {} if plan is None else plan.measure(note)
         comparisons.append(compare_ways(curve, target, unit, latencies=latencies))
     return comparisons
 
