@@ -1,7 +1,8 @@
 """A report: a folder with figures, tables, and one HTML page that needs nothing else and no script.
 
 A content security policy forbids it the network. The same input gives the same bytes. Each file is
-written aside and renamed, the page last: a reader never meets half of one.
+written aside and renamed, the page last: a reader never meets half of one. Until then a new folder
+has a page that says so, by which a report that was cut short is known and may be replaced.
 """
 
 import re
@@ -39,6 +40,12 @@ FIGURES = "figures"
 MOST_NAMED = 6  # questions without an answer
 # In the head of every page that was ever written here.
 _GENERATOR = b'<meta name="generator" content="elsa-tune">'
+_UNFINISHED = (
+    b"<!DOCTYPE html>\n"
+    + _GENERATOR
+    + b"\n<title>unfinished report</title>\n"
+    + b"<p>This report is being written, or was cut short: the same command replaces it.</p>\n"
+)
 # What an earlier report may have left among the figures: beside this page it would mislead.
 _OUR_FIGURES = re.compile(
     r"(freeze_curve|learning_rates|quality_by_cost|early_stopping)\.(png|svg)"
@@ -156,9 +163,12 @@ def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
 
     Raises StorageError.
     """
+    page = folder / PAGE
     figures = folder / FIGURES
     try:
-        figures.mkdir(parents=True, exist_ok=True)
+        if not page.exists():
+            write_aside(page, _UNFINISHED)
+        figures.mkdir(exist_ok=True)
         for file, content in contents.items():
             write_aside(file, content)
         earlier = [file for file in figures.iterdir() if _OUR_FIGURES.fullmatch(file.name)]

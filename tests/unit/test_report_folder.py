@@ -11,6 +11,8 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
+from elsa_tune.files import write_aside
+from elsa_tune.report import page
 from elsa_tune.report.page import check_folder, write_report
 from elsa_tune.results.results_csv import import_results
 from elsa_tune.specs.result_row import ResultRow
@@ -85,8 +87,8 @@ def test_an_older_report_is_replaced_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_without_any_answer_there_is_still_a_report(tmp_path: Path) -> None:
-    page, *_ = write(seeds(3, [0.8, 0.81]), tmp_path)
-    text = page.read_text()
+    written, *_ = write(seeds(3, [0.8, 0.81]), tmp_path)
+    text = written.read_text()
     assert "the full model (0 frozen layers) was not measured" in text
     assert "Learning rates" not in text
 
@@ -122,6 +124,32 @@ def test_a_disk_that_fails_is_told_and_no_half_of_a_file_is_left(
     with pytest.raises(StorageError, match="No space left"):
         write(SMALL, tmp_path)
     assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("room", [0, 1, 4])
+def test_a_report_that_found_no_room_is_replaced(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has room for so many files."""
+    written: list[Path] = []
+
+    def fuller(path: Path, content: bytes) -> None:
+        if len(written) == room:
+            raise OSError(28, "No space left on device")
+        write_aside(path, content)
+        written.append(path)
+
+    out = tmp_path / "report"
+    with monkeypatch.context() as full:
+        full.setattr(page, "write_aside", fuller)
+        out.mkdir()
+        with pytest.raises(StorageError, match="No space left"):
+            write(SMALL, out)
+    assert len(names(out)) == room
+    check_folder(out)
+    write(SMALL, out)
+    assert names(out) > TABLES
+    assert "cut short" not in (out / "index.html").read_text()
 
 
 def test_what_is_not_of_a_report_stays(tmp_path: Path) -> None:
