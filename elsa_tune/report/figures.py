@@ -229,6 +229,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     tick_texts = [text for _, text in panel.ticks]
     axes.set_xticks(tick_places, tick_texts)
     _fit_to_points(axes, ys)
+    _keep_in_figure(axes)
     if panel.arrow is not None:
         _point_to(axes, panel, panel.arrow)
 
@@ -247,6 +248,13 @@ def _fit_to_points(axes: Axes, ys: Sequence[float]) -> None:
         bottom=max(bottom, lowest - room),
         top=min(top, highest + room),
     )
+
+
+def _keep_in_figure(axes: Axes) -> None:
+    """Have the last tick's text end at its tick where the figure's edge would cut it."""
+    for label in axes.get_xticklabels()[-1:]:
+        if label.get_window_extent().x1 > axes.figure.bbox.x1:
+            label.set_horizontalalignment("right")
 
 
 def _draw_bars(axes: Axes, series: Series) -> None:

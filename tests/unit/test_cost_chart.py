@@ -200,6 +200,20 @@ def test_level_bars_are_drawn() -> None:
     assert bars[0] - bars[1] == 4
 
 
+def test_the_last_tick_s_text_is_not_cut() -> None:
+    rows = [replace(one, train_seconds=5.05 * (one.train_seconds or 0.0)) for one in four_ways()]
+    comparison = compared(rows)
+    alone = quality_by_cost({"minilm on rte": comparison})
+    beside = quality_by_cost({"one": comparison, "two": comparison})
+    for chart in (alone, beside):
+        with figures._drawing("test"):
+            figure = figures._figure(chart)
+            for axes in figure.axes:
+                text = axes.get_xticklabels()[-1]
+                assert text.get_text() == "1,000"
+                assert text.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_a_report_has_it_where_ways_are_compared(tmp_path: Path) -> None:
     rows = four_ways()
     answers = answer_rows(rows)
