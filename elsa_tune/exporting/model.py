@@ -29,6 +29,7 @@ from elsa_tune.exporting.choice import (
 )
 from elsa_tune.exporting.folder import aside, check_out, free_name, scratch
 from elsa_tune.exporting.progress_line import ProgressLine
+from elsa_tune.files import write_aside
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
@@ -363,7 +364,7 @@ def _write_figure(folder: Path, choice: Choice) -> None:
     answers = by_name([choice.answer])
     chart = charts.freeze_curve(answers)
     drawn = figures.draw(chart)
-    (folder / FIGURE).write_bytes(drawn["png"])
+    write_aside(folder / FIGURE, drawn["png"])
 
 
 def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
@@ -393,9 +394,9 @@ def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
     }
     answer = {**answer_object(choice.answer), "exported": exported}
     text = json.dumps(answer, indent=2, allow_nan=False)
-    (folder / ABOUT).write_text(text + "\n")
+    write_aside(folder / ABOUT, f"{text}\n".encode())
     card = model_card(choice, trial.task, trial.model, exported)
-    (folder / "README.md").write_text(visible(card))
+    write_aside(folder / "README.md", visible(card).encode())
 
 
 def _packages(spec: SearchSpec) -> dict[str, str]:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterator
@@ -409,6 +410,35 @@ def test_a_step_behind_the_training_that_fails_costs_no_model(
     with pytest.raises(RunError, match=rf"/out, .*{why}"):
         exported(paths)
     assert classifier(tmp_path / "out")("a good film")[0]["label"] in ("bad", "good")
+
+
+@pytest.mark.parametrize(
+    ("step", "files"),
+    [("_write_about", ["README.md", "elsa-tune.json"]), ("_write_figure", ["freeze_curve.png"])],
+)
+def test_what_found_no_room_beside_the_model_leaves_no_half_of_a_file(
+    step: str,
+    files: list[str],
+    paths: SearchPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = getattr(model, step)
+
+    def in_little_room(*arguments: Any) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # bytes of a file
+        try:
+            real(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(model, step, in_little_room)
+    with pytest.raises(RunError, match=r"/out, but .* could not be written \(.*File too large"):
+        exported(paths)
+    written = {file.name for file in (tmp_path / "out").iterdir()}
+    assert "model.safetensors" in written and not written.intersection(files)
+    assert not [name for name in written if name.endswith(".part")]
 
 
 def test_a_check_that_fails_costs_no_model(
