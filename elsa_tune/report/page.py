@@ -27,7 +27,16 @@ from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.cost_chart import quality_by_cost
 from elsa_tune.report.figures import draw, page_svgs
-from elsa_tune.report.tables import NO_TABLE, Table, cost_table, curve_table, overview, ways_table
+from elsa_tune.report.tables import (
+    NO_TABLE,
+    Table,
+    cost_table,
+    curve_table,
+    kinds_of_guess,
+    overview,
+    ways_table,
+    with_articles,
+)
 from elsa_tune.results.results_csv import write_results
 from elsa_tune.specs.cost import Cost
 from elsa_tune.specs.result_row import Origin, ResultRow
@@ -283,6 +292,7 @@ def page_html(
         chosen_name=CHOSEN,
         joint=_joint(answers),
         target=share,
+        guess=with_articles(kinds_of_guess(_curves(answers, comparisons))),
         # Where ways alone were compared, no depth was decided on.
         has_depths=bool(answers) or not comparisons,
         ways_target=target_text(comparisons[0].target) if comparisons else "",
@@ -338,13 +348,18 @@ def _are_depths(comparisons: Sequence[WayComparison]) -> bool:
 
 def _heading(answers: Sequence[Answer], comparisons: Sequence[WayComparison], share: str) -> str:
     """Return the question of the page, with what it is asked about."""
-    curves: list[FreezeCurve] = list(by_name(answers).values())
-    curves += [comparison.curve for comparison in comparisons]
     question = f"How many layers must be fine-tuned to keep {share}"
     if comparisons and not answers:
         best = target_text(comparisons[0].target)
         question = f"The cheapest way to adapt the model that keeps {best} of the best"
-    return f"{question}: {_about(curves)}"
+    return f"{question}: {_about(_curves(answers, comparisons))}"
+
+
+def _curves(answers: Sequence[Answer], comparisons: Sequence[WayComparison]) -> list[FreezeCurve]:
+    """Return the curves of one task each that are answered or compared."""
+    curves: list[FreezeCurve] = list(by_name(answers).values())
+    curves += [comparison.curve for comparison in comparisons]
+    return curves
 
 
 def _about(curves: Iterable[FreezeCurve]) -> str:

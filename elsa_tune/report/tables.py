@@ -1,6 +1,6 @@
 """The tables of a report's page: a row a depth, a row a way, and a row an answer."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer, Certified
@@ -9,6 +9,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.wording.comparison_tables import way_cells
 from elsa_tune.analysis.wording.tables import answer_cells, tuned_cell
 from elsa_tune.specs.border import Border
+from elsa_tune.specs.task import guess_words
 from elsa_tune.words import (
     CHOSEN,
     CHOSEN_MARK,
@@ -21,7 +22,7 @@ from elsa_tune.words import (
 
 OVERVIEW = (
     "Every answer at a glance, by the number of fine-tuned layers; kept: share of the full model's "
-    "score that the recommended number keeps; gain kept: of its gain over a constant answer."
+    "score that the recommended number keeps; gain kept: of its gain over {guesses}."
 )
 # The columns of what was decided: what is recommended, what that keeps, and what it rests on.
 _DECIDED = (
@@ -130,19 +131,35 @@ def overview(
 
     comparisons: of ways on tasks that have no freeze curve, and so no answer.
     """
+    curves: list[FreezeCurve] = [answer for answer, _ in answers]
+    curves += [comparison.curve for comparison, _ in comparisons]
+    guesses = kinds_of_guess(curves)
+    of_chance = " or ".join(guesses)
     rows = []
     links = []
     for answer, key in answers:
-        rows.append(_overview_cells(answer))
+        rows.append(_overview_cells(answer, of_chance))
         links.append(key)
     for comparison, key in comparisons:
-        rows.append(_overview_cells_of_ways(comparison))
+        rows.append(_overview_cells_of_ways(comparison, of_chance))
         links.append(key)
-    table = _table(OVERVIEW, rows)
+    table = _table(OVERVIEW.format(guesses=with_articles(guesses)), rows)
     return replace(table, links=tuple(links))
 
 
-def _overview_cells(answer: Answer) -> dict[str, str]:
+def kinds_of_guess(curves: Iterable[FreezeCurve]) -> list[str]:
+    """Return what has the quality of chance by the curves' metrics: `constant answer`."""
+    kinds = {guess_words(curve.metric): None for curve in curves if curve.chance is not None}
+    return list(kinds) or [guess_words(None)]
+
+
+def with_articles(guesses: Iterable[str]) -> str:
+    """Return kinds of guess for a sentence: `a constant answer or a blind answer`."""
+    return " or ".join(f"a {guess}" for guess in guesses)
+
+
+def _overview_cells(answer: Answer, of_chance: str) -> dict[str, str]:
+    """Return the cells of an answer. of_chance: the name of the column of chance."""
     task = answer.task
     if task == ALL_TASKS:
         task = "all together"
@@ -159,7 +176,7 @@ def _overview_cells(answer: Answer) -> dict[str, str]:
         "corrected for chance": _number(answer, answer.corrected_operating_point),
         "certified": _number(answer, answer.certified_depth),
         "plausible": ", ".join(plausible),
-        **_overview_end(answer, remark),
+        **_overview_end(answer, of_chance, remark),
     }
 
 
@@ -190,20 +207,23 @@ def _overview_heading(curve: FreezeCurve, task: str) -> dict[str, str]:
     }
 
 
-def _overview_end(curve: FreezeCurve, remark: str) -> dict[str, str]:
+def _overview_end(curve: FreezeCurve, of_chance: str, remark: str) -> dict[str, str]:
     """Return the cells with which a depth's quality is compared, and the remark."""
     full_quality = None
     if curve.full is not None:
         full_quality = curve.full.quality
     return {
         "full model": points(full_quality),
-        "constant answer": points(curve.chance),
+        of_chance: points(curve.chance),
         "remark": remark,
     }
 
 
-def _overview_cells_of_ways(comparison: WayComparison) -> dict[str, str]:
-    """Return the cells of a comparison: the recommended way, and nothing of depths."""
+def _overview_cells_of_ways(comparison: WayComparison, of_chance: str) -> dict[str, str]:
+    """Return the cells of a comparison: the recommended way, and nothing of depths.
+
+    of_chance: as of `_overview_cells`.
+    """
     curve = comparison.curve
     remark = "ways compared, no freeze curve"
     if not comparison.is_answered and comparison.reason is not None:
@@ -214,7 +234,7 @@ def _overview_cells_of_ways(comparison: WayComparison) -> dict[str, str]:
     return {
         **_overview_heading(curve, curve.task),
         **decided,
-        **_overview_end(curve, remark),
+        **_overview_end(curve, of_chance, remark),
     }
 
 

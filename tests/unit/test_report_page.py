@@ -26,6 +26,7 @@ from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import falling_curve, row, seeds
 from tests.unit.test_probe_answer import probe
+from tests.unit.ways import compared, four_ways
 
 CSS = Path(__file__).parents[2] / "elsa_tune" / "report" / "assets" / "page.css"
 
@@ -209,6 +210,24 @@ def test_each_of_several_answers_is_a_section_that_the_overview_leads_to() -> No
     sections = [a["id"] for tag, a in elements.found if tag == "section" and "id" in a]
     links = [a["href"] for tag, a in elements.found if tag == "a"]
     assert sections == ["answer-1", "answer-2"] and links == ["#answer-1", "#answer-2"]
+
+
+def test_chance_is_called_what_the_metric_has_it_of() -> None:
+    by_accuracy = falling_curve()
+    by_macro_f1 = falling_curve(task="cola", metric="f1_macro")
+    page = page_of(by_accuracy)
+    assert "above the quality of\na constant answer with" in page and "blind" not in page
+    page = page_of([*by_macro_f1, *falling_curve(task="mrpc", metric="f1_macro")])
+    assert ">blind answer</th>" in page and ">constant answer</th>" not in page
+    assert "gain kept: of its gain over a blind answer." in page
+    assert "above the quality of\na blind answer with" in page
+    assert "counted from that of a blind answer:" in page
+    both = page_of([*by_accuracy, *by_macro_f1])
+    assert ">constant answer or blind answer</th>" in both
+    assert "gain over a constant answer or a blind answer." in both
+    rows = [replace(one, metric="f1_macro") for one in four_ways()]
+    ways = page_html([], rows, [], comparisons=[compared(rows)])
+    assert "what it gains over a blind answer is at" in ways
 
 
 def test_the_overview_shows_what_each_answer_recommends() -> None:
