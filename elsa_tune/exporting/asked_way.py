@@ -24,11 +24,11 @@ def asked_way(text: str, measured: Sequence[Candidate], layers: int) -> Candidat
     if matching:
         raise UsageError(
             f"`way` is {quoted(text)}, which names several ways; name one: "
-            f"{_listed(matching, layers)}"
+            f"{ways_text(matching, layers)}"
         )
     raise UsageError(
         f"`way` is {_shown(text, candidate, layers)}, which was not measured, so that its learning "
-        f"rate is not known; measured: {_listed(measured, layers)}"
+        f"rate is not known; measured: {ways_text(measured, layers)}"
     )
 
 
@@ -66,6 +66,6 @@ def _with_meaning(candidate: Candidate, layers: int) -> str:
     return f"{label} ({frozen_text(candidate, layers)})"
 
 
-def _listed(candidates: Sequence[Candidate], layers: int) -> str:
+def ways_text(candidates: Sequence[Candidate], layers: int) -> str:
     """Return what may be typed: `0 (the full model), 4 (4 frozen layers, 2 fine-tuned), bitfit`."""
     return shortlist(_with_meaning(candidate, layers) for candidate in candidates)

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from elsa_tune.analysis.answer import Answer, Basis
+from elsa_tune.analysis.answer import Answer, Basis, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.intervals import Interval
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
@@ -15,7 +15,7 @@ from elsa_tune.analysis.wording.certainty import export_command
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError, shortlist
-from elsa_tune.exporting.asked_way import asked_way
+from elsa_tune.exporting.asked_way import asked_way, ways_text
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.model import ModelSource, ModelSpec
@@ -129,7 +129,7 @@ def choose(
     elif layers is not None:
         point = _with_layers(answer, layers)
     else:
-        point, why = _recommended(answer)
+        point, why = _recommended(answer, curves)
     if point.learning_rate is None:
         which = candidates_text([point.candidate], answer.layers)
         raise UsageError(
@@ -167,12 +167,20 @@ def _named(curves: Sequence[FreezeCurve], text: str) -> tuple[CurvePoint, Uncert
 
     Raises UsageError.
     """
+    points = _measured_ways(curves)
+    candidate = asked_way(text, list(points), curves[0].layers)
+    return points[candidate]
+
+
+def _measured_ways(
+    curves: Iterable[FreezeCurve],
+) -> dict[Candidate, tuple[CurvePoint, Uncertainty]]:
+    """Return what can be exported, each by the first curve that has it, with its uncertainty."""
     points: dict[Candidate, tuple[CurvePoint, Uncertainty]] = {}
     for curve in curves:
         for point in _exportable(curve.with_quality):
             points.setdefault(point.candidate, (point, curve.uncertainty))
-    candidate = asked_way(text, list(points), curves[0].layers)
-    return points[candidate]
+    return points
 
 
 def _with_layers(answer: Answer, layers: int) -> CurvePoint:
@@ -189,12 +197,23 @@ def _with_layers(answer: Answer, layers: int) -> CurvePoint:
     return numbers[layers]
 
 
-def _recommended(answer: Answer) -> tuple[CurvePoint, str]:
-    """Return what an answer recommends to fine-tune, and why."""
+def _recommended(answer: Answer, curves: Sequence[FreezeCurve]) -> tuple[CurvePoint, str]:
+    """Return what an answer recommends to fine-tune, and why. curves: as of `choose`."""
     advice = answer.recommendation
     if advice.point is None or advice.basis is None:
-        raise NoAnswerError(f"{answer.sentence} To export a depth anyway, give `layers` K")
+        raise NoAnswerError(_why_nothing(answer, curves))
     return advice.point, _WHY[advice.basis].format(target=target_text(answer.target))
+
+
+def _why_nothing(answer: Answer, curves: Sequence[FreezeCurve]) -> str:
+    """Say why an answer recommends nothing, and how to export something anyway."""
+    ways = list(_measured_ways([answer, *curves]))
+    if all(is_depth(way) for way in ways):
+        return f"{answer.sentence} To export a depth anyway, give `layers` K"
+    why = answer.sentence
+    if answer.reason is Reason.NO_FROZEN_DEPTH:  # the answer knows no other ways
+        why = "No answer: no depth with frozen layers was measured."
+    return f"{why} To export a way anyway, give `way`; measured: {ways_text(ways, answer.layers)}"
 
 
 def pipeline_options(task: TaskSpec) -> dict[str, Any]:

@@ -118,6 +118,26 @@ def test_a_way_that_no_curve_has_is_exported_by_its_label(ways: SearchPaths) -> 
     assert "1 of 2 layers" in exported(ways, "other").said[0]
 
 
+def test_without_an_answer_the_measured_ways_are_named(paths: SearchPaths, tmp_path: Path) -> None:
+    arguments = (str(tmp_path / "model"), str(tmp_path / "task.yaml"))
+    no_depth = {label: WAYS[label] for label in (0, "bitfit", "lora-last1")}
+    no_depths = made_up_search(tmp_path, *arguments, no_depth, name="no-depths", layers=2)
+    with pytest.raises(NoAnswerError) as refused:
+        exported(no_depths)
+    assert with_options(str(refused.value)) == (
+        "No answer: no depth with frozen layers was measured. To export a way anyway, give --way; "
+        "measured: 0 (the full model), bitfit, lora-last1"
+    )
+    nothing_learnt = dict.fromkeys(WAYS, CURVE[2])
+    at_chance = made_up_search(tmp_path, *arguments, nothing_learnt, name="at-chance")
+    with pytest.raises(NoAnswerError, match="The full model did not learn: ") as refused:
+        exported(at_chance)
+    assert str(refused.value).endswith(
+        ". To export a way anyway, give `way`; measured: 0 (the full model), "
+        "1 (1 frozen layer, 1 fine-tuned), 2 (the head alone), bitfit, lora-last1"
+    )
+
+
 def test_what_has_no_adapter_and_what_was_not_measured_is_refused(ways: SearchPaths) -> None:
     with pytest.raises(UsageError, match="what is exported is the biases; leave `adapter` out"):
         exported(ways, way="bitfit", adapter=True)
