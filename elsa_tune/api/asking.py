@@ -157,16 +157,18 @@ def compare(
     def ask(results: Source, question: Question, say: Say) -> Comparisons:
         rows = results.ask(question, say)
         curves = results.ways(question, rows)
-        given = None if latencies is None else _by_label(curves, latencies)
-        comparisons = []
-        for curve in curves:
-            seconds: Latencies
-            if given is None:
-                folder = results.folder_of(question, curve)
-                seconds = latencies_of(curve, unit, folder, say)
-            else:
+        measured: list[Latencies] = []
+        if latencies is None:
+            in_folders = [(curve, results.folder_of(question, curve)) for curve in curves]
+            measured = latencies_of(in_folders, unit, say)
+        else:
+            given = _by_label(curves, latencies)
+            for curve in curves:
                 ways = [point.candidate for point in curve.points]
-                seconds = {unit: {way: given[way.label] for way in ways if way.label in given}}
+                known = {way: given[way.label] for way in ways if way.label in given}
+                measured.append({unit: known})
+        comparisons = []
+        for curve, seconds in zip(curves, measured, strict=True):
             comparisons.append(compare_ways(curve, target, unit, latencies=seconds))
         return Comparisons(comparisons)
 

@@ -1,6 +1,6 @@
 """What the ways of a recorded search would take in service, measured on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class LatencyPlan:
     max_length: int  # in tokens
 
     def measure(self, say: Say) -> Latencies:
-        """Return what `latencies_of` does. say: as there."""
+        """Return what `latencies_of` does of its curve. say: as there."""
         from elsa_tune.training.latency import latencies
 
         say(_what_is_measured(self.model.name, self.unit, len(self.candidates)))
@@ -80,15 +80,18 @@ def plan_latencies(curve: FreezeCurve, unit: Cost, folder: Path | None) -> Laten
     )
 
 
-def latencies_of(curve: FreezeCurve, unit: Cost, folder: Path | None, say: Say) -> Latencies:
-    """Return the seconds of each way for one text of the evaluation rows, and one task.
+def latencies_of(
+    curves: Iterable[tuple[FreezeCurve, Path | None]], unit: Cost, say: Say
+) -> list[Latencies]:
+    """Return, by curve, the seconds of each way for one text of the evaluation rows, and one task.
 
     Of a bundle also those of the model alone; nothing where the unit is recorded with each trial.
-    folder, errors: as of `plan_latencies`. say: takes what is measured, and every few seconds how
-    far that is.
+    curves: each with its search's folder. What cannot be measured is refused before the first
+    measurement; errors as of `plan_latencies`. say: takes what is measured, and every few seconds
+    how far that is.
     """
-    plan = plan_latencies(curve, unit, folder)
-    return {} if plan is None else plan.measure(say)
+    plans = [plan_latencies(curve, unit, folder) for curve, folder in curves]
+    return [{} if plan is None else plan.measure(say) for plan in plans]
 
 
 def _what_is_measured(model: str, unit: Cost, ways: int) -> str:

@@ -171,7 +171,7 @@ def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
     monkeypatch.setattr(progress_line, "EVERY", 0.0)
     said: list[str] = []
     folder = tmp_path / "first"
-    found = latencies_of(curve, Cost.BUNDLE, folder, said.append)
+    [found] = latencies_of([(curve, folder)], Cost.BUNDLE, said.append)
     assert set(found[Cost.LATENCY].values()) == {0.01}
     assert set(found[Cost.BUNDLE].values()) == {0.002}
     assert said == [
@@ -179,11 +179,12 @@ def test_of_a_bundle_both_numbers_are_known_and_the_wait_is_explained(
         f"of 8, in {len(curve.measured)} ways",
         "timing, pass 3 of 6",
     ]
-    assert list(latencies_of(curve, Cost.LATENCY, folder, said.append)) == [Cost.LATENCY]
+    [alone] = latencies_of([(curve, folder)], Cost.LATENCY, said.append)
+    assert list(alone) == [Cost.LATENCY]
     assert [how["tasks"] for how in asked] == [8, 1]
-    assert latencies_of(curve, Cost.TIME, None, said.append) == {}
+    assert latencies_of([(curve, None)], Cost.TIME, said.append) == [{}]
     with pytest.raises(UsageError, match="these results name none"):
-        latencies_of(curve, Cost.BUNDLE, None, said.append)
+        latencies_of([(curve, None)], Cost.BUNDLE, said.append)
 
 
 @pytest.fixture

@@ -255,18 +255,14 @@ def compared(
     What cannot be measured is refused before the first measurement.
     """
     from elsa_tune.analysis.comparing.comparison import compare_ways
-    from elsa_tune.exporting.latencies import plan_latencies
+    from elsa_tune.exporting.latencies import latencies_of
     from elsa_tune.specs.cost import Cost
 
     unit = Cost(cost)
     curves = source.ways(question, rows)
-    plans = []
-    for curve in curves:
-        folder = source.folder_of(question, curve)
-        plans.append(plan_latencies(curve, unit, folder))
+    in_folders = [(curve, source.folder_of(question, curve)) for curve in curves]
     comparisons = []
-    for curve, plan in zip(curves, plans, strict=True):
-        latencies = {} if plan is None else plan.measure(note)
+    for curve, latencies in zip(curves, latencies_of(in_folders, unit, note), strict=True):
         comparisons.append(compare_ways(curve, target, unit, latencies=latencies))
     return comparisons
 
