@@ -186,5 +186,12 @@ def _ticks(lowest: float, highest: float) -> Ticks:
         for step in steps:
             place = decade + math.log10(step)
             if lowest - 0.3 <= place <= highest + 0.3:
-                ticks.append((place, f"{10**place:,.6g}"))
+                ticks.append((place, _tick_text(step * 10.0**decade)))
     return tuple(ticks)
+
+
+def _tick_text(cost: float) -> str:
+    """Return `0.5`, `2,000` or `20 M`, which trained parameters come to."""
+    if cost >= 1e6:
+        return f"{cost / 1e6:,.6g} M"
+    return f"{cost:,.6g}"

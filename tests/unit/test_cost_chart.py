@@ -175,6 +175,9 @@ def test_ticks_are_round_costs() -> None:
     near = [one for one in four_ways() if one.candidate.label in ("adapter-8", "0")]
     chart = quality_by_cost({"minilm on rte": compared(near)})
     assert [text for _, text in chart.panels[0].ticks] == ["50", "100"]
+    many = [replace(one, train_seconds=1e5 * (one.train_seconds or 0.0)) for one in four_ways()]
+    chart = quality_by_cost({"minilm on rte": compared(many)})
+    assert [text for _, text in chart.panels[0].ticks] == ["100,000", "1 M", "10 M"]
 
 
 def test_without_costs_there_is_no_figure() -> None:
