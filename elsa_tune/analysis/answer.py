@@ -43,6 +43,7 @@ class Reason(enum.StrEnum):
     ONE_WAY = "one_way"  # nothing to compare it with
     NO_WAY_LEARNT = "no_way_learnt"  # none is above chance with 95 % confidence
     SEEDS_BY_RESULTS = "seeds_by_results"  # a hunt chose how many seeds each way has
+    SEEDS_MISSING = "seeds_missing"  # some way lacks seeds that were planned
 
 
 class QualityClaimed(enum.StrEnum):

@@ -576,6 +576,23 @@ def test_seeds_that_were_added_later_decide_nothing(quality: float) -> None:
     assert way_of(beside, ADAPTER).point.quality == pytest.approx((3 * 0.9 + 2 * quality) / 5)
 
 
+@pytest.mark.parametrize("lacking", [HEAD, ADAPTER])
+def test_nothing_is_certified_before_all_planned_seeds_are_there(lacking: Candidate) -> None:
+    looks = Looks(after="N0", first_seed=1, counts=(SeedCounts(4, 4),))
+    fourth = [replace(one, seed=4) for one in four_ways() if one.seed == 1]
+    rows = [replace(one, looks=looks, search="s") for one in [*four_ways(), *fourth]]
+    assert compared(rows).certified
+    last = next(one for one in rows if one.candidate == lacking and one.seed == 4)
+    rows.remove(last)
+    comparison = no_claim(rows, Reason.SEEDS_MISSING, "seeds that were planned")
+    assert [way.candidate for way in comparison.unfinished] == [lacking]
+    assert comparison.differences is None
+    assert "all seeds that were planned" in line(comparison, "Differ?")
+    # A seed that diverged is there, and counts as guessing.
+    rows.append(replace(last, quality=None, status=TrialStatus.DIVERGED))
+    assert compared(rows).unfinished == ()
+
+
 def test_one_way_is_no_comparison() -> None:
     comparison = compared(way_rows(ADAPTER, 0.9))
     assert comparison.reason is Reason.ONE_WAY and not comparison.is_answered

@@ -273,7 +273,7 @@ VALUES: dict[type[enum.StrEnum], str] = {
         nothing_reaches_target too_few_seeds chance_unknown looks_not_planned rates_not_fresh
         epochs_not_fresh
         not_planned_to_certify looks_not_recorded examples_unknown no_common_depth too_few_units
-        one_way no_way_learnt seeds_by_results""",
+        one_way no_way_learnt seeds_by_results seeds_missing""",
     Cost: "time memory parameters latency bundle",
     WayBasis: "certified score_certified measured",
     FindingCode: """leaked_rows contradicting_labels classes_not_evaluated classes_not_trained

@@ -12,7 +12,7 @@ divided by the number of such ways: together they err in 5 %.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from elsa_tune.analysis.comparing.ways import (
     WayBasis,
     WayComparison,
     cost_of,
+    planned_seeds,
     recorded_looks,
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
@@ -92,6 +93,7 @@ def compare_ways(
         ways=ways,
         claim=quality_claimed(curve),
         best=_best(ways),
+        unfinished=_unfinished(ways),
         warnings=curve.warnings,
     )
     comparison = _beside_the_best(comparison)
@@ -123,6 +125,28 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
         )
         ways.append(way)
     return tuple(sorted(ways, key=_cheapest_first))
+
+
+def _unfinished(ways: Sequence[Way]) -> tuple[Way, ...]:
+    """Return the ways that lack planned seeds."""
+    planned = planned_seeds(_rows_of(ways))
+    if planned is None:
+        return ()
+    lacking: list[Way] = []
+    for way in ways:
+        there = {run.row.seed for run in way.point.runs}
+        if not there.issuperset(planned):
+            lacking.append(way)
+    return tuple(lacking)
+
+
+def _rows_of(ways: Sequence[Way]) -> list[ResultRow]:
+    """Return the rows that the ways' means are of."""
+    rows: list[ResultRow] = []
+    for way in ways:
+        for run in way.point.runs:
+            rows.append(run.row)
+    return rows
 
 
 def _cheapest_first(way: Way) -> _Order:
@@ -224,6 +248,8 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
         return Reason.RATES_NOT_FRESH
     if curve.judges_best_epochs:
         return Reason.EPOCHS_NOT_FRESH
+    if comparison.unfinished:
+        return Reason.SEEDS_MISSING
     if _has_too_few_seeds(comparison):
         return Reason.TOO_FEW_SEEDS
     if not curve.uncertainty.has_examples and not curve.policy.by_seeds_alone:
@@ -235,10 +261,7 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
 
 def _why_seeds_are_not_planned(comparison: WayComparison) -> Reason | None:
     """Return why the number of seeds may depend on their results; None where it does not."""
-    rows: list[ResultRow] = []
-    for way in comparison.ways:
-        for run in way.point.runs:
-            rows.append(run.row)
+    rows = _rows_of(comparison.ways)
     looks = recorded_looks(rows)
     if any(planned.are_lost for planned in looks):
         return Reason.LOOKS_NOT_RECORDED

@@ -45,8 +45,12 @@ class _Parts:
 
 
 def differences_of(comparison: WayComparison) -> Differences | None:
-    """Return how the ways differ; None where neither seeds nor rows tell how far noise goes."""
-    if comparison.best is None:
+    """Return how the ways differ.
+
+    None where neither seeds nor rows tell how far noise goes, and before all planned seeds are
+    there: who looks each time that one has come finds differences too often.
+    """
+    if comparison.best is None or comparison.unfinished:
         return None
     # By the seeds that are tested, which may be fewer than those of the table's means.
     [best, *_] = _best_first(comparison, comparison.ways)
@@ -104,11 +108,20 @@ def _tested(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> D
     """
     difference = _quality(comparison, way) - _quality(comparison, other)
     test = difference_test(difference, parts.all)
+    paid = _paid_for_welch(comparison, way, other, parts)
+    p_above = paid * test.p_above
+    p = paid * test.p
+    uncertainty = comparison.curve.uncertainty
+    is_above = uncertainty.p_value(way.candidate, 1.0, against=other.candidate)
+    is_below = uncertainty.p_value(other.candidate, 1.0, against=way.candidate)
+    if is_above is not None and is_below is not None:
+        # Single runs are tested as certificates are, with what few mistakes or far labels hide.
+        p_above = is_above
+        p = 2 * min(is_above, is_below)
     # Bonferroni, of the way whose best rate was chosen from more. A way chosen from R rates lies
     # falsely above another only if one of the R does, whatever rate the other was chosen at.
     rates = max(way.point.measured_at_rates, other.point.measured_at_rates)
-    times = rates * _paid_for_welch(comparison, way, other, parts)
-    return replace(test, p=min(1.0, test.p * times), p_above=min(1.0, test.p_above * times))
+    return replace(test, p=min(1.0, rates * p), p_above=min(1.0, rates * p_above))
 
 
 def _paid_for_welch(comparison: WayComparison, way: Way, other: Way, parts: _Parts) -> float:

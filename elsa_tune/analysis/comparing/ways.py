@@ -5,7 +5,7 @@ What only freeze depths claim is decided elsewhere, and is the same whatever els
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.answer import FirstLines, QualityClaimed, Reason, WouldCertify
@@ -142,6 +142,8 @@ class WayComparison:
     ways: tuple[Way, ...] = ()  # measured ones, the cheapest first, then those of unknown cost
     claim: QualityClaimed | None = None  # of which quality; None where chance is not known
     best: Way | None = None  # the highest quality, of equal ones the cheapest
+    # Ways that lack seeds which were planned: they are still to come, or their trials broke off.
+    unfinished: tuple[Way, ...] = ()
     # Ways of which seeds failed, and which may for all that is known be far better than `best`.
     unsettled: tuple[Way, ...] = ()
     recommended: Way | None = None
@@ -230,7 +232,7 @@ def way_curves(
 def way_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
     """Return the ways of one group; what is claimed of them rests on the planned seeds."""
     curve = freeze_curve(group, evidence)
-    seeds = _planned_seeds(group.rows)
+    seeds = planned_seeds(group.rows)
     if seeds is None:
         return curve
     planned: dict[Candidate, tuple[MeasuredRun, ...]] = {}
@@ -267,7 +269,7 @@ def recorded_looks(rows: Iterable[ResultRow]) -> list[Looks]:
     return list(distinct)
 
 
-def _planned_seeds(rows: Sequence[ResultRow]) -> range | None:
+def planned_seeds(rows: Iterable[ResultRow]) -> range | None:
     """Return the measuring seeds that a search planned for each way; None where none are known.
 
     Seeds that were added later, when the first results were known, decide nothing.

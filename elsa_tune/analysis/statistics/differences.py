@@ -5,7 +5,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from scipy.special import stdtr, stdtrit
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from elsa_tune.analysis.statistics.intervals import Spread
 
@@ -15,6 +16,8 @@ FOUND = 7.849
 
 # Degrees of freedom from which on Student's t is normal.
 _MANY = 1e6
+# No p value between 0 and .5 is told from this one.
+_LEAST_P = 1e-15
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -33,20 +36,50 @@ class DifferenceTest:
 def difference_test(
     difference: float, parts: Sequence[Spread], confidence: float = 0.95
 ) -> DifferenceTest:
-    """Test a difference. parts: its independent parts, added by Welch and Satterthwaite."""
-    together = added(parts)
-    error = math.sqrt(together.variance)
-    if error == 0:
-        above = 0.5 if difference == 0 else float(difference < 0)
-    else:
-        above = float(stdtr(together.freedom, -difference / error))
+    """Test a difference. parts: its independent parts.
+
+    Those that few seeds tell are added by Welch and Satterthwaite. What is known, of infinite
+    degrees of freedom, is added at each confidence as independent intervals are: by its square. As
+    part of Welch's sum it would let two seeds that agree by luck pass for certain.
+    """
+    seeds, known = _seeds_and_known(parts)
+    beyond = _p_beyond(abs(difference), seeds, known)
+    above = beyond if difference > 0 else 1 - beyond
     return DifferenceTest(
         difference=difference,
-        error=error,
-        half=float(stdtrit(together.freedom, (1 + confidence) / 2)) * error,
-        p=2 * min(above, 1 - above),
+        error=math.sqrt(seeds.variance + known),
+        half=_margin((1 - confidence) / 2, seeds, known),
+        p=2 * beyond,
         p_above=above,
     )
+
+
+def _seeds_and_known(parts: Sequence[Spread]) -> tuple[Spread, float]:
+    """Return what seeds tell of the spread, and the variance that is known."""
+    by_seeds = [part for part in parts if math.isfinite(part.freedom)]
+    known = math.fsum(part.variance for part in parts if math.isinf(part.freedom))
+    return added(by_seeds), known
+
+
+def _margin(p: float, seeds: Spread, known: float) -> float:
+    """Return what noise exceeds in a share p of cases. p: in (0, .5]."""
+    by_seeds = float(stdtrit(seeds.freedom, p)) * math.sqrt(seeds.variance)
+    by_known = float(ndtri(p)) * math.sqrt(known)
+    return math.hypot(by_seeds, by_known)
+
+
+def _p_beyond(size: float, seeds: Spread, known: float) -> float:
+    """Return the p whose margin is a difference of this size, 0 or more; at most .5."""
+    if seeds.variance == 0 and known == 0:
+        return 0.0 if size else 0.5
+    if known == 0:
+        return float(stdtr(seeds.freedom, -size / math.sqrt(seeds.variance)))
+    if seeds.variance == 0:
+        return float(ndtr(-size / math.sqrt(known)))
+    if size >= _margin(_LEAST_P, seeds, known):
+        return _LEAST_P
+    p: float = brentq(lambda p: _margin(p, seeds, known) - size, _LEAST_P, 0.5, xtol=_LEAST_P)
+    return p
 
 
 def added(parts: Sequence[Spread]) -> Spread:
@@ -99,15 +132,13 @@ def seeds_needed(difference: float, variance_of_runs: float, variance_by_rows: f
 def _is_found(
     difference: float, variance_by_seeds: float, freedom: float, variance_by_rows: float
 ) -> bool:
-    """Return whether a true difference is found four times out of five, by Welch's t.
+    """Return whether a true difference is found four times out of five.
 
     freedom: degrees of freedom of the variance by seeds.
     """
     by_seeds = Spread(variance=variance_by_seeds, freedom=freedom)
-    by_rows = Spread(variance=variance_by_rows, freedom=_MANY)
-    together = added([by_seeds, by_rows])
-    needed = stdtrit(together.freedom, 0.975) + stdtrit(together.freedom, 0.80)
-    return bool(difference**2 >= needed**2 * together.variance)
+    margins = [_margin(p, by_seeds, variance_by_rows) for p in (0.025, 0.20)]
+    return difference >= math.fsum(margins)
 
 
 def rows_needed(

@@ -27,8 +27,9 @@ def learnt(
 
     quality: the mean over seeds, in [-1, 1]. spread: of that mean. example_variance: of quality
     above chance, by the examples. All seeds are judged by the same, so that more seeds do not
-    reduce it. Degrees of freedom by Welch-Satterthwaite. With one run the spread is not known: a
-    quality that the examples alone cannot tell from chance has not learnt, any other is untested.
+    reduce it. The margins by seeds and by examples are added by their squares: counted as degrees
+    of freedom, examples would let few seeds pass for certain. With one run the spread is not known:
+    a quality that the examples alone cannot tell from chance has not learnt, any other is untested.
     """
     # The best constant answer scores at least 0 on every metric we know.
     guessing = chance or 0.0
@@ -36,14 +37,12 @@ def learnt(
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
-    variance = example_variance
-    freedom = math.inf
+    by_examples = student_quantiles(math.inf, policy.confidence) * math.sqrt(example_variance)
+    by_seeds = 0.0
     if spread is not None and spread.variance > 0:
-        variance += spread.variance
-        freedom = variance**2 * spread.freedom / spread.variance**2
-    standard_error = math.sqrt(variance)
-    margin = student_quantiles(freedom, policy.confidence) * standard_error
-    if quality - chance <= margin:
+        quantile = student_quantiles(spread.freedom, policy.confidence)
+        by_seeds = float(quantile) * math.sqrt(spread.variance)
+    if quality - chance <= math.hypot(by_seeds, by_examples):
         return Learnt.NO
     if spread is None:
         return Learnt.UNTESTED

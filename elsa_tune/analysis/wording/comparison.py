@@ -315,6 +315,13 @@ def why_no_claim(comparison: WayComparison, reason: Reason) -> str:
             f"{names} {verb} measured at several learning rates, and the best was taken on the "
             "same runs"
         )
+    if reason is Reason.SEEDS_MISSING:
+        lacking = [way.candidate for way in comparison.unfinished]
+        verb = "lack" if are_plural(curve, lacking) else "lacks"
+        return (
+            f"{names_of(curve, lacking)} {verb} seeds that were planned; it takes all of them, and "
+            "`elsa-tune resume` runs those that are missing"
+        )
     if reason is Reason.TOO_FEW_SEEDS:
         return _too_few_seeds(comparison)
     return why_not_certified(curve, reason)

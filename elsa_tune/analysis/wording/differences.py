@@ -17,6 +17,8 @@ def differences_text(comparison: WayComparison) -> str:
     if not comparison.is_answered:
         return ""
     differences = comparison.differences
+    if comparison.unfinished:
+        return "not told before every way has all seeds that were planned."
     if differences is None:
         return (
             f"not known: {_why_no_spread(comparison)} how far seeds move the scores, and "
