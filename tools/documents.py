@@ -49,7 +49,6 @@ PARTS: dict[str, Part] = {
     "calibration": Part("docs/measured.md", measurements.calibration),
     "units": Part("docs/measured.md", measurements.units),
     "strategy": Part("docs/measured.md", measurements.strategy),
-    "boundary": Part("docs/measured.md", measurements.boundary),
     "certified": Part("docs/measured.md", measurements.certified),
     "bundle": Part("docs/measured.md", measurements.bundle),
     "bundle_mpnet": Part("docs/measured.md", lambda: measurements.bundle("bundle_mpnet.json")),

@@ -381,36 +381,24 @@ def strategy() -> str:
     return table(["studies", *plans.values()], rows)
 
 
-def boundary() -> str:
-    """Return hunts that end in a false claim, in percent, with one depth exactly at the target."""
-    families = ("boundary", "noisy_full", "noisy_depth", "plateau")
-    false: dict[tuple[str, int], dict[str, float]] = {}
-    for study in measured("strategy.json")["results"]:
-        if study["plan"] == "hunt" and study["family"] in families:
-            of_setting = false.setdefault((study["metric"], study["examples"]), {})
-            of_setting[study["family"]] = study["false"]
-    rows = []
-    for metric, examples in sorted(false):
-        shares = false[metric, examples]
-        cells = [_percent(shares.get(family)) for family in families]
-        rows.append([metric, f"{examples:,}", *cells])
-    return table(["metric", "examples", *map(_spoken, families)], rows)
-
-
 def calibration() -> str:
     """Return how often answers are wrong, as bench/calibration.py simulated it."""
     header = [
         *("studies", "measured answer false", "certified", "certified and false"),
         *("true k or one more certified", "plausible has the truth", "numbers plausible"),
     ]
+    families = (
+        *("smooth", "flat", "uneven", "near_chance", "boundary", "noisy_full", "noisy_depth"),
+        *("plateau", "collapsing", "collapsing_alone"),
+    )
     names = ("point_false", "certified", "any_certified_false", "near", "plausible_covers")
-    rows = []
+    shown: dict[str, list[str]] = {}
     for cell in measured("calibration.json")["results"]:
         setting = [cell[name] for name in ("known", "metric", "seeds", "examples")]
-        if setting == ["predictions", "accuracy", 5, 1000] and cell["family"] != "boundary_raw":
+        if setting == ["predictions", "accuracy", 5, 1000]:
             shares = [_percent(cell[name]) for name in names]
-            rows.append([_spoken(cell["family"]), *shares, f"{cell['plausible_width']:.1f} of 8"])
-    return table(header, rows)
+            shown[cell["family"]] = [*shares, f"{cell['plausible_width']:.1f} of 8"]
+    return table(header, [[_spoken(family), *shown[family]] for family in families])
 
 
 def units() -> str:

@@ -132,8 +132,7 @@ class Policy:
     looks: tuple[SeedCounts, ...] = (SeedCounts(3, 3), SeedCounts(10, 4))
     # Those at a depth of the ladder, which costs more and is further from the target.
     ladder_looks: tuple[SeedCounts, ...] = (SeedCounts(3, 3), SeedCounts(5, 4))
-    # A thorough hunt's seeds of the full model at second looks: with five of them near the truth as
-    # often as five seeds at every depth.
+    # A thorough hunt's seeds of the full model at second looks.
     thorough_seeds: _Number = 5
     # What the quality of the full model must exceed chance by, in standard errors of the
     # evaluation examples, before anything else is measured: one-sided 95 %.

@@ -43,7 +43,7 @@ class ResultRow:
     trial: str | None = None  # its key within the search
     # What must agree before rows are pooled.
     comparison: Comparison = field(default_factory=Comparison)
-    train_seconds: float | None = None  # since the trial began, evaluation left out
+    train_seconds: float | None = None  # in steps, as `EvaluationResult` has it
     peak_memory_mb: float | None = None  # in MiB: of tensors on a GPU, else of the process
     trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None  # how many train
     examples: Count | None = None  # E of the evaluation split

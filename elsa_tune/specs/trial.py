@@ -237,7 +237,9 @@ class EvaluationResult:
     metrics: dict[str, float]  # every metric of the task, by its own name
     train_loss: float  # since the evaluation before
     eval_loss: float
-    train_seconds: float  # since the trial began, evaluation left out
+    # In training steps, since the trial began: without evaluation, and without the pass through the
+    # frozen layers whose output is kept.
+    train_seconds: float
     examples_per_second: float  # trained on, by the same clock
     # In MiB: of this process's tensors on a GPU, else of the process.
     peak_memory_mb: float
