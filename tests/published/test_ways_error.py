@@ -74,11 +74,11 @@ def test_the_numbers_in_the_sentences(page: str, root: Path) -> None:
 
 def test_what_is_said_of_few_rows(page: str) -> None:
     shared = [
-        claim["units_raw_certified_false"]
+        claim["units_any_certified_false"]
         for claim in measured("units.json")["results"]["claims"]
         if claim["rows"] / claim["size"] < Policy().fewest_units
     ]
-    assert f"in up to {percent(max(shared))} % of simulated studies" in page
+    assert f"{percent(max(shared))} % of simulated studies" in " ".join(page.split())
 
     few = {cell["profile"]: cell for cell in CELLS.values() if cell["examples"] == 60}
     most = max(cell["false"] for cell in few.values())
