@@ -24,6 +24,8 @@ that whichever is tested first may be claimed falsely). 24 layers were kept asid
 of a constant. `false_as_seen`: the share of studies with a claim that is false even if fresh seeds
 fail as often as the study's runs did, which is what an answer claims.
 
+`--first-look-shares .25`: what a depth's first look has of the error that its two looks share.
+
 `--metrics f1 matthews`: the same studies, judged by another metric of their answers. Cells are
 written as they end, over those of an earlier run with the same `--name`; others stay.
 """
@@ -108,6 +110,7 @@ class Kind:
     """What is claimed; how examples and seeds differ, on the probit scale; how seeds fail."""
 
     claim: Claim = Claim.CORRECTED
+    first_look_share: float = Policy().first_look_share  # of the error that two looks share
     difficulty: float = DIFFICULTY  # standard deviation of examples, for every depth and seed
     of_depth: float = OF_DEPTH  # of examples at one depth, for all of its seeds
     of_seed: float = OF_SEED  # of seeds
@@ -452,17 +455,19 @@ def specification(plan: str, world: World) -> SearchSpec:
             space=space,
             space_name=name,
         )
-        policy = dataclasses.replace(Policy(), claim=world.kind.claim)
+        policy = dataclasses.replace(
+            Policy(), claim=world.kind.claim, first_look_share=world.kind.first_look_share
+        )
         spec = specify(options, inputs, policy=policy)
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
 
-def cell(job: tuple[str, str, int, int, int, str, Claim, int]) -> dict[str, Any]:
+def cell(job: tuple[str, str, int, int, int, str, Claim, float, int]) -> dict[str, Any]:
     """All studies of one family and plan."""
-    family, plan, layers, examples, workers, metric, claim, studies = job
+    family, plan, layers, examples, workers, metric, claim, first_look_share, studies = job
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started, found = time.monotonic(), []
-    kind = Kind(claim=claim)
+    kind = Kind(claim=claim, first_look_share=first_look_share)
     for number in range(studies):
         # The same worlds for every plan.
         key = [FAMILIES.index(family), layers, examples, number]
@@ -484,6 +489,7 @@ def cell(job: tuple[str, str, int, int, int, str, Claim, int]) -> dict[str, Any]
         "workers": workers,
         "metric": metric,
         "claim": claim.value,
+        "first_look_share": first_look_share,
         "studies": studies,
         **{name: mean(name) for name in found[0]},
         "cost_90": round(costs[int(0.9 * (len(costs) - 1))], 2),
@@ -502,6 +508,8 @@ def main() -> None:
     parser.add_argument("--workers", nargs="+", type=int, default=[1])
     parser.add_argument("--metrics", nargs="+", default=["accuracy"])
     parser.add_argument("--claims", nargs="+", type=Claim, default=[Claim.CORRECTED])
+    of_first = [Policy().first_look_share]
+    parser.add_argument("--first-look-shares", nargs="+", type=float, default=of_first)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--name", default="strategy")
     options = parser.parse_args()
@@ -509,7 +517,7 @@ def main() -> None:
         (*one, options.studies)
         for one in itertools.product(
             *(options.families, options.plans, options.layers, options.examples),
-            *(options.workers, options.metrics, options.claims),
+            *(options.workers, options.metrics, options.claims, options.first_look_shares),
         )
     ]
     note = (
@@ -532,7 +540,8 @@ def _key(found: dict[str, Any]) -> tuple[Any, ...]:
     """Which cell this is; one that is there already is written over, others stay."""
     names = ("family", "plan", "layers", "examples", "workers")
     metric = found.get("metric", "accuracy")
-    return (*(found[name] for name in names), metric, found.get("claim", Claim.BOTH.value))
+    claim = found.get("claim", Claim.BOTH.value)
+    return (*(found[name] for name in names), metric, claim, found.get("first_look_share"))
 
 
 if __name__ == "__main__":
