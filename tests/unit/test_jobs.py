@@ -196,6 +196,15 @@ def test_a_table_and_a_list_of_tasks(work: Path) -> None:
         assert [Path(file).name for file in there.evaluation] == ["dev.csv"]
 
 
+def test_evaluation_rows_that_are_a_link_beside_a_table(work: Path) -> None:
+    (work / "v2").mkdir()
+    (work / "dev.csv").rename(work / "v2" / "holdout.csv")
+    (work / "dev.csv").symlink_to("v2/holdout.csv")
+    parcel = packed(work, task=["train.csv"], label="label")
+    assert list(parcel.files) == ["train.csv", "dev.csv"]
+    assert parcel.files["dev.csv"].samefile("v2/holdout.csv")
+
+
 def test_of_a_data_sets_folder_what_is_read_goes_along(
     work: Path, run: Run, cluster: Dashboard
 ) -> None:

@@ -171,11 +171,16 @@ class _Packer:
         return self._as_typed(typed, name)
 
     def _table(self, typed: str, source: FilesSource) -> str:
-        """Take a table along, and its evaluation rows, which are found by their name beside it."""
+        """Take a table along, and its evaluation rows, which are found by their name beside it.
+
+        Where links give them several names there, they go along under each.
+        """
         name = self.file(typed, Path(typed))
         folder, _, _ = name.rpartition("/")
         for evaluation in map(Path, source.evaluation):
-            self._add(folder, Path(evaluation.name), evaluation)
+            for beside in sorted(expanded(typed).parent.glob(f"*{Path(typed).suffix}")):
+                if beside.resolve() == evaluation:
+                    self._add(folder, Path(beside.name), evaluation)
         return name
 
     def _task_file(self, typed: str, task: TaskSpec) -> str:
