@@ -163,7 +163,7 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
     text = parcel.written["from-elsewhere/2/task.yaml"]
     assert yaml.safe_load(text)["files"] == {
         "train": "train.csv",
-        "evaluation": "from-elsewhere/task-1/held out.csv",
+        "evaluation": "from-elsewhere/task-2/held out.csv",
     }
     with parcel.laid_out() as folder:
         os.chdir(folder)
@@ -172,6 +172,28 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
         finally:
             os.chdir(work)
     assert request.spec.task.classes == ("bad", "good")
+
+
+def test_a_task_file_that_names_links_or_whole_paths(work: Path) -> None:
+    (work / "v3").mkdir()
+    (work / "dev.csv").rename(work / "v3" / "dev.csv")
+    (work / "dev.csv").symlink_to("v3/dev.csv")
+    task = work / "task.yaml"
+    task.write_text(task.read_text().replace("train.csv", str(work / "train.csv")))
+    parcel = packed(work, task=["task.yaml"])
+    files = yaml.safe_load(parcel.written["task.yaml"])["files"]
+    assert files == {"train": "train.csv", "evaluation": "v3/dev.csv"}
+    assert set(parcel.files) == {"train.csv", "v3/dev.csv"}
+    assert resolved_there(parcel).classes == ("bad", "good")
+
+
+def test_a_task_file_that_names_a_linked_folder(work: Path) -> None:
+    rows = Dataset.from_dict({"text": ["a", "b"] * 8, "label": ["good", "bad"] * 8})
+    rows.save_to_disk("moods-v3")
+    (work / "moods").symlink_to("moods-v3")
+    (work / "moods.yaml").write_text("name: moods\nfiles: moods\n")
+    parcel = packed(work, task=["moods.yaml"])
+    assert resolved_there(parcel).classes == ("bad", "good")
 
 
 def test_of_glue_only_the_tasks_asked_for_go_along(work: Path) -> None:

@@ -184,30 +184,33 @@ class _Packer:
         return name
 
     def _task_file(self, typed: str, task: TaskSpec) -> str:
-        """Take a task file along and the rows that it names, written anew if these lie elsewhere.
+        """Take a task file along and the rows that it names.
 
-        What lies below the task file's folder keeps its relative path.
+        What lies below the task file's folder keeps its relative path. Where the task file names
+        it otherwise, by a link or absolutely, or names what lies elsewhere, it is written anew.
         """
         path = expanded(typed)
         name = self._place(typed)
         around = path.resolve().parent
         folder, _, _ = name.rpartition("/")
-        moved: dict[Path, str] = {}
-        for data in _own_data(task):
+        places: dict[Path, str] = {}
+        for number, data in enumerate(_own_data(task), start=1):
             if data.is_relative_to(around):
                 relative = data.relative_to(around)
             else:
-                relative = Path(ELSEWHERE, f"{path.stem}-{len(moved) + 1}", data.name)
-                moved[data] = relative.as_posix()
+                relative = Path(ELSEWHERE, f"{path.stem}-{number}", data.name)
+            places[data] = relative.as_posix()
             if data.is_dir():
                 self._add_folder(_joined(folder, relative), data)
             else:
                 self._add(folder, relative, data)
-        if not moved:
+        fields = read_yaml_file(path, yaml.BaseLoader)
+        files = fields.get("files", {})  # none of a data set of the hub
+        files_there = _with_paths(files, around, places)
+        if files_there == files:
             self.files[name] = path
             return name
-        fields = read_yaml_file(path, yaml.BaseLoader)
-        fields["files"] = _with_paths(fields["files"], around, moved)
+        fields["files"] = files_there
         self.written[name] = yaml.safe_dump(fields, allow_unicode=True, sort_keys=False)
         return name
 
@@ -253,11 +256,14 @@ def _own_data(task: TaskSpec) -> list[Path]:
     return []
 
 
-def _with_paths(value: Any, folder: Path, moved: dict[Path, str]) -> Any:
-    """Return a task file's `files` with what was moved named by its new path."""
+def _with_paths(value: Any, folder: Path, places: dict[Path, str]) -> Any:
+    """Return a task file's `files` as they must be in the job's folder.
+
+    places: relative to the task file, where each file lies there.
+    """
     if isinstance(value, list):
-        return [_with_paths(item, folder, moved) for item in value]
+        return [_with_paths(item, folder, places) for item in value]
     if isinstance(value, dict):
-        return {name: _with_paths(inner, folder, moved) for name, inner in value.items()}
-    data = (folder / expanded(value)).resolve()
-    return moved.get(data, value)
+        return {name: _with_paths(inner, folder, places) for name, inner in value.items()}
+    place = places.get((folder / expanded(value)).resolve(), value)
+    return value if os.path.normpath(value) == place else place
