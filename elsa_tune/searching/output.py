@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,10 +28,11 @@ def printing() -> Iterator[None]:
     """Guard what is printed while inside.
 
     On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
-    stderr either, commands the terminal. Raises StorageError where stdout cannot be written.
+    stderr either, commands the terminal. What another thread prints on stdout goes to stderr: it is
+    a library's, and no result. Raises StorageError where stdout cannot be written.
     """
     stdout = _ClosedStdout() if sys.stdout is None else sys.stdout
-    stream = _Stdout(stdout, BrokenPipeError, visible)
+    stream = _Stdout(stdout)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
@@ -104,7 +106,14 @@ class _Stdout(PipeSafe):
 
     _refusal: StorageError | None = None
 
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream, BrokenPipeError, visible)
+        self._owner = threading.get_ident()
+
     def write(self, text: str) -> int:
+        # Ray's, for one, prints there that a node is lost, whatever it is told of its logs.
+        if threading.get_ident() != self._owner:
+            return sys.stderr.write(text)
         with self._refusing():
             return super().write(text)
 

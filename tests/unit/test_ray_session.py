@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import ray
 from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster import environment, ray_session
 from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.output import printing
 
 # As ray._private.utils.check_version_info says it.
 MISMATCH = """Version mismatch: The cluster was started with:
@@ -157,3 +159,25 @@ def test_what_a_search_sets_for_ray_is_put_back(
         assert [logger.level for logger in loggers] == [logging.ERROR, logging.CRITICAL]
     assert dict(os.environ) == before
     assert [logger.level for logger in loggers] == [logging.INFO, logging.INFO]
+
+
+def test_what_ray_says_of_a_lost_node_is_no_result(capsys: pytest.CaptureFixture[str]) -> None:
+    """By Ray's own thread, which prints on stdout."""
+    from ray._private import worker
+
+    is_over = threading.Event()
+
+    def poll() -> tuple[None, dict[str, Any]]:
+        is_over.set()
+        return None, {"job_id": None, "error_message": "The node with node id: 0 is dead."}
+
+    errors = SimpleNamespace(subscribe=lambda: None, poll=poll)
+    of_ray = SimpleNamespace(gcs_error_subscriber=errors, current_job_id=ray.JobID.from_int(1))
+    with printing():
+        thread = threading.Thread(target=worker.listen_error_messages, args=(of_ray, is_over))
+        thread.start()
+        thread.join()
+        print("a result")
+    said = capsys.readouterr()
+    assert said.out == "a result\n"
+    assert "is dead" in said.err
