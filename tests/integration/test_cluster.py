@@ -138,7 +138,7 @@ def test_a_cluster_that_asks_for_a_token_is_joined_by_whoever_has_it(
     assert joined.returncode == 0, joined.stdout + joined.stderr
     assert f"the cluster at {address} runs a task: 1 node, 1 CPUs" in joined.stdout
     assert refused.returncode == 1
-    assert "give this machine the head's token (~/.ray/auth_token)" in refused.stdout
+    assert "asks for a token; copy ~/.ray/auth_token from the cluster's head" in refused.stdout
 
 
 @pytest.mark.timeout(400)

@@ -43,6 +43,28 @@ def test_a_cluster_of_another_version_is_told_in_one_sentence(
     )
 
 
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (True, "the cluster at `address` head:6379 asks for a token; copy ~/.ray/auth_token from"),
+        (False, "no Ray cluster answers at `address` head:6379: refused; start one with"),
+    ],
+)
+def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
+    asks: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(address: str, **settings: object) -> None:
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(ray_session, "knock", lambda address: None)
+    monkeypatch.setattr(ray_session, "asks_for_token", lambda address: asks)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(UsageError) as refused:
+        ray_session._start_ray("head:6379")
+    assert str(refused.value).startswith(said)
+
+
 class PretendedRay:
     """Stands for Ray in this process: whether it runs, and with which nodes."""
 

@@ -59,7 +59,7 @@ def prepare_ray(address: str | None) -> None:
     # A cluster that `ray start` began asks whoever joins it for the token that lies in its user's
     # home; Ray offers that only if it was set so before its import.
     is_open = "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ
-    if address is not None and is_open and _has_token() and _asks_for_token(address):
+    if address is not None and is_open and _has_token() and asks_for_token(address):
         os.environ["RAY_AUTH_MODE"] = "token"
 
 
@@ -69,6 +69,12 @@ def _has_token() -> bool:
         return True
     return (Path.home() / ".ray" / "auth_token").is_file()
 
+
+# What is said of a cluster, or its dashboard, that refuses whoever has no token or a wrong one.
+ASKS_FOR_TOKEN = (
+    "asks for a token; copy ~/.ray/auth_token from the cluster's head to this machine, or set "
+    "RAY_AUTH_TOKEN"
+)
 
 # Asks a cluster without a token, in a process of its own: Ray reads the mode when it is imported.
 _QUESTION_WITHOUT_TOKEN = """
@@ -84,7 +90,7 @@ except AuthenticationError:
 
 
 @functools.cache
-def _asks_for_token(address: str) -> bool:
+def asks_for_token(address: str) -> bool:
     """Return whether a cluster lets nobody in without its token.
 
     One that asks for none gets none: whoever has set the mode to `token` refuses the answers of

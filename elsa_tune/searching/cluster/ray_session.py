@@ -14,7 +14,11 @@ from typing import Any
 
 from elsa_tune.errors import RunError, UsageError
 from elsa_tune.searching.cluster.capacity import Capacity
-from elsa_tune.searching.cluster.environment import ray_environment
+from elsa_tune.searching.cluster.environment import (
+    ASKS_FOR_TOKEN,
+    asks_for_token,
+    ray_environment,
+)
 from elsa_tune.searching.cluster.join_address import AUTO, check_join_address, knock
 from elsa_tune.searching.cluster.nodes import check_nodes, nodes_that_train
 from elsa_tune.training.machine import usable_cores
@@ -217,10 +221,11 @@ def _start_ray(address: str | None) -> None:
                 f"this machine has Ray {found[3]} on Python {found[4]}; install the same here or "
                 "there"
             ) from error
+        if asks_for_token(address):
+            raise UsageError(f"the cluster at `address` {address} {ASKS_FOR_TOKEN}") from error
         raise UsageError(
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
-            "--head`, give this machine the head's token (~/.ray/auth_token) where that asks for "
-            "it, or leave `address` out to run on this machine"
+            "--head`, or leave `address` out to run on this machine"
         ) from error
 
 

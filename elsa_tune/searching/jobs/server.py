@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import RunError, UnknownNameError, UsageError, shortened
-from elsa_tune.searching.cluster.environment import prepare_ray
+from elsa_tune.searching.cluster.environment import ASKS_FOR_TOKEN, prepare_ray
 from elsa_tune.searching.jobs.address import DASHBOARD_PORT, dashboard_url
 from elsa_tune.words import listed
 
@@ -239,10 +239,7 @@ class JobServer:
         except Exception as error:
             # Ray's own for a token; it has no name that is promised.
             if "Authentication" in type(error).__name__:
-                raise UsageError(
-                    f"the dashboard at {self.url} asks for a token; copy ~/.ray/auth_token from "
-                    "the cluster's head to this machine, or set RAY_AUTH_TOKEN"
-                ) from error
+                raise UsageError(f"the dashboard at {self.url} {ASKS_FOR_TOKEN}") from error
             raise
 
     def _no_dashboard(self) -> UsageError:
