@@ -649,8 +649,27 @@ def test_a_dashboard_without_jobs_or_that_refuses(cluster: Dashboard) -> None:
 def test_other_errors_with_a_404_are_told_as_they_are(cluster: Dashboard) -> None:
     server = JobServer(cluster.url)
     cluster.status, cluster.text = 500, "node 404 is gone"
-    with pytest.raises(RunError, match="500: node 404 is gone"):
+    with pytest.raises(RunError, match=r"answers with an error \(500\): node 404 is gone"):
         server.jobs()
+
+
+def test_a_dashboard_that_has_failed_says_no_more_than_that(cluster: Dashboard) -> None:
+    """As aiohttp answers where the cluster's GCS server is gone."""
+    cluster.job("elsa-tune-3-two", "RUNNING")
+    server = JobServer(cluster.url)
+    job = server.find("two")
+    cluster.status = 500
+    cluster.text = "500 Internal Server Error\n\nServer got itself in trouble"
+    said = f"the dashboard at {cluster.url} answers with an error (500)"
+    with pytest.raises(RunError) as failed:
+        server.log(job)
+    assert str(failed.value) == said
+    with pytest.raises(RunError) as failed:
+        server.again(job)
+    assert str(failed.value) == f"elsa-tune-3-two: {said}"
+    with pytest.raises(RunError) as failed:
+        JobServer(cluster.url)
+    assert str(failed.value) == said
 
 
 def test_ray_without_its_jobs(cluster: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

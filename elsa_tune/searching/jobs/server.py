@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _OTHER_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 _NOT_FOUND = ("Version check returned 404", "Request failed with status code 404")
 # Likewise, where it answers and the job is unknown to it.
 _NO_JOB = re.compile(r"404: Job (\S+) does not exist")
+# Likewise, where the dashboard itself has failed.
+_FAILED = re.compile(r"Request failed with status code (5\d\d): ")
 _JOB_ID = re.compile(r"elsa-tune-(\d+)-(.+)")
 
 
@@ -248,8 +251,14 @@ class JobServer:
             f"{DASHBOARD_PORT}"
         )
 
-    def _unanswered(self, error: OSError) -> UsageError:
-        """Return the error for a request without an answer."""
+    def _with_error(self, status: object) -> str:
+        return f"the dashboard at {self.url} answers with an error ({status})"
+
+    def _unanswered(self, error: OSError) -> UsageError | RunError:
+        """Return the error for a request without an answer, or with one that Ray did not expect."""
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return RunError(self._with_error(status))
         causes = list(_causes(error))
         names = {type(cause).__name__ for cause in causes}
         if "ConnectionResetError" in names:
@@ -292,7 +301,14 @@ class JobServer:
                 f"what answers at `address` {self.url} takes no jobs: install `ray[default]` on "
                 "the cluster's head and start it again"
             )
-        return RunError(f"{what or self.url}: {shortened(_last_line(text), 300)}")
+        reason = shortened(_last_line(_FAILED.sub("", text)), 300)
+        failed = _FAILED.match(text)
+        if failed is None:
+            return RunError(f"{what or self.url}: {reason}")
+        said = self._with_error(failed[1])
+        if reason.rstrip(".") != HTTPStatus.INTERNAL_SERVER_ERROR.description:
+            said = f"{said}: {reason}"
+        return RunError(f"{what}: {said}" if what else said)
 
 
 def _client(url: str) -> Any:
