@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from elsa_tune.searching.cluster.capacity import Capacity
     from elsa_tune.training.data.tokens import TaskData
 
+# So begins the name of the folder where Ray unpacks the files of a submitted job.
+_JOB_FOLDER = "_ray_pkg_"
 _PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
 
 # How long a finished search's answer waits for a store to take what it lacks.
@@ -479,8 +481,33 @@ def inputs_of(spec: SearchSpec) -> "tuple[TaskData, dict[str, str]]":
     from elsa_tune.training.model.model_files import weights_fingerprint
 
     budget_bytes()  # a mistyped setting is said here, not by every trial
-    data = prepare(spec.model, spec.task, spec.recipe)
-    return data, {"weights": weights_fingerprint(spec.model), "data": data.fingerprint}
+    try:
+        data = prepare(spec.model, spec.task, spec.recipe)
+        weights = weights_fingerprint(spec.model)
+    except (DataError, ModelError) as error:
+        if not _is_lost_with_job(spec):
+            raise
+        raise type(error)(
+            f"{error}; it lay in the folder of a submitted job, which is gone: to go on, submit "
+            "the same command again; or copy its files here and type it as `elsa-tune search`, "
+            "after which `elsa-tune resume` and `elsa-tune export` find them"
+        ) from error
+    return data, {"weights": weights, "data": data.fingerprint}
+
+
+def _is_lost_with_job(spec: SearchSpec) -> bool:
+    """Whether the search's own files were in the folder of a job, which Ray has deleted."""
+    source = spec.task.source
+    places: list[str | None] = []
+    if isinstance(source, FilesSource):
+        places += [*source.train, *source.evaluation]
+    elif isinstance(source, GlueSource):
+        places.append(source.data_dir)
+    elif isinstance(source, DataSetSource):
+        places.append(source.location)
+    if spec.model.source is ModelSource.DIRECTORY:
+        places.append(spec.model.location)
+    return any(place and _JOB_FOLDER in place and not Path(place).exists() for place in places)
 
 
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:

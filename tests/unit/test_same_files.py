@@ -16,6 +16,7 @@ from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.request import Request, read_request
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.model import ModelSource
+from elsa_tune.specs.task import FilesSource
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data import preparation
@@ -63,6 +64,23 @@ def test_the_same_rows_go_on_wherever_they_lie(begun: Path) -> None:
     (begun / "tickets.csv").rename(begun / "moved" / "tickets.csv")
     with pytest.raises(WentOn):
         start(asked("moved/tickets.csv"))
+
+
+@pytest.mark.parametrize("folder", ["_ray_pkg_0a", "elsewhere"])
+def test_files_that_a_job_had_are_said_to_be_gone_with_it(begun: Path, folder: str) -> None:
+    spec = asked("tickets.csv").spec
+    model = dataclasses.replace(spec.model, location=str(begun / folder / "model"))
+    source = spec.task.source
+    assert isinstance(source, FilesSource)
+    source = dataclasses.replace(source, train=(str(begun / folder / "tickets.csv"),))
+    task = dataclasses.replace(spec.task, source=source)
+    with pytest.raises(DataError, match=r"tickets\.csv does not exist") as no_rows:
+        launch.inputs_of(dataclasses.replace(spec, task=task))
+    with pytest.raises(ModelError, match=r"holds no config\.json") as no_model:
+        launch.inputs_of(dataclasses.replace(spec, model=model))
+    hint = "; it lay in the folder of a submitted job, which is gone: to go on, submit the same"
+    for error in (no_rows, no_model):
+        assert (hint in str(error.value)) == (folder != "elsewhere")
 
 
 @pytest.mark.parametrize("place", ["tickets.csv", "other/tickets.csv"])
