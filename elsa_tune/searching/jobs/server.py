@@ -301,14 +301,13 @@ class JobServer:
                 f"what answers at `address` {self.url} takes no jobs: install `ray[default]` on "
                 "the cluster's head and start it again"
             )
-        reason = shortened(_last_line(_FAILED.sub("", text)), 300)
+        reason = shortened(_last_line(text), 300)
         failed = _FAILED.match(text)
-        if failed is None:
-            return RunError(f"{what or self.url}: {reason}")
-        said = self._with_error(failed[1])
-        if reason.rstrip(".") != HTTPStatus.INTERNAL_SERVER_ERROR.description:
-            said = f"{said}: {reason}"
-        return RunError(f"{what}: {said}" if what else said)
+        # What the HTTP library says of any failure is no reason.
+        if failed and reason.rstrip(".") == HTTPStatus.INTERNAL_SERVER_ERROR.description:
+            said = self._with_error(failed[1])
+            return RunError(f"{what}: {said}" if what else said)
+        return RunError(f"{what or self.url}: {reason}")
 
 
 def _client(url: str) -> Any:
