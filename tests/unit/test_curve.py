@@ -437,13 +437,12 @@ def test_learnt_where_little_is_known(found: Learnt, expected: Learnt) -> None:
 
 @pytest.mark.parametrize(("std", "count"), [(0.02, 2), (0.02, 5), (0.0, 3)])
 @pytest.mark.parametrize("of_examples", [0.0, 2.5e-4])
-def test_learnt_begins_where_welch_and_satterthwaite_say(
+def test_learnt_begins_where_margins_of_seeds_and_examples_say(
     std: float, count: int, of_examples: float
 ) -> None:
-    of_seeds = std**2 / count
-    variance = of_seeds + of_examples
-    freedom = variance**2 / (of_seeds**2 / (count - 1)) if std else math.inf
-    needed = max(float(stats.t.ppf(0.95, freedom)) * math.sqrt(variance), 5e-5)
+    by_seeds = float(stats.t.ppf(0.95, count - 1)) * std / math.sqrt(count)
+    by_examples = float(stats.norm.ppf(0.95)) * math.sqrt(of_examples)
+    needed = max(math.hypot(by_seeds, by_examples), 5e-5)
     for margin, expected in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.YES)):
         assert verdict(0.5 + margin, std, count, example_variance=of_examples) is expected
 
