@@ -15,7 +15,7 @@ from tests.searching import ONE_AT_A_TIME, make_bench, of_kind, without_export
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SETTINGS = (
-    *("--set", "epochs=1", "--set", "depths=[0, 1]", "--set", "learning_rate=[0.002]"),
+    *("--set", "epochs=2", "--set", "depths=[0, 1]", "--set", "learning_rate=[0.002]"),
     *("--set", "tries=1", "--seeds", "2", *ONE_AT_A_TIME),
 )
 
@@ -24,7 +24,7 @@ SETTINGS = (
 def test_a_grouped_table_is_answered_by_its_units(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = make_bench(tmp_path, train=200)
+    bench = make_bench(tmp_path, train=600)
     monkeypatch.chdir(bench.folder)
     header, *lines = (bench.folder / "train.csv").read_text().splitlines()
     rows = [f"{line},user {number // 2}" for number, line in enumerate(lines)]
@@ -40,20 +40,20 @@ def test_a_grouped_table_is_answered_by_its_units(
     started = of_kind(records, "trial_started")
     [count] = {record["params"]["evaluation_units"] for record in started}
     [rows_evaluated] = {record["params"]["evaluation_examples"] for record in started}
-    assert (count, rows_evaluated) == (20, 40)
+    assert (count, rows_evaluated) == (60, 120)
     folder = bench.journal("grouped").parent
     for record in of_kind(records, "trial_ended"):
         if record["status"] == "completed":
             kept = np.load(folder / record["artifact"])
-            assert np.bincount(kept["units"]).tolist() == [2] * 20
+            assert np.bincount(kept["units"]).tolist() == [2] * 60
     specification = json.loads((folder / "search.json").read_text())
     assert specification["task"]["group_column"] == "user"
-    assert specification["evaluation_units"] == 20
+    assert specification["evaluation_units"] == 60
     assert "--group user" in specification["command"]
 
     question = ("answer", "grouped", "--format", "json")
     [answer] = json.loads(run(*question).out)
-    assert (answer["evaluation_examples"], answer["evaluation_units"]) == (40, 20)
+    assert (answer["evaluation_examples"], answer["evaluation_units"]) == (120, 60)
     assert answer["certified"] is None and answer["corrected_certified"] is None
     assert "few_units" in {warning["code"] for warning in answer["warnings"]}
 
