@@ -8,7 +8,7 @@ embedded task, one by one and 32 at once, tokenised within the measured time. `t
 T models on padded batches, one after the other; `alone` the same T models on packed tokens, each
 with its own memory; `bundled` one bundle. All take turns within a pass, so that a slow spell of the
 machine hits all alike; medians of the passes. Writes bench/results/bundle.json and
-docs/figures/bundle.{png,svg}; `--draw` only draws what the JSON has. Another model's results are
+docs/figures/bundle.png; `--draw` only draws what the JSON has. Another model's results are
 bundle_MODEL.json alone, without a figure. Afterwards
 `python -m tools.documents bundle` writes the table of docs/measured.md.
 """
@@ -68,8 +68,7 @@ def main() -> None:
             return
         print(machine.write("bundle", results, note))
     recorded = json.loads((machine.RESULTS / "bundle.json").read_text())["results"]
-    for kind, content in draw(chart(recorded)).items():
-        (FIGURES / f"bundle.{kind}").write_bytes(content)
+    (FIGURES / "bundle.png").write_bytes(draw(chart(recorded))["png"])
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:

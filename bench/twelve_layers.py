@@ -252,8 +252,7 @@ def main() -> None:
         "bf16; hunts until certified, and `joint-`: every depth with five seeds; qualities are "
         "fractions"
     )
-    for kind, content in draw(rates_by_depth(results)).items():
-        (FIGURES / f"rates_by_depth.{kind}").write_bytes(content)
+    (FIGURES / "rates_by_depth.png").write_bytes(draw(rates_by_depth(results))["png"])
     print(machine.write("twelve_layers", results, note))
 
 

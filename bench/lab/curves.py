@@ -1,6 +1,7 @@
 """What the rule for choosing learning rates does to a freeze curve, from the laboratory's tables.
 
     python bench/lab/curves.py --data-dir ../shared/glue     # of what `record.py` has so far
+    python bench/lab/curves.py --model mpnet                 # of its twelve layers
     python bench/lab/curves.py --only-read --table           # the committed numbers as Markdown
 
 Three rules, on the same trials:
@@ -15,8 +16,9 @@ examples that were held out of training) and measured on the other seeds, never 
 chose. Trials are judged as a search's are: the answers are those of `answer_rows`, predictions
 included.
 
-Writes bench/results/fair_rates.json and docs/figures/fair_rates.{png,svg}. What is not
-recorded yet is left out and named (`missing`, and `lacking` for what has too few seeds).
+Writes bench/results/fair_rates.json and docs/figures/fair_rates.png (of another model
+fair_rates_MODEL). What is not recorded yet is left out and named (`missing`, and `lacking` for what
+has too few seeds).
 """
 
 from __future__ import annotations
@@ -28,13 +30,12 @@ import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from record import FOLDER, SIZES, unpacked
-from rules import LAYERS, RULES, chart, markdown
+from record import FOLDER, LAYERS, SIZES, folder_of, unpacked
+from rules import RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
@@ -52,7 +53,8 @@ ROOT = FOLDER.parents[1]
 FIGURES = ROOT / "docs" / "figures"
 RESULTS = ROOT / "bench" / "results"
 
-DEPTHS = (0, 3, 4, 5, 6)  # those of the default search
+DEPTHS = {"minilm": (0, 3, 4, 5, 6), "mpnet": (0, 6, 7, 8, 9, 10, 11, 12)}  # the default search's
+NAMES = {"minilm": "MiniLM", "mpnet": "MPNet"}
 TARGET = 0.9
 PAPER_RANGE = (1e-5, 5e-5)
 CHOOSING_SEED = 0
@@ -92,6 +94,7 @@ class Choice:
 class Task:
     """A task's trials, and what its evaluation split is."""
 
+    model: str
     name: str
     metric: str
     chance: float
@@ -125,10 +128,10 @@ class Task:
         return trial.quality
 
 
-def trials_of(table: pd.DataFrame) -> tuple[Trial, ...]:
+def trials_of(table: pd.DataFrame, model: str) -> tuple[Trial, ...]:
     """Every trial of the default search's depths that ran to its end or diverged."""
     found = []
-    asked = table[table["frozen_layers"].isin(DEPTHS)]
+    asked = table[table["frozen_layers"].isin(DEPTHS[model])]
     for (depth, rate, seed), rows in asked.groupby(["frozen_layers", "learning_rate", "seed"]):
         last = rows.sort_values("evaluation").iloc[-1]
         diverged = bool((rows["status"] == "diverged").any())
@@ -209,9 +212,9 @@ def row_of(task: Task, trial: Trial) -> ResultRow:
     """Return a measuring trial as a search's results have it."""
     diverged = trial.quality is None
     return ResultRow(
-        model="minilm",
+        model=task.model,
         task=task.name,
-        layers=LAYERS,
+        layers=LAYERS[task.model],
         candidate=FreezeDepth.of(trial.frozen_layers),
         quality=None if diverged else task.quality(trial),
         status=TrialStatus.DIVERGED if diverged else TrialStatus.COMPLETED,
@@ -270,6 +273,7 @@ def task_results(task: Task, by: str) -> dict[str, Any]:
     few = [(depth, rate, len(task.measuring(depth, rate))) for depth, rate in sorted(cells)]
     return {
         "task": task.name,
+        "layers": LAYERS[task.model],
         "metric": task.metric,
         "chance": task.chance,
         "examples": len(task.labels),
@@ -361,7 +365,7 @@ def kept_difference(qualities: Sequence[Any]) -> Any:
     return here / full - there / other
 
 
-def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
+def read_task(name: str, table: pd.DataFrame, data_dir: str, model: str = "minilm") -> Task:
     """Return a task's trials with the labels they were judged by.
 
     Raises ValueError where the recorded qualities are not those of the predictions: the data here
@@ -375,14 +379,15 @@ def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
 
     is_glue = name != "stdlib"
     spec = resolve_task(name, data_dir=data_dir) if is_glue else resolve_task(name)
-    data = prepare(resolve_model("minilm"), spec, Recipe(epochs=1, train_size=SIZES[name]))
+    data = prepare(resolve_model(model), spec, Recipe(epochs=1, train_size=SIZES[name]))
     task = Task(
+        model=model,
         name=name,
         metric=spec.metric.value,
         chance=data.chance,
         classes=spec.outputs if spec.kind is TaskKind.CLASSIFICATION else 0,
         labels=np.asarray(data.evaluation.labels),
-        trials=trials_of(table),
+        trials=trials_of(table, model),
     )
     # Values are kept in half precision, which ties and moves a few ranks; of a model that collapsed
     # to one answer it ties nearly all of them, and its score says nothing.
@@ -406,26 +411,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data-dir", default="../shared/glue")
-    parser.add_argument("--tables", type=Path, default=FOLDER, help="folder of the tables")
+    parser.add_argument("--model", choices=list(LAYERS), default="minilm")
     parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--by", choices=("quality", "holdout_quality"), default="quality")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=["paper", "fair"])
-    parser.add_argument("--name", default="fair_rates", help="of the files")
+    parser.add_argument("--name", help="of the files")
     parser.add_argument("--only-read", action="store_true", help="draw the committed numbers")
     parser.add_argument("--table", action="store_true", help="print Markdown tables")
     options = parser.parse_args()
+    model = options.model
+    name_of_files = options.name or ("fair_rates" if model == "minilm" else f"fair_rates_{model}")
     if options.only_read:
-        content = json.loads((RESULTS / f"{options.name}.json").read_text(encoding="utf-8"))
+        content = json.loads((RESULTS / f"{name_of_files}.json").read_text(encoding="utf-8"))
         results = content["results"]
     else:
         results = []
         for name in options.tasks:
-            file = options.tables / f"{name}.parquet"
+            file = folder_of(model) / f"{name}.parquet"
             if not file.exists():
                 print(f"{name}: nothing is recorded", file=sys.stderr)
                 continue
             try:
-                task = read_task(name, pd.read_parquet(file), options.data_dir)
+                task = read_task(name, pd.read_parquet(file), options.data_dir, model)
             except (ElsaTuneError, ValueError) as error:
                 sys.exit(f"curves: {error}")
             found = task_results(task, options.by)
@@ -434,16 +441,15 @@ def main() -> None:
                     print(f"{name}, {rule}: left out: {why}", file=sys.stderr)
             results.append(found)
         note = (
-            "MiniLM, bench/lab/record.py's trials (1,000 training rows, CoLA 2,000; four epochs); "
-            f"rates chosen on seed {CHOOSING_SEED} by its final {options.by}, measured on the "
-            f"others; target {TARGET}; qualities are fractions"
+            f"{NAMES[model]}, bench/lab/record.py's trials (1,000 training rows, CoLA 2,000; four "
+            f"epochs); rates chosen on seed {CHOOSING_SEED} by its final {options.by}, measured "
+            f"on the others; target {TARGET}; qualities are fractions"
         )
-        print(machine.write(options.name, results, note), file=sys.stderr)
+        print(machine.write(name_of_files, results, note), file=sys.stderr)
     drawn = chart(results, options.rules)
     if drawn.panels:
         FIGURES.mkdir(parents=True, exist_ok=True)
-        for kind, content in draw(drawn).items():
-            (FIGURES / f"{options.name}.{kind}").write_bytes(content)
+        (FIGURES / f"{name_of_files}.png").write_bytes(draw(drawn)["png"])
     if options.table:
         print(markdown(results))
 

@@ -33,6 +33,7 @@ FOLDER = Path(__file__).resolve().parent
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 PAPER = 5e-5  # the highest rate of the paper's range
 MEASURING = (1, 2, 3)
+LAYERS = {"minilm": 6, "mpnet": 12}
 DEPTHS = {"minilm": (0, 2, 3, 4, 5, 6), "mpnet": (0, 6, 7, 8, 9, 10, 11, 12)}
 # Dear depths are thinned: these rates, and two seeds of each.
 THIN_RATES = (2e-5, 5e-5, 1e-4, 2e-4)
@@ -151,12 +152,17 @@ def unpacked(data: bytes, examples: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(data, np.uint8))[:examples].astype(np.int64)
 
 
+def folder_of(model: str) -> Path:
+    """Return where a model's tables lie."""
+    return FOLDER if model == "minilm" else FOLDER / model
+
+
 class Tables:
     """What is recorded so far, a Parquet file a task."""
 
     def __init__(self, model: str, tasks: list[str]) -> None:
         self.model = model
-        self.folder = FOLDER if model == "minilm" else FOLDER / model
+        self.folder = folder_of(model)
         self.folder.mkdir(exist_ok=True)
         self.rows: dict[str, list[dict[str, Any]]] = {}
         for task in tasks:

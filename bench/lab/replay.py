@@ -2,6 +2,7 @@
 
     python bench/lab/replay.py                 # MiniLM's six layers
     python bench/lab/replay.py --layers 12     # each depth between those of half its number
+    python bench/lab/replay.py --model mpnet   # twelve recorded ones
 
 The search's own plan, proposals and early stopping run over recorded trials
 (bench/lab/TASK.parquet) instead of training. One seed explores. `missed`: that seed's best recorded
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
+from record import LAYERS, folder_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
@@ -51,7 +53,6 @@ from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 from elsa_tune.tasks.task_file import resolve_task
 
-FOLDER = Path(__file__).resolve().parent
 KEPT_ASIDE = "cola"
 BEFORE = ("tries=5", "extend=false", "asha={grace: 1, reduction_factor: 2}")
 HUNT = "asha={{grace: {}, reduction_factor: 2, margin: 0.005}}"
@@ -131,8 +132,8 @@ OTHER_RATES: dict[str, type[Rates]] = {
 class Table:
     """One task's recorded trials: scores [evaluations] by depth, seed and rate."""
 
-    def __init__(self, file: Path, layers: int) -> None:
-        self.task, self.layers = file.stem, layers
+    def __init__(self, file: Path, layers: int, recorded_layers: int) -> None:
+        self.task, self.layers, self.recorded_layers = file.stem, layers, recorded_layers
         rows = pd.read_parquet(file)
         self.chance = float(rows.chance.dropna().iloc[0])
         self.evaluations = int(rows.evaluations.max())
@@ -152,7 +153,7 @@ class Table:
 
     def _recorded(self, depth: int) -> tuple[int, int]:
         """Return the recorded depths on both sides of one of `layers`."""
-        place = 6 * depth / self.layers
+        place = self.recorded_layers * depth / self.layers
         return math.floor(place), math.ceil(place)
 
     def scores(self, depth: int, seed: int, rate: float) -> np.ndarray:
@@ -269,14 +270,17 @@ def rounded(value: float) -> float | None:
 
 
 def main() -> None:
-    """Every way on every table; prints means over seeds, writes bench/results/rate_search.json."""
+    """Every way on every table; prints means over seeds, writes a rate_search_*.json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the tables lie")
-    parser.add_argument("--layers", type=int, default=6, choices=(6, 12))
+    parser.add_argument("--model", choices=list(LAYERS), default="minilm")
+    parser.add_argument("--layers", type=int, choices=(6, 12), help="unless the model's own")
     parser.add_argument("--rows", action="store_true", help="print every row too")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tables = [Table(file, options.layers) for file in sorted(options.folder.glob("*.parquet"))]
+    recorded = LAYERS[options.model]
+    layers = options.layers or recorded
+    files = sorted(folder_of(options.model).glob("*.parquet"))
+    tables = [Table(file, layers, recorded) for file in files]
     results = []
     ways = {**WAYS, **dict.fromkeys(OTHER_RATES, ((), None))}
     products = dict(samplers._RATES)
@@ -313,7 +317,8 @@ def main() -> None:
             )
         results.append(summary)
     note = "exploring replayed on bench/lab; missed and regret in points of quality, cost in trials"
-    print(machine.write(f"rate_search_{options.layers}_layers", results, note))
+    name = f"{layers}_layers" if options.model == "minilm" else options.model
+    print(machine.write(f"rate_search_{name}", results, note))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from elsa_tune.report.charts import (
 from elsa_tune.specs.policy import Policy
 from elsa_tune.words import metric_text
 
-LAYERS = 6  # of MiniLM
 RULES = {
     "paper": "1e-5 to 5e-5, the full model's rate",
     "same_range": "1e-5 to 5e-5, each depth's own rate",
@@ -40,7 +39,9 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
     """Return a panel a task, a curve a rule."""
     panels = []
     for of in results:
-        places = {tuned(point) for rule in rules for point in of["rules"][rule]["depths"]}
+        layers = of["layers"]
+        depths = [point for rule in rules for point in of["rules"][rule]["depths"]]
+        places = {tuned(point, layers) for point in depths}
         if not places:
             continue
         ends = (min(places) - 0.3, max(places) + 0.3)
@@ -54,10 +55,14 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
                     *(
                         series
                         for rule in rules
-                        for series in curve_series(of["rules"][rule], rule, of["chance"])
+                        for series in curve_series(of["rules"][rule], rule, of["chance"], layers)
                     ),
                     Series(name="constant answer", style=CHANCE, x=ends, y=level),
-                    *(series for rule in rules for series in answer_series(of["rules"][rule])),
+                    *(
+                        series
+                        for rule in rules
+                        for series in answer_series(of["rules"][rule], layers)
+                    ),
                 ),
                 ticks=depth_ticks(places),
             )
@@ -70,12 +75,12 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
     )
 
 
-def tuned(point: Mapping[str, Any]) -> float:
+def tuned(point: Mapping[str, Any], layers: int) -> float:
     """Where a depth stands: its fine-tuned layers."""
-    return float(LAYERS - point["frozen_layers"])
+    return float(layers - point["frozen_layers"])
 
 
-def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series]:
+def curve_series(of: Mapping[str, Any], rule: str, chance: float, layers: int) -> list[Series]:
     """Return a rule's means with their intervals."""
     points = of["depths"]
     if not points:
@@ -89,7 +94,7 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
         Series(
             name=RULES[rule],
             style=STYLES[rule],
-            x=tuple(map(tuned, points)),
+            x=tuple(tuned(point, layers) for point in points),
             y=tuple(100 * point["quality"] for point in points),
             low=tuple(
                 100 * max(point["low"], min(chance, point["quality"])) if known else None
@@ -103,12 +108,12 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
     ]
 
 
-def answer_series(of: Mapping[str, Any]) -> list[Series]:
+def answer_series(of: Mapping[str, Any], layers: int) -> list[Series]:
     """Return a star where a rule's corrected answer lies."""
     point = (of["answer"] or {}).get("corrected_operating_point")
     if point is None:
         return []
-    x, y = tuned(point), 100 * point["quality"]
+    x, y = tuned(point, layers), 100 * point["quality"]
     return [Series(name="fewest layers for 90 %, corrected", style=ANSWERED, x=(x,), y=(y,))]
 
 

@@ -1,6 +1,7 @@
 """How far seeds spread at each depth, and whether equal seeds move together, in the laboratory.
 
-    python bench/lab/seeds.py
+    python bench/lab/seeds.py                 # MiniLM's
+    python bench/lab/seeds.py --model mpnet
 
 From the recorded trials (bench/lab/TASK.parquet), all run to their end. Of each task and depth the
 rates count whose mean lies within two points of the best one's, where the depth learns at all; at
@@ -10,11 +11,13 @@ depths are left out. `spread`: their standard deviation, in points, with its deg
 `prior_freedom`: over a task's depths, the degrees of freedom of the prior that their variances
 would be moderated with (Smyth 2004, section 6.2; infinite where they differ less than by chance).
 `correlation`: of the same seeds' deviations at the full model and at a depth, each at its best
-rate, over all tasks. Writes bench/results/seed_spreads.json.
+rate, over all tasks. Writes bench/results/seed_spreads.json (of another model
+seed_spreads_MODEL.json).
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from pathlib import Path
@@ -22,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from record import LAYERS, folder_of
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-FOLDER = Path(__file__).resolve().parent
 NEAR = 0.02
 LEARNT = 0.02  # above a constant answer
 
@@ -59,9 +62,14 @@ def prior_freedom(variances: dict[int, tuple[float, int]]) -> float | None:
 
 def main() -> None:
     """Every task's table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", choices=list(LAYERS), default="minilm")
+    model = parser.parse_args().model
     results: dict[str, Any] = {}
     together: dict[int, list[tuple[float, float]]] = {}
-    for file in sorted(FOLDER.glob("*.parquet")):
+    for file in sorted(folder_of(model).glob("*.parquet")):
         rows = pd.read_parquet(file)
         rows = rows[(rows.evaluation == rows.evaluations) & (rows.status == "completed")]
         found = {int(n): deviations(one) for n, one in rows.groupby("frozen_layers")}
@@ -97,7 +105,8 @@ def main() -> None:
     print(correlations)
     results = {"tasks": results, "correlation_with_full_model": correlations}
     note = "spreads in points with degrees of freedom; correlations with the number of pairs"
-    print(machine.write("seed_spreads", results, note))
+    name = "seed_spreads" if model == "minilm" else f"seed_spreads_{model}"
+    print(machine.write(name, results, note))
 
 
 if __name__ == "__main__":
