@@ -7,7 +7,7 @@
 more, and gains ten points or more over guessing: how many of its runs failed (diverged, or lost
 more than half of the way's median gain), where the next higher rate had collapsed while exploring,
 and elsewhere.
-`laboratory`: exploring replayed on MiniLM's recorded trials (bench/lab/replay.py), with the step
+`laboratory`: exploring replayed on recorded trials (bench/lab/replay.py), with the step
 down and without: how often the measured rates differ, and what other seeds score there.
 `fresh`: the two ways of which runs had failed, trained with ten new seeds at the rate that was
 measured and at the next lower one.
@@ -126,7 +126,7 @@ def laboratory() -> list[dict[str, Any]]:
     import replay
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tables = [replay.Table(file, 6) for file in sorted(replay.FOLDER.glob("*.parquet"))]
+    tables = [table for model in replay.LAYERS for table in replay.tables_of(model)]
     found = []
     for name, share in (("best", None), ("stepped_down", Policy().kept_off_edge)):
         policy = Policy(kept_off_edge=share)

@@ -186,6 +186,13 @@ class Table:
         return 100 * (max(map(mean, rates)) - mean(rate))
 
 
+def tables_of(model: str, layers: int | None = None) -> list[Table]:
+    """Return a model's recorded tasks. layers: how many it shall have, unless its own."""
+    recorded = LAYERS[model]
+    files = sorted(folder_of(model).glob("*.parquet"))
+    return [Table(file, layers or recorded, recorded) for file in files]
+
+
 def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     """Return what the plan explores, one trial after another."""
     score = spec.recipe.selection.score
@@ -277,10 +284,8 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="print every row too")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    recorded = LAYERS[options.model]
-    layers = options.layers or recorded
-    files = sorted(folder_of(options.model).glob("*.parquet"))
-    tables = [Table(file, layers, recorded) for file in files]
+    layers = options.layers or LAYERS[options.model]
+    tables = tables_of(options.model, layers)
     results = []
     ways = {**WAYS, **dict.fromkeys(OTHER_RATES, ((), None))}
     products = dict(samplers._RATES)
