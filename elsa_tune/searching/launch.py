@@ -193,7 +193,6 @@ def _begin(request: Request, say: Say) -> Finished:
     """Carry out a new search of a name that nothing has."""
     paths = request.paths
     spec = request.spec
-    from elsa_tune.searching.cluster.capacity import Capacity
     from elsa_tune.searching.cluster.environment import ray_environment
     from elsa_tune.searching.cluster.ray_session import ray_session
 
@@ -202,10 +201,8 @@ def _begin(request: Request, say: Say) -> Finished:
 
         from elsa_tune.searching.cluster.shares import settled_recipe, share
 
-    if spec.address is None and not ray.is_initialized():
-        # What Ray will find here is known without it.
-        here = Capacity.of_this_machine()
-        check_gpu_hours(spec.gpu_hours, share(request, here).gpus)
+    if not ray.is_initialized():
+        check_here(request)
     paths.check_writable()
     try:
         with ray_session(spec.address) as session:
@@ -404,6 +401,28 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
             "started with"
         )
     return dataclasses.replace(spec, versions=here)
+
+
+def check_here(request: Request) -> None:
+    """Raise where this machine cannot do what a search on it asks for.
+
+    What Ray will find here is known without it; of a cluster nothing is. Raises UsageError for
+    GPU-hours on CPUs and for more than there is, SpaceError for a precision it has not.
+    """
+    from elsa_tune.searching.cluster.capacity import Capacity
+    from elsa_tune.searching.cluster.shares import settled_recipe, share
+
+    spec = request.spec
+    if spec.address is not None:
+        return
+    here = Capacity.of_this_machine()
+    resources = share(request, here)
+    check_gpu_hours(spec.gpu_hours, resources.gpus)
+    settled_recipe(dataclasses.replace(spec, resources=resources), here.gpu_kinds, _silent)
+
+
+def _silent(sentence: str) -> None:
+    """Say nothing: the search says it when it begins."""
 
 
 def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity":

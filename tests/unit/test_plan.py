@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
@@ -51,6 +52,7 @@ from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
+from tests.conftest import Run
 from tests.recorded_search import searched
 from tests.unit.search_examples import DEPTHS, make_spec, planned_request
 
@@ -309,6 +311,25 @@ def test_gpu_hours_need_gpus() -> None:
     check_gpu_hours(None, 0)
     with pytest.raises(UsageError, match="trials train on CPUs here; give `max_time`"):
         check_gpu_hours(2.0, 0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has what is asked for")
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--gpu-hours", "2"), "--gpu-hours is 2, but trials train on CPUs here"),
+        (("--set", "precision=tf32"), "precision is tf32, which only GPUs have"),
+    ],
+)
+def test_what_only_gpus_do_is_refused_by_a_dry_run_too(
+    asked: tuple[str, str], words: str, run: Run
+) -> None:
+    search = ("search", "--model", "minilm", "--task", "stdlib", "--dry-run")
+    done = run(*search, *asked)
+    assert done.status == 2
+    assert words in done.err
+    # Of a cluster nothing is known before it is asked.
+    assert run(*search, *asked, "--address", "auto").status == 0
 
 
 def test_a_store_of_an_unknown_scheme_is_refused_by_a_dry_run_too() -> None:

@@ -239,7 +239,7 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 def _print_plan(request: Request, *, probe: bool) -> None:
     """Print what a search would do. probe: train for a few seconds to estimate its time."""
     from elsa_tune.searching.checkpoint_size import checkpoint_text
-    from elsa_tune.searching.launch import plan, rows_in_use
+    from elsa_tune.searching.launch import check_here, plan, rows_in_use
     from elsa_tune.searching.planning.plan import (
         plan_warnings,
         planned_power,
@@ -250,6 +250,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         ways_outlook,
     )
 
+    check_here(request)
     rows = rows_in_use(request.spec.task, request.spec.recipe, say)
     spec = plan(request, rows)
     for warning in plan_warnings(spec):
