@@ -60,7 +60,7 @@ def curve_uncertainty(
     is_share = metric is not None and metric.is_share
     if draws is None and is_share and group.examples is not None:
         means = {candidate: candidate_runs.mean for candidate, candidate_runs in runs.items()}
-        draws = ExampleDraws.counted(means, group.units or group.examples)
+        draws = ExampleDraws.counted(means, group.units or group.examples, group.chance)
     return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
 
 

@@ -208,6 +208,7 @@ def with_rows(uncertainty: Uncertainty, times: float) -> Uncertainty:
         examples,
         candidates={each: moves * shorter for each, moves in examples.candidates.items()},
         chance=examples.chance * shorter,
+        chance_error=examples.chance_error * shorter,
         flips={each: variance / times for each, variance in examples.flips.items()},
         falls={each: fall * shorter for each, fall in examples.falls.items()},
         hidden={each: hidden / times for each, hidden in examples.hidden.items()},

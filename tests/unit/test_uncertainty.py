@@ -442,6 +442,29 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
     assert np.quantile(flawless, 0.05) == pytest.approx(-3 / 400, rel=0.05)  # the rule of three
 
 
+def test_chance_over_counted_examples_may_move_against_a_depth() -> None:
+    """Of what is gained over .65, on 1,000 examples; at t = 1 chance leaves the contrast."""
+    accuracies = {FULL_MODEL: 0.9, DEEP: 0.715}
+    several = runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.715] * 3)
+
+    def width(target: float, *, chance: float | None, corrected: bool = True) -> float:
+        draws = ExampleDraws.counted(accuracies, 1000, chance)
+        both = known(*several, chance=0.65, examples=draws)
+        found = both.contrast(DEEP, target, corrected=corrected)
+        assert found is not None
+        return found.high - found.low
+
+    of_depth = math.sqrt(0.715 * 0.285 / 1000)
+    of_chance = math.sqrt(0.65 * 0.35 / 1000)
+    for target in (0.1, 0.5):
+        error = of_depth + (1 - target) * of_chance
+        assert width(target, chance=0.65) == pytest.approx(2 * 1.96 * error, rel=0.03)
+    # There the two depths move farther apart than that.
+    assert width(0.9, chance=0.65) == width(0.9, chance=None)
+    assert width(0.5, chance=0.65, corrected=False) == width(0.5, chance=None, corrected=False)
+    assert width(0.5, chance=0.0) == width(0.5, chance=None)
+
+
 def test_a_flawless_full_model_that_is_counted_speaks_for_no_depth() -> None:
     """Of 50 answers without an error 50 more may have some, at .95 of the score as well."""
     perfect = {FULL_MODEL: 1.0, DEEP: 1.0}

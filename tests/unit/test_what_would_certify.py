@@ -297,6 +297,18 @@ def test_of_more_rows_as_many_mistakes_may_be_hidden_and_each_costs_less() -> No
     assert then.falls == {FULL_MODEL: pytest.approx(-mean_move)}
 
 
+def test_of_more_rows_that_are_counted_chance_is_surer() -> None:
+    """Four times the rows halve its error."""
+    rows = [*seeds(0, around(0.9, 0.003), chance=0.65), *seeds(3, around(0.82, 0.003), chance=0.65)]
+    rows = [dataclasses.replace(row, examples=500, metric="accuracy") for row in rows]
+    (answer,) = answer_rows(rows, 0.5)
+    now = answer.uncertainty
+    then = with_rows(now, 4)
+    assert now.examples is not None and then.examples is not None
+    assert now.examples.chance_error == pytest.approx(math.sqrt(0.65 * 0.35 / 500))
+    assert then.examples.chance_error == pytest.approx(now.examples.chance_error / 2)
+
+
 def test_more_rows_leave_a_single_run_as_it_is() -> None:
     """One run shows no spread that could shrink."""
     now = studied((3, [0.83]), examples=100).uncertainty

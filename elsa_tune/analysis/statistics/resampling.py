@@ -83,6 +83,8 @@ class ExampleDraws:
     candidates: Mapping[Candidate, Floats]  # [R] each
     chance: Floats  # [R]
     are_counted: bool = False  # from the number of examples alone
+    # Of counted ones, the standard error of chance. It is not known with which depth it moves.
+    chance_error: float = 0.0
     # Of counted ones, the variance of each depth's draws by their formula, which no draw moves.
     counted_variances: Mapping[Candidate, float] = field(default_factory=dict)
     metric: str | None = None  # of predictions; None where they were counted
@@ -142,12 +144,19 @@ class ExampleDraws:
         )
 
     @classmethod
-    def counted(cls, accuracies: Mapping[Candidate, float], examples: int) -> Self:
+    def counted(
+        cls,
+        accuracies: Mapping[Candidate, float],
+        examples: int,
+        chance: float | None = None,
+    ) -> Self:
         """Return draws for accuracies on E examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform
         prior). Depths that are right on the same examples move together, so that this makes their
-        contrasts too wide rather than too narrow. Chance, which is known, does not move.
+        contrasts too wide rather than too narrow. Chance is the share of a label on the same
+        examples. A depth may be right on that label or on the others, so that chance may move with
+        it or against it: `chance_error` says how far, and no draw does.
         """
         moves_by_depth: dict[Candidate, Floats] = {}
         falls: dict[Candidate, float] = {}
@@ -166,10 +175,13 @@ class ExampleDraws:
             moves_by_depth[candidate] = drawn_accuracies - accuracy
             if accuracy == 1:
                 falls[candidate] = 1 / (examples + 2)  # the mean error rate of these draws
+        share = chance or 0.0
+        variance_of_chance = share * (1 - share) / examples
         return cls(
             candidates=moves_by_depth,
             chance=np.zeros(RESAMPLES),
             are_counted=True,
+            chance_error=math.sqrt(max(0.0, variance_of_chance)),
             counted_variances=variances,
             falls=falls,
         )

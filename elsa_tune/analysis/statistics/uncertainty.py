@@ -442,6 +442,12 @@ class Uncertainty:
         if corrected:
             weight_of_chance = 1 - target
             moved = moved - weight_of_chance * self.examples.chance
+            error_of_chance = weight_of_chance * self.examples.chance_error
+            if error_of_chance > 0:
+                # A depth that is right on the other labels is lucky where chance is not. Then the
+                # errors of both add up. Near t = 1 that is less than the two depths bring apart.
+                error_of_depth = float(np.std(moves_of_depth))
+                moved = _at_least(moved, error_of_depth + error_of_chance)
         weights = {candidate: 1.0, against: target}
         return self._without_flips(moved, weights)
 
@@ -630,6 +636,12 @@ def _interval(
         return interval
     lowered = interval_of(value, lower_moves, seeds=seeds, ends=ends)
     return dataclasses.replace(interval, low=lowered.low, lower=lowered.lower)
+
+
+def _at_least(moved: Floats, error: float) -> Floats:
+    """Return [R], moves with this standard error, or with their own if it is larger."""
+    own_error = float(np.std(moved))
+    return moved * max(1.0, error / own_error)
 
 
 def excluded_failure_rate(seeds: int) -> float:
