@@ -551,3 +551,22 @@ def test_examples_are_drawn_alike_however_many_resamples_fit_at_a_time(
     assert np.array_equal(in_parts.runs, at_once.runs)
     monkeypatch.setattr(resampling, "_MOST_WEIGHTS", 1)
     assert [len(part) for part in resampling._poisson_weights(3, 71)] == [2, 1]
+
+
+def test_chance_that_is_the_largest_of_even_shares_is_too_high() -> None:
+    """Of 20 labels that are equally frequent one has about 8 % of 200 rows, instead of 5."""
+    rng = np.random.default_rng(0)
+    found = []
+    truly = []
+    for _ in range(30):
+        labels = rng.integers(0, 20, 200).astype(np.int16)
+        right = Predictions(predictions=labels, labels=labels, classes=20)
+        draws = ExampleDraws.of(resample([right], "accuracy", 200), {FreezeDepth.of(0): [0]})
+        found.append(draws.chance_too_high)
+        truly.append(np.bincount(labels).max() / 200 - 0.05)
+    assert np.mean(found) == pytest.approx(np.mean(truly), rel=0.35)
+    # Of one clear majority nothing is too high.
+    labels = np.repeat(np.array([0, 1], np.int16), [140, 60])
+    right = Predictions(predictions=labels, labels=labels, classes=2)
+    draws = ExampleDraws.of(resample([right], "accuracy"), {FreezeDepth.of(0): [0]})
+    assert 0 <= draws.chance_too_high < 0.002

@@ -262,6 +262,21 @@ def test_examples_enter_a_contrast_as_they_enter_its_parts() -> None:
     assert both.example_variance(MIDDLE) is None
 
 
+def test_a_chance_that_is_too_high_raises_the_upper_end_of_what_is_gained_alone() -> None:
+    moves = spread_like(stats.norm(0, 0.01), 0)
+    usual = ExampleDraws(candidates={FULL_MODEL: moves, DEEP: moves}, chance=0 * moves)
+    too_high = replace(usual, chance_too_high=0.03)
+    several = runs(FULL_MODEL, [0.8] * 3), runs(DEEP, [0.6] * 3)
+    for target, corrected, rise in ((0.3, True, 0.7 * 0.03), (0.3, False, 0.0), (1.0, True, 0.0)):
+        before, after = (
+            known(*several, chance=0.08, examples=draws).contrast(DEEP, target, corrected=corrected)
+            for draws in (usual, too_high)
+        )
+        assert before is not None and after is not None
+        assert (after.low, after.lower) == (before.low, before.lower)
+        assert after.high == pytest.approx(before.high + rise)
+
+
 def test_the_moves_of_a_depth_are_the_mean_of_its_runs_about_their_own() -> None:
     rng = np.random.default_rng(0)
     resampled = Resampled(rng.random((RESAMPLES, 3)), rng.random(RESAMPLES), examples=50)

@@ -89,6 +89,7 @@ class _ContrastParts:
     lower_moves: Floats | None
     spreads: tuple[Spread, ...]  # of its seeds: one, or one a depth
     allowance: float  # for collapses that the seeds, and mistakes that the examples did not show
+    rise: float  # of the upper ends, for a chance that is too high on these examples
     fewest_seeds: int  # of the two depths
 
 
@@ -313,6 +314,7 @@ class Uncertainty:
             interval,
             low=interval.low - parts.allowance,
             lower=interval.lower - parts.allowance,
+            high=interval.high + parts.rise,
             allowance=parts.allowance,
         )
 
@@ -379,6 +381,9 @@ class Uncertainty:
         if self.examples is not None:
             # Mistakes that a flawless other may make must not speak for the depth.
             allowance += target * self.examples.falls.get(against, 0.0)
+        rise = 0.0
+        if self.examples is not None and corrected:
+            rise = (1 - target) * self.examples.chance_too_high
         moved = self._moved_contrast(candidate, target, against=against, corrected=corrected)
         lower_moves = self._lower_moves(
             moved,
@@ -394,6 +399,7 @@ class Uncertainty:
             lower_moves=lower_moves,
             spreads=tuple(spreads),
             allowance=allowance,
+            rise=rise,
             fewest_seeds=min(tuned_seeds, other_seeds),
         )
 
