@@ -23,6 +23,10 @@ from elsa_tune.analysis.statistics.resampling import Floats
 PAIRED_SHARE = 0.35
 FLIPPED_SHARE = 0.2
 
+# Below this target nothing is estimated. The shares above are those of depths that lie next to the
+# full model; a depth far below it is right on other examples, and how alike they are is not known.
+LEAST_TARGET = 0.8
+
 # How far above the target a depth is said to lie, and the share of cases that is asked for.
 MARGIN = 0.03
 PROBABLY = 0.8
@@ -51,6 +55,11 @@ class Power:
     target: float  # the share of the full model's quality that a depth must keep
     tests: tuple[PlannedTest, ...]  # one or two, the second with the seeds of the first and more
     seed_spread: float  # standard deviation of one run on the same examples, but for their flips
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the target is high enough for an estimate."""
+        return self.target >= LEAST_TARGET
 
     @property
     def full(self) -> float:

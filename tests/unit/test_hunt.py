@@ -861,7 +861,20 @@ def test_the_power_of_a_plan_counts_rows_that_share_units_as_these(tmp_path: Pat
     rows = power_text(power, dataclasses.replace(plan, evaluation_examples=300))
     assert rows.startswith("with 300 evaluation rows and ") and " rows or " in rows
     in_units = dataclasses.replace(plan, evaluation_examples=3000, evaluation_units=300)
-    assert power_text(power, in_units) == rows.replace(" rows", " units")
+    expected = rows.replace(" rows", " units").removesuffix(")") + " and units of like size)"
+    assert power_text(power, in_units) == expected
+
+
+@pytest.mark.parametrize(("target", "is_said"), [(0.9, True), (0.8, True), (0.79, False)])
+def test_of_a_low_target_no_power_is_estimated_and_that_is_said(
+    target: float, is_said: bool, tmp_path: Path
+) -> None:
+    plan = dataclasses.replace(spec(tmp_path, policy=Policy()), target=target)
+    power = planned_power(plan)
+    assert power is not None
+    text = power_text(power, plan)
+    assert ("% of cases" in text) == is_said
+    assert ("is not estimated below a target of 80 %" in text) != is_said
 
 
 def test_a_hunt_walks_on_what_it_claims(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from elsa_tune.analysis.comparing.ways import FEWEST_SEEDS
 from elsa_tune.analysis.comparing.ways_power import ways_power
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.evidence import levels
-from elsa_tune.analysis.power import MARGIN, PROBABLY, PlannedTest, Power
+from elsa_tune.analysis.power import LEAST_TARGET, MARGIN, PROBABLY, PlannedTest, Power
 from elsa_tune.analysis.wording.ways_power import not_estimated_text, ways_power_text
 from elsa_tune.errors import ElsaTuneError, StorageError, UnknownMethodError
 from elsa_tune.searching.planning.known import (
@@ -372,8 +372,17 @@ def _judges_best_epochs(spec: SearchSpec) -> bool:
 
 def power_text(power: Power, spec: SearchSpec) -> str:
     """Return what a search with these evaluation rows can probably certify: one sentence."""
+    if not power.is_known:
+        return (
+            "what this search can certify is not estimated below a target of "
+            f"{100 * LEAST_TARGET:.0f} %; if it certifies nothing, its answer says what would"
+        )
     rows = _independent_rows(spec)
-    noun = "units" if rows < spec.evaluation_examples else "rows"
+    noun = "rows"
+    assumed = f"for a full model at {points(power.full)}"
+    if rows < spec.evaluation_examples:
+        noun = "units"
+        assumed += " and units of like size"
     share = power.share_certified(rows, MARGIN)
     cases = f"{100 * share:.0f} % of cases"
     text = (
@@ -390,7 +399,7 @@ def power_text(power: Power, spec: SearchSpec) -> str:
         needed.append(_points_text(margin))
     if needed:
         text += f"; for {100 * PROBABLY:.0f} % it takes {' or '.join(needed)}"
-    return f"{text} (an estimate, for a full model at {points(power.full)})"
+    return f"{text} (an estimate, {assumed})"
 
 
 def _seeds_text(power: Power) -> str:
