@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import (
+    DEFAULT_TARGET,
     Answer,
     Certified,
     Contrasts,
@@ -349,10 +350,16 @@ def _is_rejected(
 
 
 def _planned_target(answer: Answer) -> float:
-    """Return the target that an answer's search was planned for; its own where none was."""
+    """Return the target that an answer's search was planned for; its own where none was.
+
+    Where a table has a search's looks and lost its target, it is the one that searches are planned
+    for by default: else whoever asks could choose the target that the results suit.
+    """
     looks = answer.looks
-    if looks is None or looks.own_target is None or answer.policy.claim is Claim.BOTH:
+    if looks is None or answer.policy.claim is Claim.BOTH:
         return answer.target
+    if looks.own_target is None:
+        return DEFAULT_TARGET
     return looks.own_target
 
 

@@ -47,6 +47,8 @@ FULL = "full"
 # What MLflow's export calls the tags of our runs, of which that of a whole search has no trial.
 _OF_SEARCH = "tags.elsa_tune.search_id"
 _OF_TRIAL = "tags.elsa_tune.trial"
+# There the run of a whole search alone says what that was planned to keep.
+_TARGET_OF_SEARCH = "params.target"
 
 # Of which values MLflow keeps the texts alone.
 _MLFLOW_TEXTS = ("params.", "tags.")
@@ -102,13 +104,16 @@ def import_results(
     layout = lay_out(path, header, given)
     if lacks_status:
         lines = _with_ray_status(header, lines, layout)
+    all_lines = list(lines)
+    targets = _targets_of_searches(header, all_lines)
     left_out: Counter[str] = Counter()
     rows = []
     is_foreign = len(layout.understood) > 0
-    for number, line in lines:
+    for number, line in all_lines:
         cells = _cells_of(header, line, layout)
         if _is_our_trial(header, line):
-            cells = _as_our_trial(cells, header, line, given)
+            target = targets.get(_search_id(header, line))
+            cells = _as_our_trial(cells, header, line, given, target)
         why = _why_left_out(cells, is_foreign=is_foreign)
         if _is_whole_search(header, line):
             why = "of whole searches"
@@ -129,6 +134,7 @@ def import_results(
         notes += layout.understood
         if _TRIAL_QUALITY in header and "quality" not in given:
             notes.append(f"quality <- {_TRIAL_QUALITY}, in trials of elsa-tune that have one")
+        notes += _target_notes(targets, given)
         notes.append(_counts(rows))
     notes += _left_out_notes(left_out)
     notes += _tiny_notes(rows, percent=percent)
@@ -236,10 +242,26 @@ def _check_chance(path: Path, given: str | None, *, percent: bool) -> None:
 
 def _is_whole_search(header: Sequence[str], line: Sequence[str]) -> bool:
     """Return whether a line of MLflow's export is the run of one of our searches."""
+    return bool(_search_id(header, line)) and not _is_our_trial(header, line)
+
+
+def _search_id(header: Sequence[str], line: Sequence[str]) -> str:
+    """Return which of our searches a line of MLflow's export belongs to; "" for none."""
     if _OF_SEARCH not in header:
-        return False
-    by_name = dict(zip(header, line, strict=False))
-    return bool(by_name[_OF_SEARCH]) and not by_name.get(_OF_TRIAL)
+        return ""
+    return line[header.index(_OF_SEARCH)]
+
+
+def _targets_of_searches(header: Sequence[str], lines: Iterable[Row]) -> dict[str, str]:
+    """Return what our searches in MLflow's export were planned to keep, by their ids."""
+    targets: dict[str, str] = {}
+    if _TARGET_OF_SEARCH not in header:
+        return targets
+    place = header.index(_TARGET_OF_SEARCH)
+    for _, line in lines:
+        if _is_whole_search(header, line) and line[place]:
+            targets[_search_id(header, line)] = line[place]
+    return targets
 
 
 def _is_our_trial(header: Sequence[str], line: Sequence[str]) -> bool:
@@ -249,14 +271,27 @@ def _is_our_trial(header: Sequence[str], line: Sequence[str]) -> bool:
     return bool(line[header.index(_OF_TRIAL)])
 
 
+def _target_notes(targets: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """Return a line where the targets of our searches were found and not given by the user."""
+    if not targets or PLANNED_TARGET in given:
+        return []
+    return [f"{PLANNED_TARGET} <- {_TARGET_OF_SEARCH}, of whole searches"]
+
+
 def _as_our_trial(
-    cells: Mapping[str, str], header: Sequence[str], line: Sequence[str], given: Mapping[str, str]
+    cells: Mapping[str, str],
+    header: Sequence[str],
+    line: Sequence[str],
+    given: Mapping[str, str],
+    target: str | None,
 ) -> dict[str, str]:
     """Return the cells of a run of one of our trials, by what we mean there.
 
-    given: the user's mapping, which counts first.
+    given: the user's mapping, which counts first. target: that of its search; None if unknown.
     """
     ours = dict(cells)
+    if target is not None:
+        ours.setdefault(PLANNED_TARGET, target)
     if METHOD in ours:
         # There it is no free text, but the label of what we trained.
         ours.setdefault(CANDIDATE, ours.pop(METHOD))

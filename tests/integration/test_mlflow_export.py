@@ -132,8 +132,11 @@ def test_an_export_of_our_own_searches_gives_the_same_curve(
     frame.to_csv(file, index=False)
     imported = import_results(file)
     assert "left out: 1 of whole searches" in imported.notes
+    rows = rows_of(read_state(source / "journal.jsonl"), source)
+    [planned_target] = {row.planned_target for row in rows}
+    assert {row.planned_target for row in imported.rows} == {planned_target}
     exported = way_curves(imported.rows)
-    journalled = way_curves(rows_of(read_state(source / "journal.jsonl"), source))
+    journalled = way_curves(rows)
     assert [shown(curve) for curve in exported] == [shown(curve) for curve in journalled]
 
 

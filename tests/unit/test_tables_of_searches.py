@@ -127,14 +127,25 @@ def test_the_target_that_a_search_was_planned_for_goes_with_its_table(
     assert f"the search was planned for {100 * target:g} %" in higher.certainty
 
 
-def test_a_table_without_planned_targets_names_none(tmp_path: Path) -> None:
-    rows = even(3, 3, 3, policy=Policy(), planned_target=0.95)
+def test_a_table_of_looks_without_planned_targets_is_certified_at_the_default_one(
+    tmp_path: Path,
+) -> None:
+    rows = even(3, 3, 3, policy=Policy(), planned_target=0.8)
     again = through_a_table(rows, tmp_path / "trials.csv", COLUMNS)
     assert target_of(again) == 0.9
-    [curve] = Table(tmp_path / "trials.csv").curves(Question(), again, 0.95)
+    [curve] = Table(tmp_path / "trials.csv").curves(Question(), again, 0.91)
     assert curve.looks is not None and curve.looks.own_target is None
-    [answer] = answer_curves([curve], 0.95)
-    assert answer.reason is not Reason.TARGET_NOT_PLANNED
+    [answer] = answer_curves([curve], 0.9)
+    assert answer.certified is not None
+    [higher] = answer_curves([curve], 0.91)
+    assert higher.reason is Reason.TARGET_NOT_PLANNED and higher.certified is None
+    assert "does not say which target its search was planned for" in higher.certainty
+    assert "one above 90 % is exploratory" in str(higher.first_lines)
+
+
+def test_a_table_without_looks_is_certified_at_any_target(tmp_path: Path) -> None:
+    rows = even(3, 3, 3, looks=None, policy=None)
+    [answer] = answer_rows(through_a_table(rows, tmp_path / "trials.csv"), 0.91)
     assert answer.certified is not None
 
 

@@ -179,6 +179,29 @@ def test_a_trial_of_ours_has_the_quality_of_the_evaluation_that_its_selection_ch
     assert not any("trial_quality" in note for note in imported.notes)
 
 
+def test_a_trial_of_ours_has_the_target_that_its_search_was_planned_for(tmp_path: Path) -> None:
+    header = (
+        f"{MLFLOW_HEADER},tags.elsa_tune.search_id,tags.elsa_tune.trial,params.target,params.looks"
+    )
+    looks = '"after N=0, from seed 1, at 0.045: 3/3"'
+    path = save(
+        tmp_path,
+        header,
+        f"r1,1,FINISHED,m,t,6,0,1,0.80,x,a,N0-s1,,{looks}",
+        f"r2,1,FINISHED,m,t,6,0,2,0.80,x,b,N0-s2,,{looks}",
+        f"r3,1,FINISHED,m,t,6,0,3,0.80,x,c,N0-s3,,{looks}",
+        "r4,1,FINISHED,m,t,,,,,x,b,,0.95,",
+        "r5,1,FINISHED,m,t,,,,,x,a,,0.9,",
+        "r6,1,FINISHED,m,t,6,0,4,0.80,x,,,0.85,",  # of another tool, where it may mean anything
+    )
+    imported = read(path)
+    assert [row.planned_target for row in imported.rows] == [0.9, 0.95, None, None]
+    assert "planned_target <- params.target, of whole searches" in imported.notes
+    imported = read(path, "planned_target==0.7")
+    assert [row.planned_target for row in imported.rows] == [0.7] * 4
+    assert "planned_target <- params.target, of whole searches" not in imported.notes
+
+
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
     lacks = r"missing .* frozen_layers \(a depth\) or method .*`map` model="

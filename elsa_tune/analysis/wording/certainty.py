@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from elsa_tune.analysis.answer import Answer, Certified, Reason, WouldCertify
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason, WouldCertify
 from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics import uncertainty
@@ -169,7 +169,12 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return _examples_text(curve)
     if reason is Reason.TARGET_NOT_PLANNED:
         assert curve.looks is not None
-        assert curve.looks.own_target is not None
+        if curve.looks.own_target is None:
+            default = target_text(DEFAULT_TARGET)
+            return (
+                "the table does not say which target its search was planned for, and then one "
+                f"above {default} is exploratory"
+            )
         planned = target_text(curve.looks.own_target)
         return f"the search was planned for {planned}, and a higher target is exploratory"
     return _too_few_seeds_text(curve)
