@@ -22,8 +22,10 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.forecast import forecasts
+from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.statistics.intervals import Interval, Spread
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Claim, Policy
@@ -177,9 +179,19 @@ def variance_by_rows(curve: FreezeCurve, point: CurvePoint) -> float | None:
     """
     metric = Metric.named(curve.metric)
     is_share = metric is not None and metric.is_share
-    if point.quality is None or curve.examples is None or not is_share:
+    counted = rows_counted(curve)
+    if point.quality is None or curve.examples is None or counted is None or not is_share:
         return None
-    return point.quality * (1 - point.quality) / (curve.units or curve.examples)
+    return point.quality * (1 - point.quality) / counted
+
+
+def rows_counted(curve: FreezeCurve) -> int | None:
+    """Return as how many independent rows the evaluation rows count; None where not known."""
+    if curve.uncertainty.has_predictions:
+        return curve.units or curve.examples
+    if curve.examples is None:
+        return None
+    return equal_units(curve.examples, curve.units)
 
 
 def with_certainty(answer: Answer, *, full_model_learnt: bool) -> Answer:
@@ -241,7 +253,7 @@ def _why_no_tests(answer: Answer) -> Reason | None:
         if answer.looks.are_lost:
             return Reason.LOOKS_NOT_RECORDED
         return Reason.NOT_PLANNED_TO_CERTIFY
-    if answer.has_too_few_units:
+    if counts_too_few_units(answer, tests_rest_on(answer)):
         return Reason.TOO_FEW_UNITS
     if len(points_tested(answer)) > 1:
         return None
@@ -267,12 +279,31 @@ def leaves_out_examples(curve: FreezeCurve) -> bool:
     """Whether tests would rest on seeds alone, which the curve's policy does not allow."""
     if curve.policy.by_seeds_alone:
         return False
-    seen = [curve.uncertainty]
-    if curve.looks is not None:
-        seen = []
-        for candidate in curve.looks.by_candidate:
-            seen += [uncertainty_of for _, uncertainty_of in curve.looks.taken(candidate)]
-    return any(not uncertainty_of.has_examples for uncertainty_of in seen)
+    return any(not seen.has_examples for seen in tests_rest_on(curve))
+
+
+def tests_rest_on(curve: FreezeCurve) -> list[Uncertainty]:
+    """Return what the tests of a curve's depths see: its planned looks, or all runs."""
+    if curve.looks is None:
+        return [curve.uncertainty]
+    seen: list[Uncertainty] = []
+    for candidate in curve.looks.by_candidate:
+        seen += [uncertainty_of for _, uncertainty_of in curve.looks.taken(candidate)]
+    return seen
+
+
+def counts_too_few_units(curve: FreezeCurve, seen: Sequence[Uncertainty]) -> bool:
+    """Whether evaluation examples share so few units that nothing can be certified.
+
+    seen: what the tests rest on. Of scores alone the fewest equal units count that they may be.
+    """
+    if curve.has_too_few_units:
+        return True
+    if curve.examples is None or curve.units is None or curve.units >= curve.examples:
+        return False
+    if not any(uncertainty_of.knows_scores_alone for uncertainty_of in seen):
+        return False
+    return equal_units(curve.examples, curve.units) < curve.policy.fewest_units
 
 
 def _certified(

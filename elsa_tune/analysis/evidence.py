@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.failures import failed_runs
-from elsa_tune.analysis.groups import ResultGroup
+from elsa_tune.analysis.groups import ResultGroup, equal_units
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.intervals import Look
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
@@ -45,7 +45,8 @@ def curve_uncertainty(
     """Return the spread of a group's depths whose runs are known one by one.
 
     By predictions only where every run that counts has them; a warning says where they cannot be
-    used. Else by the number of examples, where the metric is a share of them; else by seeds alone.
+    used. Else by the number of examples, or of units, where the metric is a share of them; else by
+    seeds alone.
     """
     failed = failed_runs(measured, group.chance, group.policy)
     runs: dict[Candidate, CandidateRuns] = {}
@@ -60,7 +61,8 @@ def curve_uncertainty(
     is_share = metric is not None and metric.is_share
     if draws is None and is_share and group.examples is not None:
         means = {candidate: candidate_runs.mean for candidate, candidate_runs in runs.items()}
-        draws = ExampleDraws.counted(means, group.units or group.examples, group.chance)
+        units = equal_units(group.examples, group.units)
+        draws = ExampleDraws.counted(means, units, group.chance)
     return Uncertainty(runs=runs, chance=group.chance, examples=draws, policy=group.policy)
 
 

@@ -50,6 +50,18 @@ class ResultGroup:
         return common_policy(policies)
 
 
+def equal_units(examples: int, units: int | None) -> int:
+    """Return how many units of equal size tell as much as E examples of U units may tell.
+
+    The number alone is known, of scores without predictions. The most unlike sizes are one unit of
+    E - U + 1 examples beside single ones, which tell least (Kish 1965, Survey Sampling).
+    """
+    if units is None or units >= examples:
+        return examples
+    largest = examples - units + 1
+    return examples**2 // (units - 1 + largest**2)
+
+
 def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
     """Divide rows into groups of like results, in the order in which they first appear.
 

@@ -23,10 +23,12 @@ from elsa_tune.analysis.certainty import (
     certified_in_order,
     certify,
     contrast_of,
+    counts_too_few_units,
     has_surely_learnt,
     is_above_plan,
     leaves_out_examples,
     plausible,
+    tests_rest_on,
 )
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.recommendation import leaked_rows
@@ -233,7 +235,9 @@ def _has_valid_tests(task: Answer) -> bool:
         return False
     if task.looks is not None and not task.looks.are_planned:
         return False
-    return not (task.has_too_few_units or leaves_out_examples(task) or is_above_plan(task))
+    if counts_too_few_units(task, tests_rest_on(task)):
+        return False
+    return not (leaves_out_examples(task) or is_above_plan(task))
 
 
 def _certain_everywhere(

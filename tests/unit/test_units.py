@@ -17,6 +17,9 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.comparing.comparison import compare_ways
+from elsa_tune.analysis.comparing.ways import way_curves
+from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.results.results_csv import write_results
@@ -532,16 +535,44 @@ def test_too_few_units_certify_nothing(count: int) -> None:
     assert joint.certified is None and joint.reason is Reason.TOO_FEW_UNITS
 
 
-def test_accuracies_alone_are_as_sure_as_their_units() -> None:
-    by_rows, by_units = (
-        answer_rows(falling_curve(examples=EXAMPLES, evaluation_units=count))[0]
-        for count in (None, 100)
-    )
-    depth = FreezeDepth.of(3)
-    wide = by_units.contrasts[depth]
-    assert wide.high - wide.low > 1.5 * (
-        by_rows.contrasts[depth].high - by_rows.contrasts[depth].low
-    )
+def test_scores_alone_count_the_fewest_equal_units() -> None:
+    assert equal_units(500, None) == equal_units(500, 500) == 500
+    # One unit of 401 rows beside 99 single ones.
+    assert equal_units(500, 100) == 1
+    assert equal_units(500, 1) == 1
+    assert equal_units(1043, 1039) == 1023
+
+
+def width_of_accuracies(count: int) -> float:
+    [answer] = answer_rows(falling_curve(examples=EXAMPLES, evaluation_units=count))
+    return answer.points[0].ci_high - answer.points[0].ci_low
+
+
+def test_accuracies_alone_are_as_sure_as_their_fewest_equal_units() -> None:
+    by_rows = width_of_accuracies(EXAMPLES)
+    assert width_of_accuracies(EXAMPLES - 2) < 1.02 * by_rows
+    assert width_of_accuracies(300) > 4 * by_rows
+
+
+def test_grouped_rows_certify_nothing_by_scores_alone() -> None:
+    [answer] = answer_rows(falling_curve(examples=EXAMPLES, evaluation_units=300))
+    assert answer.reason is Reason.TOO_FEW_UNITS and answer.certified is None
+    why = "these 300 may be worth 6: scores alone do not tell how many rows each has"
+    assert why in answer.certainty and why in str(answer.first_lines)
+    assert "rows of 300 units count as 6, the fewest" in answer.certainty
+    # By predictions, which tell the units, nothing is in the way.
+    assert answered(300).reason is None
+    # Nor where hardly any rows share a unit.
+    [few] = answer_rows(falling_curve(examples=EXAMPLES, evaluation_units=EXAMPLES - 2))
+    assert few.reason is None and few.certified is not None
+    assert not few.certified.candidate.is_reference
+    # Ways are compared likewise, and tasks together.
+    rows = falling_curve(examples=EXAMPLES, evaluation_units=300)
+    [curve] = way_curves(rows)
+    assert compare_ways(curve).reason is Reason.TOO_FEW_UNITS
+    rows += falling_curve(examples=EXAMPLES, evaluation_units=EXAMPLES, task="cola")
+    *_, joint = answer_rows(rows)
+    assert joint.certified is None and joint.reason is Reason.TOO_FEW_UNITS
 
 
 def test_a_table_keeps_the_units(tmp_path: Path) -> None:

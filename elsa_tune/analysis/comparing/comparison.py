@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elsa_tune.analysis.answer import Reason, check_target, quality_claimed, reaches
-from elsa_tune.analysis.certainty import verdict_on_point
+from elsa_tune.analysis.certainty import counts_too_few_units, verdict_on_point
 from elsa_tune.analysis.comparing.differences import differences_of
 from elsa_tune.analysis.comparing.rate_ratio import rate_ratios
 from elsa_tune.analysis.comparing.ways import (
@@ -242,7 +242,7 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
     not_planned = _why_seeds_are_not_planned(comparison)
     if not_planned is not None:
         return not_planned
-    if curve.has_too_few_units:
+    if counts_too_few_units(curve, [curve.uncertainty]):
         return Reason.TOO_FEW_UNITS
     if any(way.point.measured_at_rates > 1 for way in comparison.ways):
         return Reason.RATES_NOT_FRESH

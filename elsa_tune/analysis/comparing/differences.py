@@ -10,7 +10,12 @@ finds beyond that, and the first leaves open, is not claimed: the two never cont
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elsa_tune.analysis.certainty import judged_quality, spread_of_mean, variance_by_rows
+from elsa_tune.analysis.certainty import (
+    judged_quality,
+    rows_counted,
+    spread_of_mean,
+    variance_by_rows,
+)
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.differences import (
@@ -246,7 +251,7 @@ def _needs(comparison: WayComparison, way: Way, other: Way) -> tuple[int | None,
     """
     difference = abs(_quality(comparison, way) - _quality(comparison, other))
     parts = _parts(comparison, way, other)
-    counted = comparison.curve.units or comparison.curve.examples
+    counted = rows_counted(comparison.curve)
     if parts.of_way is None or parts.of_other is None:
         if parts.rows is None or counted is None:
             return None, None

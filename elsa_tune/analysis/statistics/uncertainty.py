@@ -119,6 +119,11 @@ class Uncertainty:
         return self.examples is not None or knows_no_run
 
     @property
+    def knows_scores_alone(self) -> bool:
+        """Whether examples count by their number, as it is not known which of them were right."""
+        return self.examples is not None and self.examples.are_counted
+
+    @property
     def has_predictions(self) -> bool:
         """Whether it is known which examples each run got right."""
         if self.examples is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason, WouldCertify
 from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.learning import Learnt
 from elsa_tune.analysis.wording.answer import cheaper_text
@@ -58,15 +59,26 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
     if answer.earlier.names:
         yield earlier_text(answer)
     if answer.units is not None and answer.examples is not None and answer.units < answer.examples:
-        yield (
-            f"The {answer.examples:,} evaluation rows count as {answer.units:,} "
-            f"unit{'s' if answer.units > 1 else ''}: rows with the same text or of one group are "
-            "not independent."
-        )
+        yield _units_text(answer, answer.examples, answer.units)
     if answer.plausible_candidates is not None:
         yield plausible_text(answer, measured=len(answer.measured))
     if not answer.open_look:
         yield from _what_would_do(answer)
+
+
+def _units_text(answer: Answer, examples: int, units: int) -> str:
+    """Say as how many independent units the evaluation rows count."""
+    text = f"{units:,} unit{'s' if units > 1 else ''}"
+    if answer.uncertainty.knows_scores_alone:
+        equal = equal_units(examples, units)
+        return (
+            f"The {examples:,} evaluation rows of {text} count as {equal:,}, the fewest that "
+            "scores alone leave open."
+        )
+    return (
+        f"The {examples:,} evaluation rows count as {text}: rows with the same text or of one "
+        "group are not independent."
+    )
 
 
 def _what_would_do(answer: Answer) -> Iterator[str]:
@@ -160,11 +172,7 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
     if reason in _REASONS:
         return _REASONS[reason]
     if reason is Reason.TOO_FEW_UNITS:
-        fewest = curve.policy.fewest_units
-        return (
-            f"that takes evaluation rows of {fewest} groups or different texts, and there are "
-            f"{curve.units}"
-        )
+        return _too_few_units_text(curve)
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
     if reason is Reason.TARGET_NOT_PLANNED:
@@ -178,6 +186,20 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         planned = target_text(curve.looks.own_target)
         return f"the search was planned for {planned}, and a higher target is exploratory"
     return _too_few_seeds_text(curve)
+
+
+def _too_few_units_text(curve: FreezeCurve) -> str:
+    """Return how many units there are, or may be, of those that it takes: a clause."""
+    fewest = curve.policy.fewest_units
+    takes = f"that takes evaluation rows of {fewest} groups or different texts"
+    if curve.has_too_few_units:
+        return f"{takes}, and there are {curve.units}"
+    assert curve.examples is not None
+    equal = equal_units(curve.examples, curve.units)
+    return (
+        f"{takes}, and these {curve.units} may be worth {equal}: scores alone do not tell how many "
+        "rows each has; each run's predictions (`elsa-tune search` keeps them) do"
+    )
 
 
 def _too_few_seeds_text(curve: FreezeCurve) -> str:

@@ -2,6 +2,7 @@
 
 import math
 
+from elsa_tune.analysis.certainty import rows_counted
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
@@ -156,10 +157,9 @@ def _needs(curve: FreezeCurve, rerun: Rerun) -> str:
     if rerun.rows is None:
         return f"at least {seeds} of each; how many evaluation rows is not known"
     noun = "evaluation rows"
-    rows_now = curve.examples
-    if curve.units is not None and curve.units != curve.examples:
+    rows_now = rows_counted(curve)
+    if rows_now != curve.examples:
         noun = "independent evaluation rows"
-        rows_now = curve.units
     if rerun.rows == rows_now:
         return f"{seeds} of each on the same {rows_now:,} {noun}"
     rows = _rounded_up(rerun.rows)
