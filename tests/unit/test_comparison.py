@@ -544,7 +544,13 @@ def test_searches_that_planned_each_for_itself_certify_nothing_together() -> Non
         *(replace(one, looks=looks, search="a") for one in first),
         *(replace(one, looks=looks, search="b", seed=(one.seed or 0) + 10) for one in second),
     ]
-    no_claim(rows, Reason.LOOKS_NOT_PLANNED, "seeds of several searches")
+    why = "seeds of several searches, planned separately, were pooled"
+    comparison = no_claim(rows, Reason.LOOKS_NOT_PLANNED, why)
+    assert comparison.differences is None
+    assert line(comparison, "Differ?") == f"not told: {why}."
+    # Tables whose rows tell of no plan stay as they are.
+    unplanned = compared([replace(one, looks=None) for one in rows])
+    assert unplanned.differences is not None and unplanned.certified
 
 
 def differing(comparison: WayComparison) -> tuple[set[Candidate], ...]:

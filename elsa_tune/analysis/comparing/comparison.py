@@ -30,6 +30,7 @@ from elsa_tune.analysis.comparing.ways import (
     cost_of,
     planned_seeds,
     recorded_looks,
+    rows_of,
 )
 from elsa_tune.analysis.comparing.ways_forecast import would_certify
 from elsa_tune.analysis.curve import FreezeCurve
@@ -39,7 +40,6 @@ from elsa_tune.analysis.wording.comparison import comparison_lines
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import is_depth
 from elsa_tune.specs.cost import Cost, Latencies
-from elsa_tune.specs.result_row import ResultRow
 
 # Where other methods stand in the order: the full model is 0, N frozen layers are -N.
 _BETWEEN_DEPTHS_AND_FULL = -0.5
@@ -129,7 +129,7 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
 
 def _unfinished(ways: Sequence[Way]) -> tuple[Way, ...]:
     """Return the ways that lack planned seeds."""
-    planned = planned_seeds(_rows_of(ways))
+    planned = planned_seeds(rows_of(ways))
     if planned is None:
         return ()
     lacking: list[Way] = []
@@ -138,15 +138,6 @@ def _unfinished(ways: Sequence[Way]) -> tuple[Way, ...]:
         if not there.issuperset(planned):
             lacking.append(way)
     return tuple(lacking)
-
-
-def _rows_of(ways: Sequence[Way]) -> list[ResultRow]:
-    """Return the rows that the ways' means are of."""
-    rows: list[ResultRow] = []
-    for way in ways:
-        for run in way.point.runs:
-            rows.append(run.row)
-    return rows
 
 
 def _cheapest_first(way: Way) -> _Order:
@@ -261,16 +252,14 @@ def _why_no_claim(comparison: WayComparison) -> Reason | None:
 
 def _why_seeds_are_not_planned(comparison: WayComparison) -> Reason | None:
     """Return why the number of seeds may depend on their results; None where it does not."""
-    rows = _rows_of(comparison.ways)
-    looks = recorded_looks(rows)
+    looks = recorded_looks(rows_of(comparison.ways))
     if any(planned.are_lost for planned in looks):
         return Reason.LOOKS_NOT_RECORDED
     if any(len(planned.counts) > 1 for planned in looks):
         return Reason.SEEDS_BY_RESULTS
     if not all(planned.are_planned for planned in looks):
         return Reason.NOT_PLANNED_TO_CERTIFY
-    searches = {row.search for row in rows}
-    if looks and len(searches) > 1:
+    if comparison.pools_searches:
         return Reason.LOOKS_NOT_PLANNED
     return None
 

@@ -52,10 +52,11 @@ class _Parts:
 def differences_of(comparison: WayComparison) -> Differences | None:
     """Return how the ways differ.
 
-    None where neither seeds nor rows tell how far noise goes, and before all planned seeds are
-    there: who looks each time that one has come finds differences too often.
+    None where neither seeds nor rows tell how far noise goes, before all planned seeds are there,
+    and where a search was repeated: who looks each time that seeds have come finds differences too
+    often.
     """
-    if comparison.best is None or comparison.unfinished:
+    if comparison.best is None or comparison.unfinished or comparison.pools_searches:
         return None
     # By the seeds that are tested, which may be fewer than those of the table's means.
     [best, *_] = _best_first(comparison, comparison.ways)

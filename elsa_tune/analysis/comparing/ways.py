@@ -199,6 +199,13 @@ class WayComparison:
         return self.best is not None and self.reason not in NO_ANSWER
 
     @property
+    def pools_searches(self) -> bool:
+        """Whether seeds of several searches, which planned their own, were put together."""
+        rows = rows_of(self.ways)
+        searches = {row.search for row in rows}
+        return len(searches) > 1 and len(recorded_looks(rows)) > 0
+
+    @property
     def has_single_runs(self) -> bool:
         """Whether each way ran once, so that nothing tells how far another run would differ."""
         return bool(self.ways) and all(way.point.seeds == 1 for way in self.ways)
@@ -258,6 +265,15 @@ def _judged(row: ResultRow) -> ResultRow:
     if row.policy is None or row.policy.claim is not Claim.BOTH:
         return row
     return replace(row, policy=Policy())
+
+
+def rows_of(ways: Iterable[Way]) -> list[ResultRow]:
+    """Return the rows that the ways' means are of."""
+    rows: list[ResultRow] = []
+    for way in ways:
+        for run in way.point.runs:
+            rows.append(run.row)
+    return rows
 
 
 def recorded_looks(rows: Iterable[ResultRow]) -> list[Looks]:

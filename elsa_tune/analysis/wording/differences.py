@@ -2,10 +2,12 @@
 
 import math
 
+from elsa_tune.analysis.answer import Reason
 from elsa_tune.analysis.certainty import rows_counted
 from elsa_tune.analysis.comparing.ways import Differences, Rerun, Way, WayBasis, WayComparison
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.intervals import SAME_QUALITY
+from elsa_tune.analysis.wording.certainty import why_not_certified
 from elsa_tune.analysis.wording.ways import are_plural, name_of, names_of
 from elsa_tune.words import capitalized, points
 
@@ -17,6 +19,8 @@ def differences_text(comparison: WayComparison) -> str:
     """
     if not comparison.is_answered:
         return ""
+    if comparison.pools_searches:
+        return f"not told: {why_not_certified(comparison.curve, Reason.LOOKS_NOT_PLANNED)}."
     differences = comparison.differences
     if comparison.unfinished:
         return "not told before every way has all seeds that were planned."
