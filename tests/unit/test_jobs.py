@@ -163,7 +163,7 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
     text = parcel.written["from-elsewhere/2/task.yaml"]
     assert yaml.safe_load(text)["files"] == {
         "train": "train.csv",
-        "evaluation": "from-elsewhere/task-2/held out.csv",
+        "evaluation": "from-elsewhere/task.yaml-2/held out.csv",
     }
     with parcel.laid_out() as folder:
         os.chdir(folder)
@@ -172,6 +172,49 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
         finally:
             os.chdir(work)
     assert request.spec.task.classes == ("bad", "good")
+
+
+def test_task_files_that_differ_in_their_suffix_alone_keep_their_own_rows(
+    work: Path, tmp_path: Path
+) -> None:
+    text = (work / "task.yaml").read_text()
+    rows = (work / "train.csv").read_text()
+    for suffix in ("yaml", "yml"):
+        (tmp_path / suffix).mkdir()
+        (tmp_path / suffix / "train.csv").write_text(f"{rows}of {suffix},good\n")
+        task = text.replace("train.csv", f"../{suffix}/train.csv").replace("mood", suffix)
+        (work / f"task.{suffix}").write_text(task)
+    parcel = packed(work, task=["task.yaml", "task.yml"])
+    with parcel.laid_out() as folder, contextlib.chdir(folder):
+        for suffix in ("yaml", "yml"):
+            there = resolve_task(f"task.{suffix}").source
+            assert isinstance(there, FilesSource)
+            assert f"of {suffix}," in Path(there.train[0]).read_text()
+
+
+def test_two_files_of_one_name_in_the_jobs_folder_are_refused(work: Path, tmp_path: Path) -> None:
+    """Task files are linked from two folders whose rows have the same name."""
+    for name in ("one", "two"):
+        make_bench(tmp_path / name)
+        task = tmp_path / name / "task.yaml"
+        task.write_text(task.read_text().replace("mood", name))
+        (work / f"{name}.yaml").symlink_to(task)
+    with pytest.raises(UsageError, match=r"two/train\.csv would both be train\.csv in the job's"):
+        packed(work, task=["one.yaml", "two.yaml"])
+
+
+def test_a_written_task_file_takes_no_place_of_another_file(work: Path, tmp_path: Path) -> None:
+    """A folder of one's own is called as the one for what lies elsewhere."""
+    own = work / "from-elsewhere" / "1"
+    own.mkdir(parents=True)
+    (own / "task.yaml").write_text("linear_probe: false\n")
+    other = tmp_path / "other"
+    make_bench(other)
+    task = other / "task.yaml"
+    task.write_text(task.read_text().replace("train.csv", str(other / "train.csv")))
+    space = "from-elsewhere/1/task.yaml"
+    with pytest.raises(UsageError, match=r"would both be from-elsewhere/1/task\.yaml"):
+        packed(work, task=[str(task)], space=space)
 
 
 def test_a_task_file_that_names_links_or_whole_paths(work: Path) -> None:

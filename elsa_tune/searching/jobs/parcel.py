@@ -127,13 +127,15 @@ class _Packer:
     def __init__(self, here: Path) -> None:
         self._here = here
         self._elsewhere = 0
+        # By its name in the job's folder: the file of this machine that it stands for.
+        self._claimed: dict[str, Path] = {}
         self.files: dict[str, Path] = {}
         self.written: dict[str, str] = {}
 
     def file(self, typed: str, file: Path) -> str:
         """Take a file along, and return its name there."""
         name = self._place(typed)
-        self.files[name] = expanded(file)
+        self._take(name, expanded(file))
         return name
 
     def model(self, typed: str, folder: Path) -> str:
@@ -198,7 +200,8 @@ class _Packer:
             if data.is_relative_to(around):
                 relative = data.relative_to(around)
             else:
-                relative = Path(ELSEWHERE, f"{path.stem}-{number}", data.name)
+                # Beside it there may be a task file that differs in its suffix alone.
+                relative = Path(ELSEWHERE, f"{path.name}-{number}", data.name)
             places[data] = relative.as_posix()
             if data.is_dir():
                 self._add_folder(_joined(folder, relative), data)
@@ -208,8 +211,9 @@ class _Packer:
         files = fields.get("files", {})  # none of a data set of the hub
         files_there = _with_paths(files, around, places)
         if files_there == files:
-            self.files[name] = path
+            self._take(name, path)
             return name
+        self._claim(name, path)
         fields["files"] = files_there
         self.written[name] = yaml.safe_dump(fields, allow_unicode=True, sort_keys=False)
         return name
@@ -234,7 +238,24 @@ class _Packer:
             self._add(name, relative, folder / relative)
 
     def _add(self, folder: str, relative: Path, file: Path) -> None:
-        self.files[_joined(folder, relative)] = file
+        self._take(_joined(folder, relative), file)
+
+    def _take(self, name: str, file: Path) -> None:
+        """Take a file along under a name. Raises UsageError where another one has it."""
+        self._claim(name, file)
+        self.files[name] = file
+
+    def _claim(self, name: str, file: Path) -> None:
+        """Keep a name for a file of this machine. Raises UsageError where another one has it.
+
+        A search would else be given the other's rows.
+        """
+        other = self._claimed.setdefault(name, file)
+        if other.resolve() != file.resolve():
+            raise UsageError(
+                f"{other} and {file} would both be {name} in the job's folder; rename one of them, "
+                "or submit the tasks one by one"
+            )
 
 
 def _is_hidden(relative: Path) -> bool:
