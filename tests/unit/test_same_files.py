@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,27 @@ def test_the_same_rows_go_on_wherever_they_lie(begun: Path) -> None:
         start(asked("moved/tickets.csv"))
 
 
+def test_a_model_goes_on_wherever_it_lies_and_keeps_its_name(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by another name than it was typed, as a path of another machine is."""
+    there = begun / "there" / "bert"
+    there.parent.mkdir()
+    (begun / "model").rename(there)
+    changes = []
+    monkeypatch.setattr(launch, "resume", lambda *_, more, **__: changes.append(more))
+    request = asked("tickets.csv", str(there))
+    start(request)
+    [change] = changes
+    recorded = load_specification(request.paths)
+    spec = change(recorded)
+    assert (spec.model.name, spec.model.location) == ("model", str(there))
+    # What goes on, is exported and is pooled is the same model as before.
+    _, found = launch.inputs_of(spec)
+    launch.check_unchanged(spec, found)
+    assert spec.comparison == recorded.comparison
+
+
 @pytest.mark.parametrize("folder", ["_ray_pkg_0a", "elsewhere"])
 def test_files_that_a_job_had_are_said_to_be_gone_with_it(begun: Path, folder: str) -> None:
     spec = asked("tickets.csv").spec
@@ -103,6 +125,17 @@ def test_other_weights_are_refused(begun: Path) -> None:
     weights.write_bytes(content)
     with pytest.raises(ModelError, match="weights of 'model' are not those that search 'own'"):
         start(asked("tickets.csv"))
+
+
+def test_other_weights_in_another_folder_are_another_search(begun: Path) -> None:
+    other = begun / "other"
+    shutil.copytree(begun / "model", other)
+    weights = other / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(StorageError, match=r"with other settings: model \S+ \(recorded: "):
+        start(asked("tickets.csv", "other"))
 
 
 def test_what_the_package_has_is_not_read_again(

@@ -44,12 +44,13 @@ def differing_settings(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
 
 
 def _is_moved(asked: SearchSpec, recorded: SearchSpec) -> bool:
-    """Return whether a model's folder of the same name has the recorded weights elsewhere."""
+    """Return whether a model's folder has the recorded weights elsewhere, under any name.
+
+    Where a project was copied, a folder's path is another one, and so may be its name as typed.
+    """
     from elsa_tune.training.model.model_files import weights_fingerprint
 
     if {asked.model.source, recorded.model.source} != {ModelSource.DIRECTORY}:
-        return False
-    if asked.model.name != recorded.model.name:
         return False
     return weights_fingerprint(asked.model) == recorded.fingerprints.get("weights")
 
