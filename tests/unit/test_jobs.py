@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -157,10 +158,10 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
     task = other / "task.yaml"
     task.write_text(task.read_text().replace("dev.csv", "../rows/held out.csv"))
     parcel = packed(work, model=str(other / "model"), task=["../other/task.yaml"])
-    assert parcel.options.model == "from-elsewhere/1/model"
-    assert parcel.options.task == ["from-elsewhere/2/task.yaml"]
-    assert "from-elsewhere/2/train.csv" in parcel.files
-    text = parcel.written["from-elsewhere/2/task.yaml"]
+    assert parcel.options.model == "from-elsewhere/1/other/model"
+    assert parcel.options.task == ["from-elsewhere/2/other/task.yaml"]
+    assert "from-elsewhere/2/other/train.csv" in parcel.files
+    text = parcel.written["from-elsewhere/2/other/task.yaml"]
     assert yaml.safe_load(text)["files"] == {
         "train": "train.csv",
         "evaluation": "from-elsewhere/task.yaml-2/held out.csv",
@@ -172,6 +173,14 @@ def test_what_lies_elsewhere_gets_a_place(work: Path, tmp_path: Path) -> None:
         finally:
             os.chdir(work)
     assert request.spec.task.classes == ("bad", "good")
+
+
+def test_models_of_one_name_elsewhere_are_told_apart(work: Path, tmp_path: Path) -> None:
+    names = []
+    for project in ("first", "second"):
+        shutil.copytree(work / "model", tmp_path / project / "bert")
+        names.append(packed(work, model=f"../{project}/bert").options.model)
+    assert names == ["from-elsewhere/1/first/bert", "from-elsewhere/1/second/bert"]
 
 
 def test_task_files_that_differ_in_their_suffix_alone_keep_their_own_rows(
@@ -205,15 +214,15 @@ def test_two_files_of_one_name_in_the_jobs_folder_are_refused(work: Path, tmp_pa
 
 def test_a_written_task_file_takes_no_place_of_another_file(work: Path, tmp_path: Path) -> None:
     """A folder of one's own is called as the one for what lies elsewhere."""
-    own = work / "from-elsewhere" / "1"
+    own = work / "from-elsewhere" / "1" / "other"
     own.mkdir(parents=True)
     (own / "task.yaml").write_text("linear_probe: false\n")
     other = tmp_path / "other"
     make_bench(other)
     task = other / "task.yaml"
     task.write_text(task.read_text().replace("train.csv", str(other / "train.csv")))
-    space = "from-elsewhere/1/task.yaml"
-    with pytest.raises(UsageError, match=r"would both be from-elsewhere/1/task\.yaml"):
+    space = "from-elsewhere/1/other/task.yaml"
+    with pytest.raises(UsageError, match=r"would both be from-elsewhere/1/other/task\.yaml"):
         packed(work, task=[str(task)], space=space)
 
 

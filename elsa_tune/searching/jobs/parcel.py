@@ -219,12 +219,18 @@ class _Packer:
         return name
 
     def _place(self, typed: str) -> str:
-        """Return the path in the job's folder of what is typed so."""
+        """Return the path in the job's folder of what is typed so.
+
+        Of what lies elsewhere it ends in two parts of its own path, by which results tell models
+        apart that are called alike: A/bert and B/bert.
+        """
         path = Path(os.path.abspath(self._here / expanded(typed)))
         if path.is_relative_to(self._here):
             return path.relative_to(self._here).as_posix()
         self._elsewhere += 1
-        return f"{ELSEWHERE}/{self._elsewhere}/{path.name}"
+        inner = path.relative_to(path.anchor)
+        last_two = "/".join(inner.parts[-2:])
+        return f"{ELSEWHERE}/{self._elsewhere}/{last_two}"
 
     def _as_typed(self, typed: str, name: str) -> str:
         """Return a folder's name as it was typed, where that leads to the same place."""
