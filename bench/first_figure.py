@@ -3,7 +3,7 @@
     python bench/first_figure.py
 
 MiniLM on SST-2 with 1,000 examples, each depth at its own learning rate (bench/results/
-fair_rates.json), drawn as `elsa-tune report` draws it. Writes docs/figures/first.png.
+fair_rates.json), drawn as `elsa-tune report` draws it. Writes docs/figures/first.{png,svg}.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def main() -> None:
     """Draw it."""
     [answer] = answer_rows(list(measured()))
     drawn = draw(replace(freeze_curve({"MiniLM on SST-2, 1,000 examples": answer}), key="first"))
-    file = ROOT / "docs" / "figures" / "first.png"
-    file.write_bytes(drawn["png"])
-    print(file)
+    for kind, content in drawn.items():
+        file = ROOT / "docs" / "figures" / f"first.{kind}"
+        file.write_bytes(content)
+        print(file)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,9 @@ PARTS: dict[str, Part] = {
     "hunt_rates": Part("docs/measured.md", measurements.hunt_rates),
     "faults": Part("docs/reliability.md", measurements.faults),
     "fair_rates": Part("docs/measured.md", measurements.fair_rates),
+    "fair_rates_mpnet": Part(
+        "docs/measured.md", lambda: measurements.fair_rates("fair_rates_mpnet.json")
+    ),
     "calibration": Part("docs/measured.md", measurements.calibration),
     "units": Part("docs/measured.md", measurements.units),
     "strategy": Part("docs/measured.md", measurements.strategy),

@@ -327,9 +327,9 @@ def _other_losses(count: dict[str, int]) -> str:
     return f"{count['losses_that_differ']:,} of {compared:,}" if compared else "-"
 
 
-def fair_rates() -> str:
+def fair_rates(file: str = "fair_rates.json") -> str:
     """Return what each rule for learning rates finds, as bench/lab measured it."""
-    made: str = program("lab/rules.py").markdown(measured("fair_rates.json")["results"])
+    made: str = program("lab/rules.py").markdown(measured(file)["results"])
     return made + "\n"
 
 
