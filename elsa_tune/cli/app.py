@@ -104,7 +104,7 @@ def main() -> None:
         with (
             handling_signals(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)),
             repeating_dropped_interrupts(),
-            printing(),
+            printing(with_options),
         ):
             _check_folder()
             app()

@@ -136,5 +136,5 @@ _QUOTED_SETTING = re.compile(f"`({'|'.join(SETTINGS)})`")
 
 
 def with_options(message: str) -> str:
-    """Return an error's message with its settings as they are typed."""
+    """Return a message with its settings as they are typed."""
     return _QUOTED_SETTING.sub(lambda match: "--" + match[1].replace("_", "-"), message)

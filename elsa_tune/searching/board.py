@@ -24,6 +24,7 @@ from rich.text import Text
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.eta import time_range, workers_of
+from elsa_tune.searching.output import worded
 from elsa_tune.searching.planning.known import KnownTrial, KnowsTrials
 from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -270,7 +271,7 @@ class Board:
 
     def say(self, message: str) -> None:
         """Print a line that stays, above the table where there is one."""
-        self._tasks.put(functools.partial(self._print, message))
+        self._tasks.put(functools.partial(self._print, worded(message)))
 
     def stopping(self, hint: str) -> None:
         """Say that the search is about to end early; to be called in a signal handler too.

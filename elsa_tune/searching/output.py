@@ -16,28 +16,41 @@ from elsa_tune.visible import progress_visible, visible
 
 # What prints a line for the user: `say`, or a program's own.
 Say = Callable[[str], None]
+# Writes a message's settings as its reader gives them: the command line names options.
+_worded: Callable[[str], str] = str
 
 
 def say(message: str) -> None:
     """Print a line on stderr."""
-    print(visible(message), file=PipeSafe(sys.stderr), flush=True)
+    print(visible(worded(message)), file=PipeSafe(sys.stderr), flush=True)
+
+
+def worded(message: str) -> str:
+    """Return a message with its settings as whoever reads it gives them."""
+    return _worded(message)
 
 
 @contextlib.contextmanager
-def printing() -> Iterator[None]:
+def printing(with_settings: Callable[[str], str] = str) -> Iterator[None]:
     """Guard what is printed while inside.
+
+    with_settings: writes the settings of what is said; by default they keep the names of Python.
 
     On stdout it goes nowhere once its pipe is broken; and nothing that is printed, by libraries on
     stderr either, commands the terminal. What another thread prints on stdout goes to stderr: it is
     a library's, and no result. Raises StorageError where stdout cannot be written.
     """
+    global _worded
     stdout = _ClosedStdout() if sys.stdout is None else sys.stdout
     stream = _Stdout(stdout)
     errors = PipeSafe(sys.stderr, BrokenPipeError, progress_visible)
+    before = _worded
+    _worded = with_settings
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
             yield
     finally:
+        _worded = before
         stream.flush()
 
 

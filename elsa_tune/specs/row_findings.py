@@ -188,7 +188,7 @@ _REMEDIES = {
     FindingCode.LABELS_ALIKE: "`merge_labels: true` makes them one",
     FindingCode.ROWS_LOST: "complete these rows, or choose other columns",
     FindingCode.DUPLICATE_ROWS: "`drop_duplicates: true` keeps the first of each",
-    FindingCode.EMPTY_TEXTS: "complete them, or leave that column out of `text`",
+    FindingCode.EMPTY_TEXTS: "complete them, or leave that column out",
 }
 
 

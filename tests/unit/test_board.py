@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import StorageError
 from elsa_tune.fitted_table import fitted_table
 from elsa_tune.searching import board as boards
@@ -82,6 +83,20 @@ def test_a_program_without_stderr_says_nothing(monkeypatch: pytest.MonkeyPatch) 
     with printing():
         print("a line", file=sys.stderr)
         say("a line")
+
+
+def test_settings_are_named_as_whoever_reads_gives_them(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "the store does not answer; name another with `tracking_uri`"
+    say(message)
+    assert capsys.readouterr().err == f"{message}\n"
+    with printing(with_options):
+        say(message)
+        with Board(make_spec(), lambda: None) as board:
+            board.say(message)
+    typed = "the store does not answer; name another with --tracking-uri"
+    assert capsys.readouterr().err.splitlines()[:2] == [typed, typed]
+    say(message)
+    assert capsys.readouterr().err == f"{message}\n"
 
 
 def test_results_without_a_stdout_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

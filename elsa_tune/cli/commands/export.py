@@ -14,7 +14,6 @@ from elsa_tune.cli.options import (
     out_folder,
     wanted_search,
 )
-from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import NoAnswerError, RunError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.output import say
@@ -121,7 +120,7 @@ def export(
         try:
             model.export(request, say)
         except (RunError, UsageError) as error:  # of this task; the others go on
-            say(f"{request.out}: {with_options(str(error))}")
+            say(f"{request.out}: {error}")
             failed.append(str(request.out))
             continue
         typer.echo(request.out)
@@ -143,7 +142,7 @@ def _with_answer(requests: Sequence["ExportRequest"]) -> list["ExportRequest"]:
         try:
             model.check_choice(request)
         except NoAnswerError as error:  # the other tasks may have one
-            say(f"{request.out} is not written: {with_options(str(error))}")
+            say(f"{request.out} is not written: {error}")
             continue
         except UsageError as error:
             raise UsageError(f"{request.out} cannot be exported: {error}") from error

@@ -14,7 +14,7 @@ from elsa_tune.cli.options import (
     asking_store,
     pointing_at_clusters,
 )
-from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
+from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UnknownNameError, UsageError
 from elsa_tune.searching.output import say
 from elsa_tune.tracking.paths import SearchPaths, find_search
@@ -58,7 +58,7 @@ def searches(
     warnings: list[str] = []
     recorded = _recorded(places, storage_path, uri, warnings)
     for warning in dict.fromkeys(warnings):
-        say(with_options(f"elsa-tune: {warning}"))
+        say(f"elsa-tune: {warning}")
     submitted = [] if address is None else _submitted(address, recorded)
     if not recorded and not warnings and not submitted:
         if name is not None:
