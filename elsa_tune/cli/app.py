@@ -120,8 +120,8 @@ def main() -> None:
         _say_error(refused)
         sys.exit(refused.exit_status)
     except SystemExit as end:
-        # Typer takes Ctrl-C for itself and says nothing.
-        if end.code == interrupted:
+        # Typer takes Ctrl-C for itself and says nothing. What was watched is another process.
+        if end.code == interrupted and not isinstance(end, jobs.WatchedEnd):
             say("elsa-tune: interrupted")
         raise
     except KeyboardInterrupt:

@@ -843,6 +843,29 @@ def test_a_job_that_never_began_says_why(run: Run, cluster: Dashboard) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("ended", "exit_status", "status"),
+    [
+        ("SUCCEEDED", 0, 0),
+        ("FAILED", 1, 1),
+        ("FAILED", 2, 2),
+        ("FAILED", 3, 3),
+        ("FAILED", 130, 130),
+        ("FAILED", 137, 1),  # its driver was killed
+        ("FAILED", None, 1),  # it never began
+        ("STOPPED", None, 130),
+    ],
+)
+def test_a_watched_job_gives_its_exit_status(
+    run: Run, cluster: Dashboard, ended: str, exit_status: int | None, status: int
+) -> None:
+    cluster.job("elsa-tune-1-mine", ended, exit_status)
+    cluster.logs = ["Ray says\n"]
+    done = run("watch", "mine", "--address", cluster.url)
+    assert done.status == status, done.err
+    assert done.err.splitlines()[-1].startswith("job elsa-tune-1-mine: ")
+
+
 def test_a_job_is_stopped_once(run: Run, cluster: Dashboard) -> None:
     cluster.job("elsa-tune-1-mine", "SUCCEEDED", 0)
     cluster.job("elsa-tune-2-mine", "RUNNING")

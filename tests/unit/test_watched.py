@@ -39,10 +39,10 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import FilesSource
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
+from elsa_tune.tracking.journal_records import Decision, Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow.store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.record_names import HOST_TAG, JOURNAL_TAG
+from elsa_tune.tracking.record_names import ANSWER, COMPARISON, HOST_TAG, JOURNAL_TAG
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.store import journal_tags
 from elsa_tune.training.model.model_files import weights_fingerprint
@@ -187,7 +187,7 @@ def test_what_has_ended_is_said_with_what_to_type(paths: SearchPaths, run: Run) 
         journal.append(search_started())
         journal.append(SearchEnded(status=SearchStatus.FAILED, message="3 trials failed"))
     done = run("watch")
-    assert done.status == 0
+    assert done.status == 1
     assert done.err.splitlines()[-2:] == [
         "search 'first': failed (3 trials failed)",
         "Next: elsa-tune resume first",
@@ -196,6 +196,49 @@ def test_what_has_ended_is_said_with_what_to_type(paths: SearchPaths, run: Run) 
     # As of a variable that is not set.
     assert run("watch", "first", "--tracking-uri", "").err.endswith("elsa-tune resume first\n")
     assert "unknown search 'other'" in run("watch", "other", "--tracking-uri", "").err
+
+
+POINT = {"operating_point": {"label": "9"}, "reason": None}
+NO_POINT = {"operating_point": None, "reason": "full_at_chance"}
+BEST = {"best": {"label": "lora"}, "reason": None}
+NO_BEST = {"best": {"label": "lora"}, "reason": "no_way_learnt"}
+
+
+@pytest.mark.parametrize(
+    ("end", "answers", "comparisons", "status"),
+    [
+        (SearchStatus.COMPLETED, [POINT], None, 0),
+        (SearchStatus.TIME_UP, [POINT], None, 0),
+        (SearchStatus.COMPLETED, [NO_POINT], None, 3),
+        (SearchStatus.TIME_UP, [], None, 3),
+        (SearchStatus.COMPLETED, [NO_POINT], [BEST], 0),
+        (SearchStatus.COMPLETED, [NO_POINT], [NO_BEST], 3),
+        (SearchStatus.COMPLETED, "nothing that is ours", None, 3),
+        (SearchStatus.FAILED, [POINT], None, 1),
+        (SearchStatus.KILLED, [POINT], None, 1),
+        (None, None, None, 1),  # its driver is gone
+        (SearchStatus.INTERRUPTED, [POINT], None, 130),
+    ],
+)
+def test_a_watched_search_gives_its_exit_status(
+    paths: SearchPaths,
+    run: Run,
+    end: SearchStatus | None,
+    answers: object,
+    comparisons: object,
+    status: int,
+) -> None:
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        if answers is not None:
+            journal.append(Decision(what=ANSWER, value=answers))
+        if comparisons is not None:
+            journal.append(Decision(what=COMPARISON, value=comparisons))
+        if end is not None:
+            journal.append(SearchEnded(status=end))
+    done = run("watch", "first")
+    assert done.status == status, done.err
+    assert "elsa-tune: " not in done.err  # nothing has happened to the command itself
 
 
 def test_what_a_store_has_is_shown_without_a_plan() -> None:
@@ -222,7 +265,7 @@ def test_a_search_of_another_machine_is_watched_in_its_store(
     stages = [
         [trial_started("measure-N0-s1")],
         [report("measure-N0-s1", 1, 0.5), trial_ended("measure-N0-s1", TrialStatus.COMPLETED)],
-        [SearchEnded(status=SearchStatus.COMPLETED)],
+        [Decision(what=ANSWER, value=[POINT]), SearchEnded(status=SearchStatus.COMPLETED)],
     ]
 
     def searches(store: MlflowStore, tasks: object, search: str | None) -> list[SearchState]:

@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,12 +21,13 @@ from elsa_tune.cli.options import (
     refuse_several_places,
     wanted_search,
 )
-from elsa_tune.errors import RunError, UsageError
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
 from elsa_tune.searching.inputs import SearchOptions
 from elsa_tune.searching.output import say
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, find_search
 from elsa_tune.tracking.places import StorePaths
-from elsa_tune.tracking.record_names import COMPARISON, HOST_TAG
+from elsa_tune.tracking.record_names import ANSWER, COMPARISON, HOST_TAG
 from elsa_tune.tracking.store import arguments_elsewhere
 from elsa_tune.visible import visible
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from elsa_tune.searching.jobs.server import Job, JobServer
     from elsa_tune.searching.jobs.submitting import Submitted
     from elsa_tune.tracking.state import SearchState
+
+
+class WatchedEnd(SystemExit):
+    """The end of `watch`, with the exit status of its search, of which all is said."""
 
 
 WatchedName = Annotated[
@@ -140,7 +145,8 @@ def watch(
     """Follow a running search; Ctrl-C leaves it running.
 
     Reads its journal (in this folder, or in --storage-path), an MLflow store (--tracking-uri), or
-    the log of its job (--address), and writes nothing.
+    the log of its job (--address), and writes nothing. Exit status: that of the search once it has
+    ended, 0 where you left it.
     """
     places = {
         "--storage-path": storage_path,
@@ -149,9 +155,10 @@ def watch(
     }
     refuse_several_places(places)
     if address is None:
-        _watch_record(name, storage_path, tracking_uri)
+        status = _watch_record(name, storage_path, tracking_uri)
     else:
-        _watch_job(name, address)
+        status = _watch_job(name, address)
+    raise WatchedEnd(status)
 
 
 @contextlib.contextmanager
@@ -163,8 +170,11 @@ def _leaving_by_ctrl_c() -> Iterator[None]:
         say("left; the search goes on")
 
 
-def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str | None) -> None:
-    """Show a search from its journal, or from a store where only that has it."""
+def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str | None) -> int:
+    """Show a search from its journal, or from a store where only that has it.
+
+    Return its exit status, 0 where it was left.
+    """
     places = StorePaths(Path.cwd())
     storage = places.storage_at(storage_path)
     uri = places.named_uri(tracking_uri)
@@ -178,14 +188,53 @@ def _watch_record(name: str | None, storage_path: str | None, tracking_uri: str 
     if uri is None:
         with pointing_at_clusters():
             paths = find_search(storage, wanted_search(name, None, storage))
+        status = 0
         with _leaving_by_ctrl_c():
-            _say_end(watch_journal(paths), paths)
-        return
+            state = watch_journal(paths)
+            _say_end(state, paths)
+            status = _exit_status(state)
+        return status
     if name is None:
         raise UsageError("a store has many searches; name the one to watch")
     found = latest_stored(uri, name)
+    status = 0
     with _leaving_by_ctrl_c():
-        _say_end(*watch_store(uri, name, found), tracking_uri)
+        state, paths_here = watch_store(uri, name, found)
+        _say_end(state, paths_here, tracking_uri)
+        status = _exit_status(state)
+    return status
+
+
+def _exit_status(state: "SearchState") -> int:
+    """Return the exit status with which a search's last session ended, as its record tells it."""
+    if state.status is SearchStatus.INTERRUPTED:
+        return InterruptedSearchError.exit_status
+    if state.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+        return RunError.exit_status
+    if not _is_answered(state):
+        return NoAnswerError.exit_status
+    return 0
+
+
+def _is_answered(state: "SearchState") -> bool:
+    """Whether anything that the search was asked has an answer, as its record tells it."""
+    from elsa_tune.analysis.comparing.ways import NO_ANSWER
+
+    for answer in _recorded(state, ANSWER):
+        if answer.get("operating_point") is not None:
+            return True
+    for comparison in _recorded(state, COMPARISON):
+        if comparison.get("best") is not None and comparison.get("reason") not in NO_ANSWER:
+            return True
+    return False
+
+
+def _recorded(state: "SearchState", what: str) -> list[dict[str, Any]]:
+    """Return the objects of a decision; none where a store has something else there."""
+    value = state.decisions.get(what)
+    if not isinstance(value, list):
+        return []
+    return [each for each in value if isinstance(each, dict)]
 
 
 def _say_end(
@@ -217,17 +266,35 @@ def _next(state: "SearchState", paths: SearchPaths | None, tracking_uri: str | N
     return f"Next: elsa-tune {asks} {state.search.name}{asking_store(tracking_uri)}"
 
 
-def _watch_job(name: str | None, address: str) -> None:
-    """Print what a job has said and says until it ends, and how it ends."""
+def _watch_job(name: str | None, address: str) -> int:
+    """Print what a job has said and says until it ends, and how it ends.
+
+    Return its search's exit status, 0 where it was left.
+    """
     from elsa_tune.searching.jobs.server import JobServer
     from elsa_tune.searching.jobs.watched import print_log
 
     server = JobServer(address)
     job = server.named(name)
     say(f"search '{job.name}', job {job.id} on {server.url}: {job.state}")
+    status = 0
     with _leaving_by_ctrl_c():
         print_log(_followed(server, job), say)
-        _say_job_end(_again(server, job))
+        ended = _again(server, job)
+        say(f"job {ended.id}: {_end_of(ended)}")
+        status = _exit_status_of(ended)
+    return status
+
+
+def _exit_status_of(job: "Job") -> int:
+    """Return the exit status of a job's search; of one that Ray ended, what it would have been."""
+    if job.state == "interrupted":
+        return InterruptedSearchError.exit_status
+    if job.status == "SUCCEEDED":
+        return 0
+    if job.exit_status in (UsageError.exit_status, NoAnswerError.exit_status):
+        return job.exit_status
+    return RunError.exit_status
 
 
 def _followed(server: "JobServer", job: "Job") -> Iterator[str]:
@@ -245,11 +312,6 @@ def _again(server: "JobServer", job: "Job") -> "Job":
     from elsa_tune.searching.jobs.watched import patiently
 
     return patiently(lambda: server.again(job), say)
-
-
-def _say_job_end(job: "Job") -> None:
-    """Print how a job has ended; of one that never began, why."""
-    say(f"job {job.id}: {_end_of(job)}")
 
 
 def _end_of(job: "Job") -> str:
