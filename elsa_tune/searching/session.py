@@ -119,8 +119,10 @@ class _Session:
         self._paths = paths
         self._store = store
         self._sink = store.sink(paths.journal)
-        self._forwarder = Forwarder(paths, self._sink, journal.earlier, journal.is_taken).start()
         self.board = Board(spec, self._provisional)
+        self._forwarder = Forwarder(
+            paths, self._sink, journal.earlier, journal.is_taken, self.board.say
+        ).start()
         self.record = SearchRecord(spec, paths, journal, self._forwarder, self.board.say)
         self._copies = copies_of(spec.artifacts, paths, self.board.say, journal.is_taken)
         self.record.listeners.append(self._copies.offer)

@@ -20,8 +20,13 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.tracking.store import RecordSink, RefusedError, StoreGoneError
-from elsa_tune.tracking.uris import hidden, reason, without_credentials
+from elsa_tune.tracking.store import (
+    AccessRefusedError,
+    RecordSink,
+    RefusedError,
+    StoreGoneError,
+)
+from elsa_tune.tracking.uris import hidden, reason, shown_uri, without_credentials
 from elsa_tune.tracking.waiting import Waited
 
 log = logging.getLogger(__name__)
@@ -40,7 +45,8 @@ class Forwarder:
 
     sink: of that journal. records: the journal's so far, where they were read already; later ones
     come by `offer`. is_taken: whether another search has the folder by now, from which nothing is
-    read then, and where nothing is written; what was offered is sent all the same.
+    read then, and where nothing is written; what was offered is sent all the same. say: is told
+    the first time that the store refuses access, which the end may be hours too late for.
     """
 
     def __init__(
@@ -49,11 +55,14 @@ class Forwarder:
         sink: RecordSink,
         records: Sequence[Record] | None = None,
         is_taken: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._journal = paths.journal
         self._watermark = paths.forwarded  # how far this journal has reached this store
         self._sink = sink
         self._is_taken = is_taken
+        self._say = say
+        self._has_said_refusal = False
         self._uri = sink.uri
         self._place = without_credentials(sink.uri)
         self._pending: deque[Record] = deque()
@@ -236,6 +245,22 @@ class Forwarder:
         why = reason(error, self._uri)
         name = self._sink.name
         log.info("%s did not take the record (%s); it will be sent again", name, why)
+        if isinstance(error, AccessRefusedError):
+            self._say_refusal()
+
+    def _say_refusal(self) -> None:
+        """Say once that the store refuses access, unless the search ends, which says it, too."""
+        if self._has_said_refusal or self._closing_time is not None:
+            return
+        self._has_said_refusal = True
+        line = (
+            f"{self._sink.name} at {shown_uri(self._uri)} {self.trouble}; the search goes on, its "
+            "journal has all, and what is missing is sent as soon as that is mended"
+        )
+        try:
+            self._say(line)
+        except Exception as error:  # a terminal that is gone
+            log.info("%s (%s)", line, reason(error))
 
     def _take_backlog(self, records: Sequence[Record], until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""

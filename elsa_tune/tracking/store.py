@@ -26,6 +26,10 @@ class StoreGoneError(Exception):
     """What the store had is not there: somebody removed it, or the store was replaced."""
 
 
+class AccessRefusedError(Exception):
+    """The store takes nothing of ours until somebody gives us the right to write there."""
+
+
 class RecordSink(Protocol):
     """Takes the records of one journal into a store; used by one thread at a time.
 
@@ -48,7 +52,8 @@ class RecordSink(Protocol):
 
         Raises RefusedError where the store will never take them, StoreGoneError where everything
         must be sent again, as where the store `lacks` what was learnt, and any other error where
-        trying again may help. What is refused is skipped, except for a session's start: without it
+        trying again may help: AccessRefusedError where somebody must act first, which is told while
+        the search runs. What is refused is skipped, except for a session's start: without it
         nothing of the session has a place.
         """
 

@@ -235,14 +235,21 @@ def test_a_refusal_is_said_with_its_reason(
         assert found.status == 2 and f"refuses access ({status}: " in found.err
         assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRA" in found.err
         assert "start it" not in found.err
-        # A store that closes while a search runs.
+        # A store that closes while a search runs, which is said then, and once.
         paths = SearchPaths(tmp_path, "mine")
+        said: list[str] = []
         with Journal(paths.journal) as journal:
-            forwarder = Forwarder(paths, MlflowStore(uri).sink(paths.journal)).start()
+            sink = MlflowStore(uri).sink(paths.journal)
+            forwarder = Forwarder(paths, sink, [], say=said.append).start()
             forwarder.offer(journal.append(search_started("mine")))
-            while not forwarder.trouble:
+            while not said:
                 time.sleep(0.05)
+            time.sleep(0.5)  # it is asked again meanwhile
             assert forwarder.close(0.2) == 1
+        (line,) = said
+        assert line.startswith("MLflow at http://***@127.0.0.1:")
+        assert f"refuses access ({status}: " in line and "the search goes on" in line
+        assert SECRET not in line
     ended = Finished(make_spec(), paths, SearchStatus.COMPLETED, "", ())
     ended = dataclasses.replace(ended, unsent=1, why_unsent=forwarder.trouble)
     assert "1 record did not reach MLflow at" in ended.unsent_words

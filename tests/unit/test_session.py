@@ -9,7 +9,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,11 +34,13 @@ from elsa_tune.specs.rate_space import RateList
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, is_held, read_journal
-from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.store import AccessRefusedError
 from elsa_tune.training.machine import Gpu
 from tests.recorded_search import search_started
 from tests.searching import wait_for
@@ -171,6 +174,47 @@ def test_the_end_waits_for_the_store_unless_somebody_is_in_a_hurry(
 
     assert ended(monkeypatch, tmp_path, run) is status
     assert done == waits
+
+
+def test_the_board_is_told_that_the_store_refuses_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    class Refusing:
+        """A store that lets nobody write, and one record that it was offered."""
+
+        name = "a store"
+        uri = "records://host/db"
+
+        def begin_again(self) -> None: ...
+
+        def learn(self, record: Record) -> None: ...
+
+        def send(self, batch: Sequence[Record]) -> None:
+            raise AccessRefusedError
+
+        def trouble(self, error: Exception) -> str:
+            return "lets you read alone"
+
+    monkeypatch.setattr(session, "Forwarder", Forwarder)
+    lines: list[str] = []
+    told = threading.Event()
+
+    def tell(board: object, line: str) -> None:
+        lines.append(line)
+        told.set()
+
+    monkeypatch.setattr(session.Board, "say", tell)
+    paths = SearchPaths(tmp_path, "mine")
+    store: Any = SimpleNamespace(uri=Refusing.uri, sink=lambda journal: Refusing())
+    with Journal(paths.journal) as journal:
+        running = session._Session(make_spec(), paths, journal, store)
+        running.record.write(search_started("mine"))
+        assert told.wait(60)
+        assert running._forwarder.close(0.1) == 1
+    assert lines == [
+        "a store at records://host/db lets you read alone; the search goes on, its journal has "
+        "all, and what is missing is sent as soon as that is mended"
+    ]
 
 
 def test_a_search_whose_place_another_has_ends_in_a_sentence_and_leaves_that_alone(

@@ -26,7 +26,12 @@ from elsa_tune.tracking.mlflow.connection import may_pass, refused_access
 from elsa_tune.tracking.mlflow.writer import MlflowWriter
 from elsa_tune.tracking.record_names import ANSWER, COMPARISON, DESCRIPTION, REPORT
 from elsa_tune.tracking.state import RecordedTrial, SearchState
-from elsa_tune.tracking.store import RefusedError, StoreGoneError, journal_tags
+from elsa_tune.tracking.store import (
+    AccessRefusedError,
+    RefusedError,
+    StoreGoneError,
+    journal_tags,
+)
 from elsa_tune.tracking.uris import reason
 
 log = logging.getLogger(__name__)
@@ -75,7 +80,8 @@ class MlflowSink:
         """Bring one record into the store, or several reports of one trial; then `state` has them.
 
         Raises RefusedError when the store will never take them, StoreGoneError when everything must
-        be sent again, and whatever MLflow raises when trying again may help.
+        be sent again, AccessRefusedError for a 401 or 403, and whatever MLflow raises when trying
+        again may help.
         """
         try:
             if not self._ready:
@@ -94,14 +100,15 @@ class MlflowSink:
             if _is_refusal(error) or self._is_at_fault(error):
                 self._doubtful_tries = 0
                 raise RefusedError(why) from error
+            if refused_access(self.uri, _of_mlflow(error)):
+                raise AccessRefusedError(why) from error
             raise
         self._doubtful_tries = 0
         for record in batch:
             self.state.add(record)
 
     def trouble(self, error: Exception) -> str:
-        if isinstance(error, TrackingError) and isinstance(error.__cause__, Exception):
-            error = error.__cause__  # MLflow's own
+        error = _of_mlflow(error)
         refusal = refused_access(self.uri, error)
         if refusal:
             return refusal
@@ -293,6 +300,15 @@ class MlflowSink:
             )
             name = names.run_name(key, trial.start.params, end.status)
             self._writer.end(self.state.search, end, name=name)
+
+
+def _of_mlflow(error: Exception) -> Exception:
+    """Return MLflow's own error, which may be the cause of ours."""
+    while isinstance(error, TrackingError | AccessRefusedError):
+        if not isinstance(error.__cause__, Exception):
+            break
+        error = error.__cause__
+    return error
 
 
 def _is_refusal(error: BaseException) -> bool:
