@@ -195,6 +195,7 @@ def resume(
     name: a search's, or itself. Arguments and errors are those of `search`; by default the search's
     own. storage_path: where a search of this name is; a `Search` knows its own. artifacts: the
     store of its copy, from where it is fetched where it is not there; `none` copies it no more.
+    address: of a cluster, or `none` for this machine.
     """
     from elsa_tune.searching.fetched import found_or_fetched
     from elsa_tune.searching.launch import resume as go_on

@@ -148,7 +148,7 @@ SEARCH_OPTIONS = {
         "--address",
         rich_help_panel=MACHINES,
         metavar="ADDRESS",
-        help="A running Ray cluster: `auto` or HOST:PORT.",
+        help="A running Ray cluster: `auto` or HOST:PORT. Default, or `none`: this machine.",
     ),
     "max_workers": typer.Option(
         rich_help_panel=MACHINES,

@@ -86,9 +86,11 @@ def store(tracking_uri: str) -> str:
 
 def ray(address: str | None) -> str:
     """Check that Ray starts here, or the cluster answers, and that a task runs on it."""
+    from elsa_tune.searching.cluster.join_address import asked_address
     from elsa_tune.searching.cluster.nodes import ANSWER_SECONDS
     from elsa_tune.searching.cluster.ray_session import ray_session
 
+    address = asked_address(address)
     began = time.monotonic()
     with ray_session(address) as session:
         capacity = session.ready()

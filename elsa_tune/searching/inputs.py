@@ -118,7 +118,7 @@ class Places:
     data_dir: str | None = None  # of GLUE's tasks; None takes them from the hub
     tracking_uri: str | None = None  # of the MLflow store
     storage_path: str | None = None  # the folder that holds the searches
-    address: str | None = None  # of a running Ray cluster; None for this machine
+    address: str | None = None  # of a running Ray cluster; None, or `none`, for this machine
     gpus_per_trial: float | None = None  # None lets the machine decide
     cpus_per_trial: float | None = None  # likewise
 

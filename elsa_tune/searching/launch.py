@@ -5,7 +5,7 @@ import dataclasses
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
+from elsa_tune.searching.cluster.join_address import NO_CLUSTER, asked_address
 from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, with_earlier
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, said_before_training
@@ -149,7 +150,7 @@ def start(request: Request, say: Say) -> Finished:
             more=where_asked(spec, more),
             max_time=spec.max_time,
             tracking_uri=request.tracking_uri,
-            address=spec.address,
+            address=spec.address or NO_CLUSTER,
         )
     with prepared(spec.artifacts, paths, say) as is_fetched:
         if is_fetched:
@@ -273,8 +274,8 @@ def resume(
 
     more: changes what the search is to do, as `with_seeds` and `until_certain` do; a finished one
     does what is new. max_time (seconds for this session), tracking_uri and address: None takes
-    what the search was started with. A new store is given everything from the journal's beginning,
-    and is the search's from then on.
+    what the search was started with; an address may be NO_CLUSTER, and holds for this session. A
+    new store is given everything from the journal's beginning, and is the search's from then on.
     """
     spec = load_specification(paths)
     uri = tracking_uri or _remembered(spec.tracking_uri)
@@ -308,9 +309,12 @@ def resume(
             return _answer(spec, paths, store, say)
         if max_time is not None:
             spec = dataclasses.replace(spec, max_time=max_time)
+        has_recorded_address = address is None
+        if address == NO_CLUSTER and spec.address is not None:
+            say(f"this session trains on this machine, not on the cluster at {spec.address}")
         if address is not None:
-            spec = dataclasses.replace(spec, address=address)
-        return _go_on(spec, paths, store, say)
+            spec = dataclasses.replace(spec, address=asked_address(address))
+        return _go_on(spec, paths, store, say, has_recorded_address=has_recorded_address)
 
 
 def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
@@ -320,8 +324,18 @@ def _answer(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) 
     return dataclasses.replace(finished, uncopied=uncopied)
 
 
-def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -> Finished:
-    """Carry out what is left of a search, with the weights and the data that it began with."""
+def _go_on(
+    spec: SearchSpec,
+    paths: SearchPaths,
+    store: RecordStore,
+    say: Say,
+    *,
+    has_recorded_address: bool,
+) -> Finished:
+    """Carry out what is left of a search, with the weights and the data that it began with.
+
+    has_recorded_address: the address is the one that it began with, which was not given again.
+    """
     from elsa_tune.searching.cluster.ray_session import ray_session
     from elsa_tune.searching.cluster.shares import settled_recipe, share_again
 
@@ -333,11 +347,26 @@ def _go_on(spec: SearchSpec, paths: SearchPaths, store: RecordStore, say: Say) -
         # A search that an earlier version began has none.
         spec = dataclasses.replace(spec, findings=data.findings)
         _say_ready(data, say, spec.task.is_published)
-        capacity = _with_gpus(session.ready(), spec.gpu_share)
+        with _address_told(spec if has_recorded_address else None):
+            here = session.ready()
+        capacity = _with_gpus(here, spec.gpu_share)
         # Not recorded: the next session may have another machine.
         spec = dataclasses.replace(spec, resources=share_again(spec, capacity, say))
         settled_recipe(spec, capacity.gpu_kinds, say)
         return run_session(_with_versions(spec, say), paths, data, store, session.over)
+
+
+@contextlib.contextmanager
+def _address_told(spec: SearchSpec | None) -> Iterator[None]:
+    """Add to a UsageError about a cluster that its address is recorded with this search."""
+    try:
+        yield
+    except UsageError as error:
+        if spec is None or spec.address is None:
+            raise
+        sentence, *further = error.args
+        told = f"{sentence}; search '{spec.name}' began at that address"
+        raise type(error)(told, *further) from error
 
 
 def _check_trainable(spec: SearchSpec) -> None:

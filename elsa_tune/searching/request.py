@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import LONGEST_NAME, slug
-from elsa_tune.searching.cluster.join_address import check_join_address
+from elsa_tune.searching.cluster.join_address import asked_address
 from elsa_tune.searching.inputs import (
     Inputs,
     SearchOptions,
@@ -192,7 +192,7 @@ def _checked(options: SearchOptions, task: str) -> SearchOptions:
     if options.max_time is not None:
         read_duration(options.max_time)
     read_checkpoint(options.checkpoint)
-    check_join_address(options.address)
+    asked_address(options.address)
     read_hung_after(options.hung_after)
     check_max_failures(options.max_failures)
     places = StorePaths(Path.cwd())

@@ -10,6 +10,7 @@ from elsa_tune.analysis.comparing.comparison import compare_ways
 from elsa_tune.analysis.comparing.ways import WayComparison, way_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
+from elsa_tune.searching.cluster.join_address import NO_CLUSTER
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
@@ -126,7 +127,7 @@ def _go_on(search: Request, say: Say) -> None:
             more=where_asked(search.spec, more),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
-            address=search.spec.address,
+            address=search.spec.address or NO_CLUSTER,
         )
     else:
         finished = start(search, say)

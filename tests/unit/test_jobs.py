@@ -101,6 +101,7 @@ def test_an_address_of_a_dashboard(address: str) -> None:
             "where Ray's nodes meet, and jobs go to the dashboard; give http://head:8265",
         ),
         ("ftp://head", "ftp://head is no dashboard's"),
+        ("none", "none names no dashboard"),
         ("http://head:port", "cannot be read"),
         (f"http://me:{SECRET}@head:8265", "has a password in it"),
     ],

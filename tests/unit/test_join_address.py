@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.searching.cluster.join_address import check_join_address, join_place
+from elsa_tune.searching.cluster.join_address import (
+    asked_address,
+    check_join_address,
+    join_place,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +27,11 @@ def test_a_host_and_a_port(address: str, place: tuple[str, int]) -> None:
 @pytest.mark.parametrize("address", [None, "auto", "head:6379"])
 def test_what_is_one(address: str | None) -> None:
     check_join_address(address)
+    assert asked_address(address) == address
+
+
+def test_none_is_this_machine_and_no_host() -> None:
+    assert asked_address("none") is None
 
 
 @pytest.mark.parametrize(
@@ -44,5 +53,7 @@ def test_what_is_one(address: str | None) -> None:
 def test_what_is_none_is_told_what_it_is(address: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as refused:
         check_join_address(address)
-    assert "give HOST:PORT, as `ray start --head` prints it, or auto" in str(refused.value)
+    assert "give HOST:PORT, as `ray start --head` prints it, auto, or none for" in str(
+        refused.value
+    )
     assert "secret" not in str(refused.value)

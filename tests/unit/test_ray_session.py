@@ -63,6 +63,7 @@ def test_a_cluster_that_refuses_for_want_of_a_token_says_so(
     with pytest.raises(UsageError) as refused:
         ray_session._start_ray("head:6379")
     assert str(refused.value).startswith(said)
+    assert asks or str(refused.value).endswith("or give `address` none to run on this machine")
 
 
 class PretendedRay:

@@ -6,10 +6,67 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.specification import differing_settings
+from elsa_tune.errors import UsageError
+from elsa_tune.searching import launch
+from elsa_tune.searching.cluster import ray_session
+from elsa_tune.searching.request import Request
+from elsa_tune.searching.specification import differing_settings, save_specification
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from tests.unit.search_examples import planned_request
+
+
+class Joined(Exception):
+    """Ray was to be opened at an address."""
+
+
+@pytest.fixture
+def on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
+    """Return a search that began on a cluster at `auto`, of which nothing is done."""
+
+    def open_ray(address: str | None) -> None:
+        raise Joined(address)
+
+    monkeypatch.setattr(ray_session, "ray_session", open_ray)
+    monkeypatch.setattr(launch, "_open_again", lambda *given, **named: None)  # the store
+    request = planned_request(tmp_path, load_space("joint"), "joint", address="auto", name="own")
+    request.paths.check_writable()
+    save_specification(request.spec, request.paths)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"), [(None, "auto"), ("none", None), ("head:6379", "head:6379")]
+)
+def test_a_search_of_a_cluster_is_resumed_there_or_where_it_is_told(
+    on_a_cluster: Request, given: str | None, joined: str | None
+) -> None:
+    said: list[str] = []
+    with pytest.raises(Joined) as opened:
+        launch.resume(on_a_cluster.paths, said.append, address=given)
+    assert opened.value.args == (joined,)
+    local = "this session trains on this machine, not on the cluster at auto"
+    assert (local in said) == (given == "none")
+
+
+@pytest.mark.parametrize("given", [None, "none", "auto"])
+def test_a_search_that_is_typed_again_runs_where_that_says(
+    on_a_cluster: Request, tmp_path: Path, given: str | None
+) -> None:
+    again = planned_request(tmp_path, load_space("joint"), "joint", address=given, name="own")
+    with pytest.raises(Joined) as opened:
+        launch.start(again, print)
+    assert opened.value.args == ("auto" if given == "auto" else None,)
+
+
+def test_an_address_that_was_not_typed_is_said_to_be_the_search_s(on_a_cluster: Request) -> None:
+    spec = on_a_cluster.spec
+    said = f"no cluster answers; search '{spec.name}' began at that address"
+    with pytest.raises(UsageError) as refused, launch._address_told(spec):
+        raise UsageError("no cluster answers", "node a")
+    assert refused.value.args == (said, "node a")
+    with pytest.raises(UsageError, match=r"^no cluster answers$"), launch._address_told(None):
+        raise UsageError("no cluster answers")
 
 
 def asked(folder: Path, *settings: str) -> SearchSpec:

@@ -149,7 +149,10 @@ def resume(
     storage_path: StoragePath = None,
     tracking_uri: TrackingUri = None,
     address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster. Default: as at the start.")
+        str | None,
+        typer.Option(
+            help="A running Ray cluster, or `none` for this machine. Default: as at the start."
+        ),
     ] = None,
     gpus_per_trial: Annotated[
         float | None,

@@ -10,8 +10,10 @@ DEFAULT_PORT = 6379
 # By default other parts of a cluster listen here, and a search that joined them would wait.
 _OTHER_PORTS = {8265: "its dashboard", 10001: "Ray's client"}
 AUTO = "auto"
+# What is given in place of an address: this machine, wherever a search ran before.
+NO_CLUSTER = "none"
 _CONNECT_SECONDS = 5.0
-_WANTED = "give HOST:PORT, as `ray start --head` prints it, or auto"
+_WANTED = "give HOST:PORT, as `ray start --head` prints it, auto, or none for this machine"
 
 
 def join_place(address: str) -> tuple[str, int]:
@@ -41,6 +43,17 @@ def join_place(address: str) -> tuple[str, int]:
             f"where its nodes do, by default {host}:{DEFAULT_PORT}; {_WANTED}"
         )
     return host, port or DEFAULT_PORT
+
+
+def asked_address(text: str | None) -> str | None:
+    """Return the address of the cluster that is asked for; None for this machine.
+
+    Raises UsageError for what is no address.
+    """
+    if text is None or text == NO_CLUSTER:
+        return None
+    check_join_address(text)
+    return text
 
 
 def check_join_address(address: str | None) -> None:

@@ -85,7 +85,7 @@ def _running(address: str | None) -> RaySession:
     if address is not None and address not in _open_at:
         raise UsageError(
             f"Ray is already running in this process, and `address` {address} asks for another "
-            "one; call ray.shutdown() first, or leave `address` out to train on the one that runs"
+            "one; call ray.shutdown() first, or give `address` none to train on the one that runs"
         )
 
     def ready() -> Capacity:
@@ -225,7 +225,7 @@ def _start_ray(address: str | None) -> None:
             raise UsageError(f"the cluster at `address` {address} {ASKS_FOR_TOKEN}") from error
         raise UsageError(
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
-            "--head`, or leave `address` out to run on this machine"
+            "--head`, or give `address` none to run on this machine"
         ) from error
 
 

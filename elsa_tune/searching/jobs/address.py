@@ -18,8 +18,8 @@ def dashboard_url(address: str | None) -> str:
     wanted = f"give `address` http://HOST:{DASHBOARD_PORT}, the cluster's dashboard"
     if not address:
         raise UsageError(f"jobs are sent to a cluster, and none is named; {wanted}")
-    if address == "auto":
-        raise UsageError(f"`address` auto names no dashboard, which takes jobs; {wanted}")
+    if address in ("auto", "none"):
+        raise UsageError(f"`address` {address} names no dashboard, which takes jobs; {wanted}")
     text = address if "://" in address else f"http://{address}"
     shown = shown_uri(address)
     try:

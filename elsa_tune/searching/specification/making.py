@@ -3,6 +3,7 @@
 import uuid
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.searching.cluster.join_address import asked_address
 from elsa_tune.searching.inputs import (
     Inputs,
     SearchOptions,
@@ -72,7 +73,7 @@ def specify(
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(options.tracking_uri or ""),
-        address=options.address,
+        address=asked_address(options.address),
         extend=policy.extension if space.extend and explores else None,
         exploring_limit=options.trials if space.extend and explores else None,
         max_time=None if options.max_time is None else read_duration(options.max_time),
