@@ -182,10 +182,13 @@ def test_the_depth_that_raw_scores_certify_beyond_the_claim_names_its_seeds() ->
 
 
 @pytest.mark.parametrize(("units", "said"), [(100, "100 units"), (1, "1 unit")])
-def test_rows_that_are_not_independent_are_counted_in_units(units: int, said: str) -> None:
+def test_rows_that_are_not_independent_count_as_few_where_scores_are_all(
+    units: int, said: str
+) -> None:
     common = {"examples": 500, "evaluation_units": units}
     answer = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], **common))
-    assert f"The 500 evaluation rows count as {said}: rows with the same text" in answer.certainty
+    sentence = f"The 500 evaluation rows of {said} count as 1, the fewest that scores alone leave"
+    assert sentence in answer.certainty
 
 
 def test_no_other_search_is_advised_where_nothing_can_be_frozen_or_answered() -> None:

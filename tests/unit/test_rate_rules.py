@@ -72,7 +72,8 @@ def test_a_rate_is_chosen_by_one_seed_and_measured_by_the_others(curves: ModuleT
             *((6, 1e-3, seed, 0.85 + seed / 100) for seed in (1, 2)),
             (6, 1e-3, 3, None),
             (6, 2e-3, 0, None),
-        )
+        ),
+        "minilm",
     )
     chosen = {rule: curves.choices(trials, rule, "quality") for rule in curves.RULES}
     rates = {rule: {n: one.learning_rate for n, one in of.items()} for rule, of in chosen.items()}
@@ -86,7 +87,8 @@ def test_a_rate_is_chosen_by_one_seed_and_measured_by_the_others(curves: ModuleT
     # The held-out examples rank them the other way round here.
     assert curves.choices(trials, "fair", "holdout_quality")[0].learning_rate == 5e-5
 
-    found = curves.task_results(curves.Task("t", "accuracy", 0.5, 2, LABELS, trials), "quality")
+    task = curves.Task("minilm", "t", "accuracy", 0.5, 2, LABELS, trials)
+    found = curves.task_results(task, "quality")
     rules = found["rules"]
     paper, fair = (rules[rule]["depths"][1] for rule in ("paper", "fair"))
     assert paper["seeds"] == fair["seeds"] == [1, 2, 3]
@@ -104,8 +106,9 @@ def test_a_rate_is_chosen_by_one_seed_and_measured_by_the_others(curves: ModuleT
 
 
 def test_a_table_that_has_only_begun_is_no_error(curves: ModuleType) -> None:
-    trials = curves.trials_of(table((6, 1e-3, 0, 0.7)))
-    found = curves.task_results(curves.Task("t", "accuracy", 0.5, 2, LABELS, trials), "quality")
+    trials = curves.trials_of(table((6, 1e-3, 0, 0.7)), "minilm")
+    task = curves.Task("minilm", "t", "accuracy", 0.5, 2, LABELS, trials)
+    found = curves.task_results(task, "quality")
     assert [of["depths"] for of in found["rules"].values()] == [[], [], []]
     assert curves.chart([found], list(curves.RULES)).panels == ()
     assert "| t |" in curves.markdown([found])
