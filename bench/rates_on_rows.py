@@ -62,7 +62,7 @@ import machine
 from calibration import OF_SEED, TARGET
 from certificate import Family, Plan, Studies, constants
 from curves import read_task
-from record import EPOCHS, FOLDER, SIZES, unpacked
+from record import EPOCHS, FOLDER, TASKS, unpacked
 from replay import WAYS, Table, specification
 from rules import LAYERS
 from seeds import LEARNT, NEAR
@@ -701,7 +701,7 @@ def main() -> None:
         file = machine.RESULTS / "rates_on_rows.json"
         tasks = json.loads(file.read_text(encoding="utf-8"))["results"]["tasks"]
     else:
-        jobs = [(name, options.data_dir, options.draws) for name in SIZES]
+        jobs = [(name, options.data_dir, options.draws) for name in TASKS]
         with ProcessPoolExecutor(options.workers) as pool:
             tasks = list(pool.map(optimism, jobs))
     cells = [cell for task in tasks for cell in task["pattern"]]

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from record import FOLDER, LAYERS, SIZES, folder_of, unpacked
+from record import FOLDER, LAYERS, TASKS, folder_of, rows_of, unpacked
 from rules import RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
@@ -379,7 +379,7 @@ def read_task(name: str, table: pd.DataFrame, data_dir: str, model: str = "minil
 
     is_glue = name != "stdlib"
     spec = resolve_task(name, data_dir=data_dir) if is_glue else resolve_task(name)
-    data = prepare(resolve_model(model), spec, Recipe(epochs=1, train_size=SIZES[name]))
+    data = prepare(resolve_model(model), spec, Recipe(epochs=1, train_size=rows_of(model, name)))
     task = Task(
         model=model,
         name=name,
@@ -412,7 +412,7 @@ def main() -> None:
     )
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--model", choices=list(LAYERS), default="minilm")
-    parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--by", choices=("quality", "holdout_quality"), default="quality")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=["paper", "fair"])
     parser.add_argument("--name", help="of the files")
@@ -440,10 +440,10 @@ def main() -> None:
                 for why in of["missing"] or ([] if of["depths"] else ["nothing is recorded"]):
                     print(f"{name}, {rule}: left out: {why}", file=sys.stderr)
             results.append(found)
+        rows = "1,000 training rows" + (", CoLA 2,000" if model == "minilm" else "")
         note = (
-            f"{NAMES[model]}, bench/lab/record.py's trials (1,000 training rows, CoLA 2,000; four "
-            f"epochs); rates chosen on seed {CHOOSING_SEED} by its final {options.by}, measured "
-            f"on the others; target {TARGET}; qualities are fractions"
+            f"{NAMES[model]}, bench/lab/record.py's trials ({rows}; four epochs); rates chosen on "
+            f"seed {CHOOSING_SEED} by its final {options.by}, measured on the others; target {TARGET}; qualities are fractions"
         )
         print(machine.write(name_of_files, results, note), file=sys.stderr)
     drawn = chart(results, options.rules)

@@ -1,11 +1,11 @@
 """The laboratory: complete tables of trials, rate x depth x seed x evaluation, for replay.
 
     python bench/lab/record.py --data-dir ../shared/glue          # goes on where it stopped
-    python bench/lab/record.py --model mpnet --tasks sst2 cola    # twelve layers, just begun
+    python bench/lab/record.py --model mpnet --tasks sst2 cola    # twelve layers
 
 Each finished trial is written to bench/lab/TASK.parquet (mpnet/TASK.parquet) at once, so that it
-may be killed at any time. MiniLM or MPNet, fp32, one thread a trial, 1,000 training rows (CoLA
-2,000) with a further tenth of them held out, four epochs, no dropout in frozen layers: the
+may be killed at any time. MiniLM or MPNet, fp32, one thread a trial, 1,000 training rows (MiniLM's
+CoLA 2,000) with a further tenth of them held out, four epochs, no dropout in frozen layers: the
 searches' own training loop, without Ray. One row is one evaluation; its predictions are packed (see
 `packed`).
 
@@ -39,7 +39,7 @@ DEPTHS = {"minilm": (0, 2, 3, 4, 5, 6), "mpnet": (0, 6, 7, 8, 9, 10, 11, 12)}
 THIN_RATES = (2e-5, 5e-5, 1e-4, 2e-4)
 THIN = {"minilm": (0, 2), "mpnet": (0, 6, 7)}
 SEEDS_THIN = 2
-SIZES = {"sst2": 1111, "cola": 2222, "mrpc": 1111, "stsb": 1111, "stdlib": 1111}
+TASKS = ("sst2", "cola", "mrpc", "stsb", "stdlib")
 EPOCHS = 4
 SEEDS = 3
 SEEDS_AT_BEST = 6  # of depths whose trials take seconds
@@ -56,6 +56,12 @@ class Job:
     frozen_layers: int
     learning_rate: float
     seed: int
+
+
+def rows_of(model: str, task: str) -> int:
+    """Return how many rows a task's trials are given; an eleventh of them is held out."""
+    # MiniLM learns nothing of CoLA from 1,000 rows; MPNet does.
+    return 2222 if (model, task) == ("minilm", "cola") else 1111
 
 
 def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
@@ -77,7 +83,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
     task = resolve_task(job.task, data_dir=data_dir) if is_glue else resolve_task(job.task)
     recipe = Recipe(
         epochs=EPOCHS,
-        train_size=SIZES[job.task],
+        train_size=rows_of(job.model, job.task),
         selection=Selection.HOLDOUT,
         precision=Precision.FP32,
         standardize_targets=True,  # as in every space that repeats no published protocol
@@ -264,7 +270,7 @@ def main() -> None:
     """Two trials at a time, the most wanted first, until nothing is wanted or it is ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", default="../shared/glue")
-    parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--model", choices=list(DEPTHS), default="minilm")
     parser.add_argument("--depths", nargs="+", type=int, help="some of the model's only")
     parser.add_argument("--orders", type=int, default=99, help="only jobs wanted this soon")

@@ -840,7 +840,7 @@ def test_the_power_of_a_plan_is_that_of_its_looks_at_the_last_depth(tmp_path: Pa
     power = planned_power(plan)
     assert power is not None
     assert [(test.seeds, test.full_seeds) for test in power.tests] == [(3, 3), (10, 4)]
-    assert power.tests[0].level == pytest.approx(0.8 * 0.035)  # the first look's share
+    assert power.tests[0].level == pytest.approx(0.5 * 0.035)  # the first look's share
     assert (power.target, power.seed_spread) == (0.9, Policy().seed_spread)
     assert power.guessing == plan.chance
 

@@ -224,7 +224,8 @@ def test_a_second_look_promises_what_seeds_that_spread_as_now_would_give() -> No
     freedom = variance**2 / ((of_run / 5) ** 2 / 4 + (of_full_run / 4) ** 2 / 3)
     counts = (SeedCounts(3, 3), SeedCounts(5, 4))
     planned_error = Looks(after=0, first_seed=1, counts=counts).error
-    level = second_level(planned_error, 0.8 * planned_error, 0.6**0.5)
+    first = Policy().first_look_share * planned_error
+    level = second_level(planned_error, first, 0.6**0.5)
     lower = np.mean(NEAR) - 0.9 * np.mean(UNEVEN[:3])
     lower -= stats.t.ppf(1 - level, freedom) * variance**0.5
     step = (of_run * (1 / 3 - 1 / 5) + of_full_run * (1 / 3 - 1 / 4)) ** 0.5
@@ -575,11 +576,11 @@ def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_tw
 
 
 def test_the_looks_of_this_version_keep_their_error_too() -> None:
-    """The first look has .8 of the error, the second what independent looks would leave or more."""
+    """The first look has half of the error, the second what independent looks would leave or more."""
     policy = Policy()
     for counts in (policy.looks, policy.ladder_looks):
         first, second = levels(counts, 0.045, policy.first_look_share)
-        assert first == pytest.approx(0.036)
-        # Were they independent, .0093; were they the same runs, all of it.
-        assert 0.009 < second < 0.045
+        assert first == pytest.approx(0.0225)
+        # Were they independent, .023; were they the same runs, all of it.
+        assert 0.023 < second < 0.045
         assert 0.036 < share_rejected(0.045, counts, policy.first_look_share) < 0.0455
