@@ -443,7 +443,8 @@ def main() -> None:
         rows = "1,000 training rows" + (", CoLA 2,000" if model == "minilm" else "")
         note = (
             f"{NAMES[model]}, bench/lab/record.py's trials ({rows}; four epochs); rates chosen on "
-            f"seed {CHOOSING_SEED} by its final {options.by}, measured on the others; target {TARGET}; qualities are fractions"
+            f"seed {CHOOSING_SEED} by its final {options.by}, measured on the others; "
+            f"target {TARGET}; qualities are fractions"
         )
         print(machine.write(name_of_files, results, note), file=sys.stderr)
     drawn = chart(results, options.rules)

@@ -23,7 +23,11 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.evidence import NORMAL, levels
 from elsa_tune.analysis.forecast import forecasts
 from elsa_tune.analysis.groups import equal_units
-from elsa_tune.analysis.statistics.intervals import Interval, Spread
+from elsa_tune.analysis.statistics.intervals import (
+    Interval,
+    Spread,
+    spread_of_printed_mean,
+)
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.adapt.candidate import Candidate
@@ -169,7 +173,7 @@ def spread_of_mean(curve: FreezeCurve, point: CurvePoint) -> Spread | None:
         return None if planned.count < 2 else curve.uncertainty.spread(point.candidate)
     if point.std is None:
         return None
-    return Spread(variance=point.std**2 / point.seeds, freedom=point.seeds - 1)
+    return spread_of_printed_mean(point.std, point.seeds, point.rounding)
 
 
 def variance_by_rows(curve: FreezeCurve, point: CurvePoint) -> float | None:
@@ -270,9 +274,19 @@ def _why_tests_are_not_valid(answer: Answer, points: Sequence[CurvePoint]) -> Re
         return Reason.EPOCHS_NOT_FRESH
     if leaves_out_examples(answer):
         return Reason.EXAMPLES_UNKNOWN
+    if lacks_scores(answer):
+        return Reason.SEEDS_MISSING
     if is_above_plan(answer):
         return Reason.TARGET_NOT_PLANNED
     return None
+
+
+def lacks_scores(curve: FreezeCurve) -> bool:
+    """Whether runs that no plan tells apart have no score: the others may be the better ones.
+
+    Of planned looks the missing seeds are known one by one, and count by themselves.
+    """
+    return curve.looks is None and any(point.runs_without_score for point in curve.measured)
 
 
 def leaves_out_examples(curve: FreezeCurve) -> bool:

@@ -10,7 +10,12 @@ from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertaint
 from elsa_tune.analysis.failures import failed_runs
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import CandidateRates, MeasuredRun, failure_text, run_count
-from elsa_tune.analysis.statistics.intervals import SAME_QUALITY, interval_of_mean
+from elsa_tune.analysis.statistics.intervals import (
+    SAME_QUALITY,
+    interval_of,
+    rounding_variance,
+    spread_of_printed_mean,
+)
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import shortlist
@@ -41,7 +46,9 @@ class CurvePoint:
     fine_tuned_layers: int | None  # k; None where it is not told by that number
     quality: float | None = None  # mean of its measuring runs, in [-1, 1]
     std: float | None = None  # over those runs (ddof 1)
-    seeds: int = 0  # how many those are
+    # The variance that rounding hides of the quality, where that was printed as a mean.
+    rounding: float = 0.0
+    seeds: int = 0  # how many those runs are
     # Of them, how many failed (`failures.py`); those inside a row that is a mean
     # cannot be seen.
     failed_seeds: int = 0
@@ -57,7 +64,10 @@ class CurvePoint:
     ci_high: float | None = None
     saves: Saves = Saves()  # against the full model
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)  # the measuring runs that count
-    measured_at_rates: int = 0  # at how many learning rates: several are a choice
+    # At how many learning rates measuring runs ended or were stopped early: several are a choice.
+    measured_at_rates: int = 0
+    # Measuring runs at its rate that have no score: they failed, or something stopped them.
+    runs_without_score: int = 0
     # What is known of the learning rates that it was tried at; the default is frozen.
     known_rates: CandidateRates = field(default=CandidateRates(), repr=False)
 
@@ -250,6 +260,7 @@ def _points_by_rank(group: ResultGroup, warnings: list[AnswerWarning]) -> list[C
         points.append(_point(group, by_candidate[candidate], of_depth))
         warnings_by_candidate[candidate] = of_depth
     points = _with_failures(points, group, warnings_by_candidate)
+    points = _with_rounding(points, group)
     for of_depth in warnings_by_candidate.values():
         warnings += of_depth
     return points
@@ -276,6 +287,17 @@ def _with_failures(
             text = f"{name}: {failure_text(failed_here, point.runs, group.chance, group.policy)}"
             warnings[point.candidate].append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     return counted
+
+
+def _with_rounding(points: Sequence[CurvePoint], group: ResultGroup) -> list[CurvePoint]:
+    """Return the points with what rounding hides of those that are printed means."""
+    printed = [row.quality for row in group.rows if row.quality is not None]
+    rounding = rounding_variance(printed, group.policy.exact_decimals)
+    rounded: list[CurvePoint] = []
+    for point in points:
+        is_printed = point.quality is not None and not point.qualities
+        rounded.append(replace(point, rounding=rounding) if is_printed else point)
+    return rounded
 
 
 def _common_given_rates(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
@@ -313,10 +335,16 @@ def _point(
     """Return a depth's point from its rows; nothing of it is known beside other depths yet."""
     candidate = rows[0].candidate
     name = candidates_text([candidate], group.layers)
-    by_rate = _by_rate(group, rows, name, warnings)
+    measuring = [row for row in rows if row.phase is Phase.MEASURE]
+    measuring = measured.without_copies(measuring, name, warnings)
+    usable = measured.usable_runs(measuring, group.chance, name, warnings)
+    lacking = measured.without_score(measuring, usable)
+    by_rate: dict[float | None, list[MeasuredRun]] = {}
+    for run in usable:
+        by_rate.setdefault(run.row.learning_rate, []).append(run)
     mean_by_rate = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     rate = _chosen_rate(by_rate)
-    exploring = measured.explored(rows)
+    exploring = measured.explored(rows, rate)
     stopped = [row for row in exploring if row.status is TrialStatus.STOPPED_EARLY]
     fine_tuned_layers = None
     if group.layers:
@@ -330,24 +358,16 @@ def _point(
     )
     if not by_rate:
         return point
+    lacking_here = [row for row in lacking if row.learning_rate in (rate, None)]
     point = replace(
-        _measured(point, by_rate[rate]), learning_rate=rate, measured_at_rates=len(by_rate)
+        _measured(point, by_rate[rate]),
+        learning_rate=rate,
+        measured_at_rates=len({*by_rate, *measured.stopped_rates(measuring)}),
+        runs_without_score=sum(row.runs for row in lacking_here),
     )
     if len(by_rate) > 1:
         warnings.append(_several_rates(point, name, list(by_rate)))
     return point
-
-
-def _by_rate(
-    group: ResultGroup, rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
-) -> dict[float | None, list[MeasuredRun]]:
-    """Return a depth's measuring runs that count, by their learning rate."""
-    measuring = [row for row in rows if row.phase is Phase.MEASURE]
-    measuring = measured.without_copies(measuring, name, warnings)
-    by_rate: dict[float | None, list[MeasuredRun]] = {}
-    for run in measured.usable_runs(measuring, group.chance, name, warnings):
-        by_rate.setdefault(run.row.learning_rate, []).append(run)
-    return by_rate
 
 
 def _chosen_rate(by_rate: Mapping[float | None, Sequence[MeasuredRun]]) -> float | None:
@@ -440,7 +460,8 @@ def _completed(
         return point
     interval = uncertainty.quality(point.candidate)
     if interval is None and point.std:
-        interval = interval_of_mean(quality, point.std, point.seeds, group.policy.ends)
+        of_mean = spread_of_printed_mean(point.std, point.seeds, point.rounding)
+        interval = interval_of(quality, None, seeds=[of_mean], ends=group.policy.ends)
     if interval is not None:
         # No quality lies beyond its metric's range, however wide so few seeds leave it.
         lowest = _lowest(group)

@@ -26,6 +26,7 @@ from elsa_tune.analysis.certainty import (
     counts_too_few_units,
     has_surely_learnt,
     is_above_plan,
+    lacks_scores,
     leaves_out_examples,
     plausible,
     tests_rest_on,
@@ -232,6 +233,8 @@ def _sure(
 def _has_valid_tests(task: Answer) -> bool:
     """Whether what a task's depths are tested by may certify something."""
     if task.judges_best_epochs or any(point.measured_at_rates > 1 for point in task.measured):
+        return False
+    if lacks_scores(task):
         return False
     if task.looks is not None and not task.looks.are_planned:
         return False

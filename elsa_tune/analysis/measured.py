@@ -58,7 +58,7 @@ class CandidateRates:
     means: tuple[tuple[float, float], ...] = ()
     # Rate and mean quality of its exploring trials, by rising rate; None where none completed.
     explored: tuple[tuple[float, float | None], ...] = ()
-    stopped: tuple[float, ...] = ()  # those at which early stopping ended an exploring trial
+    stopped: tuple[float, ...] = ()  # those at which early stopping ended a trial
     # Where the chosen rate lies among all that were tried; None where they are not known.
     at_border: Border | None = None
     # The ends of what was tried that score as well as the chosen rate, where that is at neither.
@@ -93,7 +93,7 @@ def candidate_rates(
 
     measured: mean quality by rate. chosen: the rate that counts, None where none does.
     """
-    exploring = explored(rows)
+    exploring = explored(rows, chosen)
     explored_rates = _tried(exploring)
     tried = explored_rates
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
@@ -122,7 +122,7 @@ def candidate_rates(
     return CandidateRates(
         means=tuple(means),
         explored=tuple(sorted(explored_rates.items())),
-        stopped=_stopped(exploring),
+        stopped=stopped_rates(rows),
         at_border=at_border,
         alike_ends=ends,
         learnt=learnt,
@@ -131,12 +131,19 @@ def candidate_rates(
     )
 
 
-def explored(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Return the rows of exploring trials that have ended."""
+def explored(rows: Sequence[ResultRow], chosen: float | None) -> list[ResultRow]:
+    """Return the rows of exploring trials that have ended.
+
+    A measuring run that was stopped early tried its rate, too, where that is not the chosen one.
+    """
     ended: list[ResultRow] = []
     for row in rows:
-        explores = row.phase is Phase.EXPLORE
-        if explores and row.status.is_final:
+        if row.phase is Phase.EXPLORE:
+            explores = row.status.is_final
+        else:
+            is_stopped = row.status is TrialStatus.STOPPED_EARLY
+            explores = is_stopped and row.learning_rate != chosen
+        if explores:
             ended.append(row)
     return ended
 
@@ -152,10 +159,10 @@ def _tried(exploring: Sequence[ResultRow]) -> dict[float, float | None]:
     return tried
 
 
-def _stopped(exploring: Sequence[ResultRow]) -> tuple[float, ...]:
+def stopped_rates(rows: Sequence[ResultRow]) -> tuple[float, ...]:
     """Return the rates at which early stopping ended a trial, rising."""
     stopped: set[float] = set()
-    for row in exploring:
+    for row in rows:
         if row.status is TrialStatus.STOPPED_EARLY and row.learning_rate is not None:
             stopped.add(row.learning_rate)
     return tuple(sorted(stopped))
@@ -316,12 +323,17 @@ def usable_runs(
             if row.status is TrialStatus.DIVERGED:
                 run = MeasuredRun(row, chance)
                 usable.append(run)
-    counted = {id(run.row) for run in usable}
-    not_counted = [row for row in measuring if id(row) not in counted]
-    if not_counted:
-        warning = _warning_of_rows_not_counted(not_counted, name)
+    lacking = without_score(measuring, usable)
+    if lacking:
+        warning = _warning_of_rows_not_counted(lacking, name)
         warnings.append(warning)
     return usable
+
+
+def without_score(measuring: Sequence[ResultRow], usable: Sequence[MeasuredRun]) -> list[ResultRow]:
+    """Return the measuring rows that are none of the usable runs: those that have no score."""
+    counted = {id(run.row) for run in usable}
+    return [row for row in measuring if id(row) not in counted]
 
 
 def _warning_of_rows_not_counted(rows: Sequence[ResultRow], name: str) -> AnswerWarning:

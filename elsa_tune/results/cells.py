@@ -160,10 +160,9 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
         values["learning_rate"] = canonical_rate(values["learning_rate"])
     status = values["status"].lower()
     values["status"] = _STATUSES.get(status, status)
-    values["phase"] = values["phase"].lower()
-    if not values["phase"]:
-        is_stopped = values["status"] == TrialStatus.STOPPED_EARLY
-        values["phase"] = Phase.EXPLORE if is_stopped else Phase.MEASURE
+    # Where a table names no phases, a run that was stopped early is one of those that measure: what
+    # stopped it is how it scored, and the rest are the better ones.
+    values["phase"] = values["phase"].lower() or Phase.MEASURE
     if "metric" in values:
         if is_better_when_lower(values["metric"]):
             raise ValueError(f"metric is '{values['metric']}', {LARGER_IS_BETTER}")

@@ -83,12 +83,19 @@ _OTHER_METRIC_NAMES = {
     "mcc": "matthews",
     "matthews_correlation": "matthews",
     "matthews_corrcoef": "matthews",
+    "macro_f1": "f1_macro",
     "pearsonr": "pearson",
     "spearmanr": "spearman",
 }
 _SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
-# Balanced accuracy is another metric than accuracy, though its name ends in that.
-_METRIC_COLUMN = rf"(?:.*?_)??{_SPLIT}(?<!balanced_)"
+_METRIC_COLUMN = rf"(?P<before>(?:.*?_)??){_SPLIT}"
+# With such a word before it, a name is another metric's: `balanced_accuracy`, `weighted_f1`.
+_OTHER_METRICS_WORDS = frozenset(
+    (
+        *("balanced", "bal", "macro", "micro", "weighted", "class", "classwise", "worst"),
+        *("token", "topk", "top2", "top3", "top5", "top10"),
+    )
+)
 
 # What is better when lower, by the words of its name, and what turns such a score around.
 _ERRORS = frozenset(
@@ -272,10 +279,10 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
 
 def metric_of(column: str) -> str | None:
     """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
-    match = re.fullmatch(rf"{_METRIC_COLUMN}({_any_metric()})", _words(column))
-    if match is None:
+    match = re.fullmatch(rf"{_METRIC_COLUMN}(?P<metric>{_any_metric()})", _words(column))
+    if match is None or not _OTHER_METRICS_WORDS.isdisjoint(match["before"].split("_")):
         return None
-    return metric_names()[match[1]]
+    return metric_names()[match["metric"]]
 
 
 def is_better_when_lower(name: str) -> bool:

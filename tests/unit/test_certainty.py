@@ -23,7 +23,7 @@ from elsa_tune.analysis.wording.certainty import export_command, seeds_for_anoth
 from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.specs.policy import UNRECORDED, Claim, Policy
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import (
     BY_SEEDS_ALONE,
     codes,
@@ -205,6 +205,29 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5)
     answer = answered(rows)
     assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "stopped_early", "running"])
+def test_a_tables_runs_without_a_score_certify_nothing(status: str) -> None:
+    """What ended them may be how they scored: the others are then the better ones."""
+    rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
+    assert answered(rows).certified is not None
+    lacking = dataclasses.replace(rows[-1], seed=9, quality=None, status=TrialStatus(status))
+    answer = answered([*rows, lacking])
+    assert answer.certified is None and answer.corrected_certified is None
+    assert answer.reason is Reason.SEEDS_MISSING and answer.plausible_candidates is None
+    assert "1 run of the last 3 layers has no score" in answer.certainty
+    two = answered([*rows, lacking, dataclasses.replace(lacking, seed=10)])
+    assert "2 runs of the last 3 layers have no score" in two.certainty
+
+
+def test_rates_that_early_stopping_left_out_were_chosen_on_the_same_runs() -> None:
+    rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
+    stopped = dataclasses.replace(rows[-1], learning_rate=1e-5, status=TrialStatus.STOPPED_EARLY)
+    answer = answered([*rows, stopped])
+    assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
+    explored = dataclasses.replace(stopped, phase=Phase.EXPLORE, seed=0)
+    assert answered([*rows, explored]).certified is not None
 
 
 def test_epochs_chosen_on_the_rows_that_judge_certify_nothing() -> None:

@@ -593,10 +593,21 @@ def test_nothing_is_certified_before_all_planned_seeds_are_there(lacking: Candid
     comparison = no_claim(rows, Reason.SEEDS_MISSING, "seeds that were planned")
     assert [way.candidate for way in comparison.unfinished] == [lacking]
     assert comparison.differences is None
-    assert "all seeds that were planned" in line(comparison, "Differ?")
+    assert "the scores of all its runs" in line(comparison, "Differ?")
     # A seed that diverged is there, and counts as guessing.
     rows.append(replace(last, quality=None, status=TrialStatus.DIVERGED))
     assert compared(rows).unfinished == ()
+
+
+def test_nothing_is_certified_where_a_tables_run_has_no_score() -> None:
+    rows = four_ways()
+    assert compared(rows).certified
+    lacking = next(one for one in rows if one.candidate == ADAPTER)
+    rows.append(replace(lacking, seed=9, quality=None, status=TrialStatus.FAILED))
+    comparison = no_claim(rows, Reason.SEEDS_MISSING, "has no score, and what ended it may be")
+    assert [way.candidate for way in comparison.unfinished] == [ADAPTER]
+    assert comparison.differences is None
+    assert "the scores of all its runs" in line(comparison, "Differ?")
 
 
 def test_one_way_is_no_comparison() -> None:

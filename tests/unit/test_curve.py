@@ -165,8 +165,8 @@ def test_a_run_at_chance_failed_and_a_mean_of_runs_does_not_tell() -> None:
 
 
 def test_a_mean_with_its_deviation_has_an_interval() -> None:
-    (point,) = only_curve([row(0, 0.8, seed=None, runs=5, std=0.02)]).points
-    low, high = stats.t.interval(0.95, 4, 0.8, 0.02 / math.sqrt(5))
+    (point,) = only_curve([row(0, 0.8000001, seed=None, runs=5, std=0.02)]).points
+    low, high = stats.t.interval(0.95, 4, 0.8000001, 0.02 / math.sqrt(5))
     assert (point.ci_low, point.ci_high) == pytest.approx((low, high))
     (one,) = only_curve([row(0, 0.8)]).points
     assert one.ci_low is one.ci_high is None
@@ -464,7 +464,7 @@ def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
 
     def of_means(**changes: Any) -> Learnt | None:
-        (curve,) = freeze_curves([row(0, 0.6, runs=3, std=0.0, seed=None, **changes)])
+        (curve,) = freeze_curves([row(0, 0.6000001, runs=3, std=0.0, seed=None, **changes)])
         return verdict_on(curve)
 
     assert of_means(examples=64) is Learnt.NO

@@ -279,7 +279,16 @@ def test_the_two_halves_do_not_contradict_each_other() -> None:
 def means(std: float | None, examples: int | None = None) -> list[ResultRow]:
     """Return two ways a tenth of a point apart, each a mean of five runs."""
     common = {"std": std, "runs": 5, "seed": None, "examples": examples}
-    return [row(FULL, 0.63, **common), row(ADAPTER, 0.631, **common)]
+    return [row(FULL, 0.63, **common), row(ADAPTER, 0.6310001, **common)]
+
+
+def test_the_last_digit_of_printed_means_tells_no_ways_apart() -> None:
+    """However many runs they are of: one decimal of a percentage is rounded by .03."""
+    common = {"std": 0.001, "runs": 20, "seed": None}
+    exact = [row(FULL, 0.85, **common), row(ADAPTER, 0.8510001, **common)]
+    assert differences(exact).above_full
+    printed = [row(FULL, 0.85, **common), row(ADAPTER, 0.851, **common)]
+    assert not differences(printed).above_full
 
 
 def test_seeds_that_all_score_the_same_tell_nothing_of_their_spread() -> None:

@@ -576,7 +576,7 @@ def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_tw
 
 
 def test_the_looks_of_this_version_keep_their_error_too() -> None:
-    """The first look has half of the error, the second what independent looks would leave or more."""
+    """The first look has half of the error, the second what independent ones leave, or more."""
     policy = Policy()
     for counts in (policy.looks, policy.ladder_looks):
         first, second = levels(counts, 0.045, policy.first_look_share)

@@ -11,7 +11,14 @@ import pytest
 from scipy import integrate, special, stats
 
 from elsa_tune.analysis.statistics.hidden_mistakes import NOTHING_HIDDEN
-from elsa_tune.analysis.statistics.intervals import Interval, Spread, interval_of_mean, welch
+from elsa_tune.analysis.statistics.intervals import (
+    Interval,
+    Spread,
+    interval_of,
+    rounding_variance,
+    spread_of_printed_mean,
+    welch,
+)
 from elsa_tune.analysis.statistics.learning import Learnt, learnt
 from elsa_tune.analysis.statistics.resampling import (
     RESAMPLES,
@@ -135,9 +142,18 @@ def test_one_run_has_no_interval() -> None:
 
 def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
     expected = students(0.8, 0.02 / math.sqrt(5), 4)
-    found = interval_of_mean(0.8, 0.02, 5, Policy().ends)
+    of_mean = spread_of_printed_mean(0.02, 5, 0.0)
+    found = interval_of(0.8, None, seeds=[of_mean], ends=Policy().ends)
     assert ends(found) == pytest.approx(expected)
     assert found.allowance == 0  # nothing is known of collapses
+
+
+def test_more_runs_do_not_make_the_last_digit_of_a_printed_mean_finer() -> None:
+    rounding = rounding_variance([0.851, 0.85], exact_decimals=6)
+    assert rounding == pytest.approx(1e-6 / 12)
+    assert rounding_variance([0.8512345, 0.85], exact_decimals=6) == 0
+    many = spread_of_printed_mean(0.001, 1_000_000, rounding)
+    assert many.variance == pytest.approx(rounding, rel=1e-4)
 
 
 def test_the_spread_of_other_depths_counts_as_a_prior() -> None:

@@ -128,8 +128,11 @@ def _measured_ways(curve: FreezeCurve, unit: Cost, latencies: Latencies) -> tupl
 
 
 def _unfinished(ways: Sequence[Way]) -> tuple[Way, ...]:
-    """Return the ways that lack planned seeds."""
-    planned = planned_seeds(rows_of(ways))
+    """Return the ways that lack planned seeds, or without any plan the scores of some runs."""
+    rows = rows_of(ways)
+    if not recorded_looks(rows):
+        return tuple(way for way in ways if way.point.runs_without_score)
+    planned = planned_seeds(rows)
     if planned is None:
         return ()
     lacking: list[Way] = []

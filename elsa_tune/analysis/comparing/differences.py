@@ -169,6 +169,8 @@ def _spread_of_seeds(curve: FreezeCurve, way: Way) -> Spread | None:
     spread = spread_of_mean(curve, way.point)
     if spread is None or curve.uncertainty.is_rounding_alone(way.candidate):
         return None
+    if not way.point.std:
+        return None
     if spread.variance < SAME_QUALITY**2:
         return None
     return spread

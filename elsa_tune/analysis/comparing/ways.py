@@ -142,7 +142,8 @@ class WayComparison:
     ways: tuple[Way, ...] = ()  # measured ones, the cheapest first, then those of unknown cost
     claim: QualityClaimed | None = None  # of which quality; None where chance is not known
     best: Way | None = None  # the highest quality, of equal ones the cheapest
-    # Ways that lack seeds which were planned: they are still to come, or their trials broke off.
+    # Ways that lack seeds which were planned, or scores of a table's runs: these are still to come,
+    # or their trials broke off.
     unfinished: tuple[Way, ...] = ()
     # Ways of which seeds failed, and which may for all that is known be far better than `best`.
     unsettled: tuple[Way, ...] = ()

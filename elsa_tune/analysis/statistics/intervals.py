@@ -85,13 +85,30 @@ def variance_of_runs(qualities: Sequence[float] | Floats) -> float:
     return float(variance)
 
 
-def interval_of_mean(mean: float, std: float, count: int, ends: Ends) -> Interval:
-    """Return the interval of a mean over two or more runs whose standard deviation is known."""
-    of_mean = Spread(
-        variance=std**2 / count,
+def rounding_variance(qualities: Sequence[float], exact_decimals: int) -> float:
+    """Return the variance of what rounding hides: .801 may be .8005 to .8015.
+
+    exact_decimals: qualities that need as many were not rounded; then it is 0.
+    """
+    for decimals in range(2, exact_decimals):
+        are_rounded = all(round(quality, decimals) == quality for quality in qualities)
+        if are_rounded:
+            squared_step = float(10.0 ** (-2 * decimals))
+            return squared_step / 12  # of a uniform distribution one step wide
+    return 0.0
+
+
+def spread_of_printed_mean(std: float, count: int, rounding: float) -> Spread:
+    """Return how far a mean can be trusted that was printed with its standard deviation.
+
+    count: of runs, two or more. rounding: `rounding_variance` of what is printed. More runs make
+    the mean surer, and its last digit no finer.
+    """
+    variance_of_run = std**2 + rounding
+    return Spread(
+        variance=variance_of_run / count + rounding,
         freedom=count - 1,
     )
-    return interval_of(mean, None, seeds=[of_mean], ends=ends)
 
 
 def interval_of(

@@ -27,6 +27,7 @@ from elsa_tune.analysis.statistics.intervals import (
     Interval,
     Spread,
     interval_of,
+    rounding_variance,
     share_below,
     variance_of_runs,
     welch,
@@ -593,12 +594,7 @@ class Uncertainty:
         qualities: list[float] = []
         for runs in self.runs.values():
             qualities += runs.qualities
-        for decimals in range(2, self.policy.exact_decimals):
-            are_rounded = all(round(quality, decimals) == quality for quality in qualities)
-            if are_rounded:
-                squared_step = float(10.0 ** (-2 * decimals))
-                return squared_step / 12  # of a uniform distribution one step wide
-        return 0.0
+        return rounding_variance(qualities, self.policy.exact_decimals)
 
     def _unseen(self, runs: CandidateRuns, seeds: int) -> tuple[float, float]:
         """Return how far collapses move a depth's mean, and its variance beyond what runs show.

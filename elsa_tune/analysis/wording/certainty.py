@@ -1,11 +1,11 @@
 """How sure an answer is, in words; and the command that would settle it."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, Certified, Reason, WouldCertify
 from elsa_tune.analysis.certainty import verdict_on
-from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import equal_units
 from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.analysis.statistics.learning import Learnt
@@ -173,6 +173,8 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         return _REASONS[reason]
     if reason is Reason.TOO_FEW_UNITS:
         return _too_few_units_text(curve)
+    if reason is Reason.SEEDS_MISSING:
+        return lacking_scores_text(curve, curve.measured)
     if reason is Reason.EXAMPLES_UNKNOWN:
         return _examples_text(curve)
     if reason is Reason.TARGET_NOT_PLANNED:
@@ -186,6 +188,22 @@ def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
         planned = target_text(curve.looks.own_target)
         return f"the search was planned for {planned}, and a higher target is exploratory"
     return _too_few_seeds_text(curve)
+
+
+def lacking_scores_text(curve: FreezeCurve, points: Sequence[CurvePoint]) -> str:
+    """Return how many runs of some points have no score, and what to do: a clause."""
+    lacking = [point for point in points if point.runs_without_score]
+    runs = sum(point.runs_without_score for point in lacking)
+    of = candidates_text([point.candidate for point in lacking], curve.layers)
+    if runs == 1:
+        return (
+            f"1 run of {of} has no score, and what ended it may be how it scored; run it again, "
+            "or leave its row out if something else ended it"
+        )
+    return (
+        f"{runs} runs of {of} have no score, and what ended them may be how they scored; run them "
+        "again, or leave out the rows of those that something else ended"
+    )
 
 
 def _too_few_units_text(curve: FreezeCurve) -> str:

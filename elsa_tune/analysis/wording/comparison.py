@@ -14,10 +14,16 @@ from elsa_tune.analysis.comparing.ways import (
     WayBasis,
     WayComparison,
     cost_of,
+    recorded_looks,
+    rows_of,
 )
 from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.analysis.wording.certainty import on_its_machine, why_not_certified
+from elsa_tune.analysis.wording.certainty import (
+    lacking_scores_text,
+    on_its_machine,
+    why_not_certified,
+)
 from elsa_tune.analysis.wording.differences import differences_text, rerun_text
 from elsa_tune.analysis.wording.fairness import fairness_text, rates_text
 from elsa_tune.analysis.wording.first_lines import HOW_SURE, NEXT, conditions
@@ -315,6 +321,8 @@ def why_no_claim(comparison: WayComparison, reason: Reason) -> str:
             f"{names} {verb} measured at several learning rates, and the best was taken on the "
             "same runs"
         )
+    if reason is Reason.SEEDS_MISSING and not recorded_looks(rows_of(comparison.ways)):
+        return lacking_scores_text(curve, [way.point for way in comparison.unfinished])
     if reason is Reason.SEEDS_MISSING:
         lacking = [way.candidate for way in comparison.unfinished]
         verb = "lack" if are_plural(curve, lacking) else "lacks"

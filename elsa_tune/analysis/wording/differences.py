@@ -23,7 +23,7 @@ def differences_text(comparison: WayComparison) -> str:
         return f"not told: {why_not_certified(comparison.curve, Reason.LOOKS_NOT_PLANNED)}."
     differences = comparison.differences
     if comparison.unfinished:
-        return "not told before every way has all seeds that were planned."
+        return "not told before every way has the scores of all its runs."
     if differences is None:
         return (
             f"not known: {_why_no_spread(comparison)} how far seeds move the scores, and "
