@@ -39,18 +39,61 @@ _FULL_MODEL_NAMES = frozenset(
 )
 _HEAD_NAMES = frozenset({"head", "head only", "only head", "head alone"})
 
-_METHODS: dict[str, type[Candidate]] = {}
+# The methods that ship.
+_SHIPPED: tuple[type[Candidate], ...] = (FreezeDepth, Lora, BitFit)
+# All that are registered, by their names.
+_METHODS: dict[str, type[Candidate]] = {method.method: method for method in _SHIPPED}
 
 
 def register(method: type[Candidate]) -> type[Candidate]:
-    """Let searches compare candidates of this method; of one name the last registered counts."""
+    """Let searches compare candidates of this method; of one name the last registered counts.
+
+    Raises ValueError where its name or its label is a method's that is there: else what a label
+    means would depend on what a process has loaded.
+    """
+    _check_name(method)
+    _check_labels(method)
     _METHODS[method.method] = method
     return method
 
 
-register(FreezeDepth)
-register(Lora)
-register(BitFit)
+def _check_name(method: type[Candidate]) -> None:
+    if any(method.method == shipped.method for shipped in _SHIPPED):
+        raise ValueError(
+            f"the method '{method.method}' ships with elsa-tune; give yours another name"
+        )
+
+
+def _check_labels(method: type[Candidate]) -> None:
+    """Raise ValueError for a method that reads another's label, or whose label another reads."""
+    own = _label_of(method)
+    if not _reads(method, own):
+        raise ValueError(
+            f"the method '{method.method}' does not read the label '{own}'; set its `example` to "
+            "a label that it reads"
+        )
+    for other in _METHODS.values():
+        if other.method == method.method:
+            continue
+        for label in (own, _label_of(other)):
+            if _reads(method, label) and _reads(other, label):
+                raise ValueError(
+                    f"the methods '{other.method}' and '{method.method}' both read the label "
+                    f"'{label}'; let yours read other labels"
+                )
+
+
+def _label_of(method: type[Candidate]) -> str:
+    """Return a label of the method's, as messages show it."""
+    return method.example or method.method
+
+
+def _reads(method: type[Candidate], label: str) -> bool:
+    """Return whether a label is the method's own, also as one that is wrong."""
+    try:
+        return method.read(label) is not None
+    except SpaceError:
+        return True
 
 
 def method_packages() -> list[str]:
@@ -62,12 +105,13 @@ def method_packages() -> list[str]:
 
 
 def _methods() -> Iterator[type[Candidate]]:
-    """Yield the methods, the last registered first; those of extensions after all others."""
-    known = list(_METHODS.values())
-    yield from reversed(known)
+    """Yield the methods: those that ship, then those of extensions, whatever is loaded."""
+    yield from reversed(_SHIPPED)
+    known = [method for method in _METHODS.values() if method not in _SHIPPED]
+    yield from known
     load_extensions()
-    for method in reversed(_METHODS.values()):
-        if method not in known:
+    for method in _METHODS.values():
+        if method not in _SHIPPED and method not in known:
             yield method
 
 
@@ -89,8 +133,7 @@ def read_candidate(given: int | str, *, field: str = "frozen_layers") -> Candida
     for name, method in _METHODS.items():
         if name == FreezeDepth.method:
             continue
-        example = method.example or name
-        examples.append(f"'{example}'")
+        examples.append(f"'{_label_of(method)}'")
     allowed = ", ".join(examples)
     shown = quoted(str(given))
     raise SpaceError(f"{field} is {shown}; it must be a whole number or {allowed}")
@@ -107,7 +150,7 @@ def depths_label(name: str) -> str | None:
     method = _METHODS.get(text)
     if method is None:
         return None
-    return method.example or text
+    return _label_of(method)
 
 
 def _read(label: str) -> Candidate | None:

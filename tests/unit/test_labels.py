@@ -1,0 +1,73 @@
+"""A label means one way, whichever methods a process has loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from elsa_tune.specs.adapt import candidates
+from elsa_tune.specs.adapt.candidate import Candidate
+from elsa_tune.specs.adapt.candidates import read_candidate, recorded_candidate, register
+from elsa_tune.specs.adapt.lora import Lora
+from tests.registering import registered
+
+
+@pytest.fixture
+def biases() -> Iterator[type[Candidate]]:
+    """Register a method whose label and name are `biases`."""
+    with registered("tests.biases") as module:
+        yield module.Biases
+
+
+def of_label(biases: type[Candidate], label: str, example: str, name: str = "mine") -> type:
+    """Return a method that reads this label alone."""
+    members = {"__slots__": (), "method": name, "label": label, "example": example}
+    return type("Mine", (biases,), members)
+
+
+def test_a_method_that_ships_reads_its_labels_first(biases: type[Candidate]) -> None:
+    # One of its labels is no example, so that nobody notices when it is registered.
+    class Both(biases):  # type: ignore[misc, valid-type]  # a class that a fixture gives
+        method = "both"
+        example = "both"
+        __slots__ = ()
+
+        @classmethod
+        def read(cls, text: str) -> Candidate | None:
+            return cls() if text in ("both", "lora-query") else None
+
+        @classmethod
+        def of_record(cls, values: object) -> Candidate:
+            return cls()
+
+    before = read_candidate("lora-query")
+    register(Both)
+    assert read_candidate("lora-query") == before == Lora(target_modules=("query",))
+    assert recorded_candidate(before.record()) == before
+    assert isinstance(read_candidate("both"), Both)
+
+
+@pytest.mark.parametrize("label", ["lora-fa", "lora-last", "bitfit-plus"])
+def test_a_label_that_a_method_has_is_refused(biases: type[Candidate], label: str) -> None:
+    with pytest.raises(ValueError, match=f"both read the label '{label}'; let yours read other"):
+        register(of_label(biases, label, example=label))
+    assert "mine" not in candidates._METHODS
+
+
+def test_so_is_one_that_another_package_has(biases: type[Candidate]) -> None:
+    again = of_label(biases, "biases", example="biases")
+    with pytest.raises(ValueError, match="methods 'biases' and 'mine' both read"):
+        register(again)
+    # Its own file may be loaded again.
+    assert register(biases) is biases
+
+
+def test_a_method_shows_a_label_that_it_reads(biases: type[Candidate]) -> None:
+    with pytest.raises(ValueError, match="does not read the label 'mine'; set its `example`"):
+        register(of_label(biases, "lora-fa", example=""))
+
+
+def test_no_method_takes_the_name_of_one_that_ships(biases: type[Candidate]) -> None:
+    with pytest.raises(ValueError, match="'lora' ships with elsa-tune; give yours another name"):
+        register(of_label(biases, "mine", example="mine", name="lora"))
