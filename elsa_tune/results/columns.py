@@ -1,11 +1,14 @@
 """The columns of a results table: what ours are called, and where another table has each."""
 
+import contextlib
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
+from elsa_tune.errors import ExtensionError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.extensions import load_extensions
 
 # What every table of depths has that is read here.
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
@@ -78,6 +81,9 @@ _OTHER_NAMES = {
     "examples": ("evaluation_examples",),  # as our runs have it in MLflow
 }
 
+# All of these, in lower case.
+_KNOWN_NAMES = frozenset((*READ_COLUMNS, *itertools.chain.from_iterable(_OTHER_NAMES.values())))
+
 _OTHER_METRIC_NAMES = {
     "acc": "accuracy",
     "mcc": "matthews",
@@ -132,6 +138,7 @@ class Layout:
     places: Mapping[str, int]  # the place of each in a line
     constants: Mapping[str, str]  # the value, in every row, of those without a place
     understood: tuple[str, ...]  # a line on each; () where a table has our names alone
+    troubles: tuple[str, ...] = ()  # a line on what keeps some metrics from being known
 
 
 def read_mapping(texts: Sequence[str]) -> dict[str, str]:
@@ -162,6 +169,7 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> La
     Raises ResultsError where a needed column is missing or several can be meant, UnknownNameError
     where the user named one that is not there.
     """
+    trouble = _load_metrics(header, mapping)
     constants: dict[str, str] = {}
     for ours, given in mapping.items():
         if given.startswith("="):
@@ -171,6 +179,8 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> La
         theirs = None if ours in constants else _source(path, header, ours, mapping)
         if theirs is not None:
             sources[ours] = theirs
+    if trouble is not None and "quality" not in {*sources, *constants}:
+        raise trouble  # what cannot be imported may bring the metric
     _require(path, header, {*sources, *constants})
     understood = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     understood += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
@@ -188,7 +198,47 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str]) -> La
         places={ours: header.index(theirs) for ours, theirs in sources.items()},
         constants=constants,
         understood=tuple(understood),
+        troubles=() if trouble is None else (f"! metrics may be unknown: {trouble}",),
     )
+
+
+def _load_metrics(header: Sequence[str], mapping: Mapping[str, str]) -> ExtensionError | None:
+    """Load what may bring the metric of a column that nothing here explains.
+
+    Returns why some of it cannot be loaded. Loading takes seconds, which other tables do without.
+    """
+    names = header
+    if "quality" in mapping:
+        names = [mapping["quality"]]
+    elif _has_plain_quality(header):
+        names = []
+    if all(_is_explained(name) for name in names):
+        return None
+    try:
+        load_extensions()
+    except ExtensionError as error:
+        return error
+    return None
+
+
+def _has_plain_quality(header: Sequence[str]) -> bool:
+    """Return whether no metric's name is looked for, as a column is called quality."""
+    names = {name.lower() for name in header}
+    trusted = _OUTCOME_PREFIXES[0]
+    if any(name.startswith(trusted) for name in names):
+        return f"{trusted}quality" in names
+    return "quality" in names
+
+
+def _is_explained(name: str) -> bool:
+    """Return whether a column's name is one of ours, another tool's for it, or tells a metric."""
+    rest = name.lower()
+    for prefix in _SETTING_PREFIXES + _OUTCOME_PREFIXES:
+        if prefix and rest.startswith(prefix):
+            rest = rest.removeprefix(prefix)
+            break
+    last = re.split("[./]", rest)[-1]
+    return last in _KNOWN_NAMES or _is_quality(rest)
 
 
 def _source(path: Path, header: Sequence[str], ours: str, mapping: Mapping[str, str]) -> str | None:
@@ -265,7 +315,7 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
             if rest == column:
                 plain.append(name)
             elif column == "quality":
-                if re.fullmatch(rf"{_SPLIT}(?:{_any_metric()}|quality)", _words(rest)):
+                if _is_quality(rest):
                     nested.append(name)
             elif last == column:
                 nested.append(name)
@@ -278,7 +328,10 @@ def possible_columns(header: Sequence[str], column: str) -> list[str]:
 
 
 def metric_of(column: str) -> str | None:
-    """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`."""
+    """Return the metric that a column's name tells, e.g. `accuracy` of `metrics.eval_accuracy`.
+
+    Metrics of extensions are known once these are loaded, as `lay_out` does.
+    """
     match = re.fullmatch(rf"{_METRIC_COLUMN}(?P<metric>{_any_metric()})", _words(column))
     if match is None or not _OTHER_METRICS_WORDS.isdisjoint(match["before"].split("_")):
         return None
@@ -291,20 +344,29 @@ def is_better_when_lower(name: str) -> bool:
     words = set(re.split(r"[^a-z]+", separated))
     if words.isdisjoint(_ERRORS) or not words.isdisjoint(_TURNS) or _TURNED.search(separated):
         return False
-    return metric_of(separated) is None  # `error_detection_f1` is an F1
+    if metric_of(separated) is not None:
+        return False  # `error_detection_f1` is an F1
+    with contextlib.suppress(ExtensionError):
+        load_extensions()  # one may bring a metric of that name
+    return metric_of(separated) is None
 
 
 def metric_names() -> dict[str, str]:
-    """Return our name of a metric by each name that tables give it."""
-    from elsa_tune.tasks.types.registry import registered_metrics  # numpy, which names do without
+    """Return our name of a metric, of those that are loaded, by each name that tables give it."""
+    from elsa_tune.tasks.types.registry import loaded_metrics  # numpy, which names do without
 
-    names = {metric.value: metric.value for metric in registered_metrics()}
+    names = {metric.value: metric.value for metric in loaded_metrics()}
     return {**names, **_OTHER_METRIC_NAMES}
 
 
 def _any_metric() -> str:
     """Return a regular expression for the names of metrics."""
     return "|".join(re.escape(name) for name in metric_names())
+
+
+def _is_quality(name: str) -> bool:
+    """Return whether a column without its prefix is called quality, or as a metric of a split."""
+    return re.fullmatch(rf"{_SPLIT}(?:{_any_metric()}|quality)", _words(name)) is not None
 
 
 def _words(name: str) -> str:

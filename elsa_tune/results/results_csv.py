@@ -126,7 +126,7 @@ def import_results(
     is_of_earlier_version = set(EARLIER_COLUMNS) <= set(layout.places)
     if is_of_earlier_version and LOOKS not in layout.places:
         rows = _without_looks_of_hunts(rows)
-    notes = [f"{path}:"]
+    notes = [f"{path}:", *layout.troubles]
     if is_foreign:
         final_rows = _without_repeated(rows)
         left_out["of attempts that were repeated"] = len(rows) - len(final_rows)

@@ -91,8 +91,10 @@ def test_they_are_loaded_for_the_first_name_that_nothing_here_has(
 
 
 METRIC_OF_A_COLUMN = """
-from elsa_tune.results.columns import metric_of
-print(metric_of("metrics.subset_accuracy"))
+from pathlib import Path
+from elsa_tune.results.columns import lay_out
+header = ["model", "task", "layers", "frozen_layers", "metrics.subset_accuracy", "seed"]
+print(lay_out(Path("t.csv"), header, {}).constants["metric"])
 """
 KERNEL_OF_A_METRIC = """
 from elsa_tune.tasks.types.registry import kernel_of
@@ -110,6 +112,63 @@ def test_a_record_is_read_with_the_metric_that_an_installed_package_brings(
     done = run(site, root, tmp_path, "-c", asked)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{found}\n"
+
+
+COLUMNS = """
+import sys
+from pathlib import Path
+from elsa_tune.results.columns import is_better_when_lower, lay_out
+ours = ["model", "task", "layers", "frozen_layers", "seed"]
+
+def read(*columns, **mapping):
+    layout = lay_out(Path("t.csv"), [*ours, *columns], mapping)
+    print(layout.constants.get("metric"), "extras_method" in sys.modules, *layout.troubles)
+
+read("quality", "metric", "notes")
+read("eval_acc", "lr")
+read("metrics.accuracy", "params.num_train_epochs", "config/more/seed")
+read("accuracy", "notes", quality="accuracy")
+assert is_better_when_lower("error_detection_f1") is False
+read("accuracy", "notes")
+read("labels_f1_macro", "notes", quality="labels_f1_macro")
+"""
+
+
+def test_a_table_whose_columns_are_explained_waits_for_no_package(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    done = run(site, root, tmp_path, "-c", COLUMNS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "None False",
+        "accuracy False",
+        "accuracy False",
+        "accuracy False",
+        "accuracy True",
+        "labels_f1_macro True",
+    ]
+
+
+def test_a_table_is_read_without_a_package_that_cannot_be_imported(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    (site / "extras_task.py").write_text("import nothing_of_this_name")
+    lines = ["model,task,layers,frozen_layers,seed,accuracy,notes"]
+    lines += [f"m,t,12,{depth},{seed},0.{9 - depth}{seed},-" for depth in (0, 4) for seed in (1, 2)]
+    table = tmp_path / "t.csv"
+    arguments = ("-m", "elsa_tune", "answer", "--from", "t.csv")
+    table.write_text("\n".join(lines) + "\n")
+    answered = run(site, root, tmp_path, *arguments)
+    assert answered.returncode == 0, answered.stderr
+    [told] = [line for line in answered.stderr.splitlines() if "! " in line]
+    assert told.strip().startswith(
+        "! metrics may be unknown: the package 'elsa-extras' extends elsa-tune, but its module"
+    )
+    lines[0] = lines[0].replace("accuracy", "labels_f1")
+    table.write_text("\n".join(lines) + "\n")
+    refused = run(site, root, tmp_path, *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("elsa-tune: the package 'elsa-extras' extends elsa-tune")
 
 
 SEARCHING = """

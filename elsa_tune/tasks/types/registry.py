@@ -49,9 +49,8 @@ def check_importable(task: TaskSpec) -> None:
         check_home(f"the metric '{metric}'", metric.home)
 
 
-def registered_metrics() -> list[Metric]:
-    """Return the metrics that can be computed, in the order of their registration."""
-    load_extensions()
+def loaded_metrics() -> list[Metric]:
+    """Return the metrics that can be computed, those of extensions if these are loaded."""
     return list(_KERNELS)
 
 
