@@ -7,6 +7,7 @@ A package declares it in its `pyproject.toml`, as an entry point:
 """
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from elsa_tune.errors import ExtensionError
@@ -36,6 +37,27 @@ def load_extensions() -> None:
                 first.__cause__ = error
     if first is not None:
         raise first
+
+
+def packages_that_bring(modules: Iterable[str]) -> list[str]:
+    """Return the packages that extend elsa-tune and have any of these modules, as pip calls them.
+
+    A package is known by the first part of its modules' names; it need not be loaded.
+    """
+    from importlib import metadata
+
+    beginnings = {_beginning(module) for module in modules} - {__package__}
+    if not beginnings:
+        return []  # without a look at all that is installed
+    names = set()
+    for entry_point in metadata.entry_points(group=GROUP):
+        if entry_point.dist is not None and _beginning(entry_point.module) in beginnings:
+            names.add(entry_point.dist.name)
+    return sorted(names)
+
+
+def _beginning(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def check_home(what: str, home: str) -> None:

@@ -32,6 +32,7 @@ from elsa_tune.exporting.progress_line import ProgressLine
 from elsa_tune.files import write_aside
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
+from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.known import known_trial
@@ -327,7 +328,7 @@ def _data(spec: SearchSpec, *, full: bool) -> tuple[SearchSpec, TaskData]:
     """Return the data to train on, and the search as if it had used them and these versions."""
     data, fingerprints = inputs_of(spec)
     check_unchanged(spec, fingerprints)
-    spec = dataclasses.replace(spec, versions=versions_here())
+    spec = dataclasses.replace(spec, versions=versions_here(packages_of_search(spec)))
     if not full or spec.recipe.train_size is None:
         return spec, data
     recipe = dataclasses.replace(spec.recipe, train_size=None)

@@ -5,7 +5,7 @@ import dataclasses
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.cluster.join_address import NO_CLUSTER, asked_address
 from elsa_tune.searching.earlier import StoreListing, in_folder, say_earlier, with_earlier
+from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, said_before_training
 from elsa_tune.searching.request import Request
@@ -206,7 +207,7 @@ def _begin(request: Request, say: Say) -> Finished:
         check_here(request)
     paths.check_writable()
     try:
-        with ray_session(spec.address) as session:
+        with ray_session(spec.address, packages_of_search(spec)) as session:
             store = _open_store(request.tracking_uri, say)
             listing = StoreListing(store)
             spec, data = _with_data(spec)
@@ -253,7 +254,7 @@ def _with_data(spec: SearchSpec) -> "tuple[SearchSpec, TaskData]":
         evaluation_examples=len(data.evaluation),
         evaluation_units=data.evaluation_units,
         fingerprints=fingerprints,
-        versions=versions_here(),
+        versions=versions_here(packages_of_search(spec)),
         findings=data.findings,
     )
     return described, data
@@ -339,7 +340,7 @@ def _go_on(
     from elsa_tune.searching.cluster.ray_session import ray_session
     from elsa_tune.searching.cluster.shares import settled_recipe, share_again
 
-    with ray_session(spec.address) as session:
+    with ray_session(spec.address, packages_of_search(spec)) as session:
         data, fingerprints = inputs_of(spec)
         check_unchanged(spec, fingerprints)
         from elsa_tune.searching.session import run_session
@@ -414,7 +415,7 @@ def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
     What is installed otherwise than at its start is said, for it decides how trials train. What
     comes next, and what is certified, is decided by the recorded policy.
     """
-    here = versions_here()
+    here = versions_here(packages_of_search(spec))
     before = []
     now = []
     for tag, version in here.items():
@@ -571,12 +572,15 @@ def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
             )
 
 
-def versions_here() -> dict[str, str]:
-    """Return the versions of Python, the packages that decide results, and this repository."""
+def versions_here(more: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of Python, the packages that decide results, and this repository.
+
+    more: packages that a search uses beside what every search takes.
+    """
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
     for package in _PACKAGES:
         versions[package] = metadata.version(package)
-    for package in method_packages():  # decide results where they are installed
+    for package in (*method_packages(), *more):  # decide results where they are installed
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     versions["git_commit"] = _commit()

@@ -31,6 +31,7 @@ from elsa_tune.searching.cluster.joining import JoiningNodes
 from elsa_tune.searching.cluster.ray_session import abandon, keep
 from elsa_tune.searching.cluster.repeats import Repeats
 from elsa_tune.searching.cluster.watching import LostNodes, Watch, WatchHooks
+from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.planning.edge import edge_note
 from elsa_tune.searching.planning.known import (
     KnownTrial,
@@ -389,7 +390,7 @@ class SearchRun:
         )
         joining = None
         if spec.address is not None:
-            joining = JoiningNodes()
+            joining = JoiningNodes(packages_of_search(spec))
         hooks = WatchHooks(
             has_workers=scheduler.has_workers,
             saved=FolderCheckpoints(self._record.paths.checkpoints).saved,

@@ -11,6 +11,7 @@ from elsa_tune.analysis.comparing.ways import WayComparison, way_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.cluster.join_address import NO_CLUSTER
+from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
@@ -81,7 +82,10 @@ def _carry_out(
     from elsa_tune.searching.cluster.ray_session import ray_session
 
     failed: dict[str, str] = {}
-    with ray_session(searches[0].spec.address) as session:
+    packages: set[str] = set()
+    for search in searches:
+        packages.update(packages_of_search(search.spec))
+    with ray_session(searches[0].spec.address, packages) as session:
         session.ready()
         for number, search in enumerate(searches, start=1):
             if search not in unfinished:

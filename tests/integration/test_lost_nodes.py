@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +147,8 @@ def test_a_node_that_joins_with_other_versions_ends_the_search_and_resume_goes_o
     is_over = tmp_path / "over"
     ask = node_versions.question
 
-    def question() -> Callable[[], dict[str, str]]:
-        truly = ask()
+    def question(more: Iterable[str] = ()) -> Callable[[], dict[str, str]]:
+        truly = ask(more)
         here = running_ray.nodes()
         known = [node["NodeID"] for node in here]
 

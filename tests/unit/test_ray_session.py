@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,8 +81,11 @@ class PretendedRay:
         monkeypatch.setattr(ray_session, "_open_at", set())
         monkeypatch.setattr(ray_session, "_in_use", threading.RLock())
         monkeypatch.setattr(ray_session, "nodes_that_train", self._that_train)
-        monkeypatch.setattr(ray_session, "check_nodes", self.asked.append)
+        monkeypatch.setattr(ray_session, "check_nodes", self._check_nodes)
         monkeypatch.setattr(ray_session, "_capacity", lambda: Capacity.of_nodes([{"CPU": 1.0}]))
+
+    def _check_nodes(self, nodes: list[str], packages: Iterable[str]) -> None:
+        self.asked.append(nodes)
 
     def get_node_id(self) -> str:
         return "own"

@@ -287,7 +287,7 @@ def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ray_session,
         "ray_session",
-        lambda address: contextlib.nullcontext(ray_session.RaySession(int)),
+        lambda address, packages: contextlib.nullcontext(ray_session.RaySession(int)),
     )
 
 

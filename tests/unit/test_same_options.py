@@ -24,7 +24,7 @@ class Joined(Exception):
 def on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     """Return a search that began on a cluster at `auto`, of which nothing is done."""
 
-    def open_ray(address: str | None) -> None:
+    def open_ray(address: str | None, packages: list[str]) -> None:
         raise Joined(address)
 
     monkeypatch.setattr(ray_session, "ray_session", open_ray)

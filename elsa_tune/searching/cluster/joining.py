@@ -21,8 +21,9 @@ class JoiningNodes:
     answer then, or have joined since.
     """
 
-    def __init__(self) -> None:
-        self._question = node_versions.question()
+    def __init__(self, packages: Iterable[str] = ()) -> None:
+        """Look at no node yet. packages: as of `node_versions.question`."""
+        self._question = node_versions.question(packages)
         self._known: set[str] = set()
         self._asked: dict[str, Any] = {}  # the answers that are to come, by the node's id
 

@@ -3,7 +3,7 @@
 What is installed otherwise on one node trains otherwise there, or breaks in the middle of a search.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from elsa_tune.errors import UsageError, first_few
 from elsa_tune.specs.adapt.candidates import method_packages
@@ -17,12 +17,14 @@ PACKAGES = ("torch", "transformers", "ray")
 MISSING = "missing"
 
 
-def question() -> Callable[[], Versions]:
+def question(more: Iterable[str] = ()) -> Callable[[], Versions]:
     """Return what a node is asked: an inner function, whose code Ray takes along.
+
+    more: packages that a search uses beside what every search takes.
 
     It imports nothing of ours at its top: elsa-tune may be missing on the node.
     """
-    packages = (*PACKAGES, *method_packages())
+    packages = (*PACKAGES, *method_packages(), *more)
     missing = MISSING
 
     def versions_here() -> Versions:

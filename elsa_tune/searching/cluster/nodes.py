@@ -1,7 +1,7 @@
 """The nodes of the cluster that this process has joined, and what they answer."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from elsa_tune.errors import UsageError
@@ -125,15 +125,16 @@ def _say_waiting(share: Mapping[str, float]) -> None:
     say(f"waiting for {awaited}; Ctrl-C ends the wait")
 
 
-def check_nodes(nodes: list[str]) -> None:
+def check_nodes(nodes: list[str], packages: Iterable[str] = ()) -> None:
     """Raise UsageError where nodes lack elsa-tune, or have other versions than this machine.
 
     A trial could not even start there, or would train otherwise. So it could where there is none.
+    packages: as of `node_versions.question`.
     """
     if not nodes:
         raise UsageError(
             "the cluster has no node with CPUs, so nothing can train there; wait until one has "
             "joined (`ray status` shows them)"
         )
-    ask = node_versions.question()
+    ask = node_versions.question(packages)
     node_versions.check_versions(ask(), ask_nodes(nodes, ask))

@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ _kept: list[object] = []
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None) -> Iterator[RaySession]:
+def ray_session(address: str | None, packages: Iterable[str] = ()) -> Iterator[RaySession]:
     """Open Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT.
 
     It starts while the caller goes on. Where this process has a Ray already, that is the one, and
@@ -72,15 +72,15 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
 
             with _quiet_loggers():
                 if ray.is_initialized():
-                    yield _running(address)
+                    yield _running(address, packages)
                 else:
-                    with _started(address) as session:
+                    with _started(address, packages) as session:
                         yield session
     finally:
         _in_use.release()
 
 
-def _running(address: str | None) -> RaySession:
+def _running(address: str | None, packages: Iterable[str]) -> RaySession:
     """Return the Ray that this process has already."""
     if address is not None and address not in _open_at:
         raise UsageError(
@@ -90,23 +90,23 @@ def _running(address: str | None) -> RaySession:
 
     def ready() -> Capacity:
         if not _open_at:  # it is the program's own, which may have joined a cluster
-            _check_other_nodes()
+            _check_other_nodes(packages)
         return _capacity()
 
     return RaySession(ready)
 
 
-def _check_other_nodes() -> None:
+def _check_other_nodes(packages: Iterable[str]) -> None:
     """Raise UsageError where nodes beside this one cannot train, or would train otherwise."""
     import ray
 
     nodes = [node["NodeID"] for node in nodes_that_train()]
     if nodes != [ray.get_runtime_context().get_node_id()]:
-        check_nodes(nodes)
+        check_nodes(nodes, packages)
 
 
 @contextlib.contextmanager
-def _started(address: str | None) -> Iterator[RaySession]:
+def _started(address: str | None, packages: Iterable[str]) -> Iterator[RaySession]:
     """Start Ray, or join a cluster, while the caller goes on; end that in the end."""
     import ray
 
@@ -118,7 +118,8 @@ def _started(address: str | None) -> Iterator[RaySession]:
         _start_ray(address)
         has_started.set()
         if address is not None:
-            check_nodes([node["NodeID"] for node in nodes_that_train()])
+            nodes = [node["NodeID"] for node in nodes_that_train()]
+            check_nodes(nodes, packages)
 
     def stop() -> None:
         if has_started.is_set():  # else what runs is another thread's of the program

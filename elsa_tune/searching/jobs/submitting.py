@@ -15,8 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from elsa_tune.errors import UsageError
+from elsa_tune.extensions import packages_that_bring
 from elsa_tune.files import slug
 from elsa_tune.searching.cluster.capacity import Capacity
+from elsa_tune.searching.extending_packages import packages_of_search
 from elsa_tune.searching.inputs import SearchOptions, option_words
 from elsa_tune.searching.jobs.parcel import Parcel, pack
 from elsa_tune.searching.jobs.server import Job, JobServer
@@ -283,7 +285,10 @@ def _extras(requests: Sequence[Request], places: JobPlaces) -> list[str]:
             extras.update(candidate.packages)
         if request.spec.artifacts is not None:
             extras |= packages_of(request.spec.artifacts)
-    extras |= store_at(places.tracking_uri).packages()
+        extras.update(packages_of_search(request.spec))
+    store = store_at(places.tracking_uri)
+    extras |= store.packages()
+    extras.update(packages_that_bring([type(store).__module__]))
     return sorted(extras)
 
 

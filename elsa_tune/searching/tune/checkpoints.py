@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import ray
 
 from elsa_tune.errors import first_line
+from elsa_tune.searching.extending_packages import packages_of_trial
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.checkpoints import FolderCheckpoints, TrialCheckpoint
@@ -87,6 +88,8 @@ def checkpoint_of(
     every = None
     if spec.checkpoint != "auto":
         every = spec.checkpoint
-    names = ("version.elsa-tune", "version.git_commit")
+    names = ["version.elsa-tune", "version.git_commit"]
+    for package in packages_of_trial(trial.task, trial.candidate):
+        names.append(f"version.{package}")
     version = " ".join(spec.versions.get(name, "unknown") for name in names)
     return TrialCheckpoint(kept, trial.key, every, version, is_leaving=is_leaving)
