@@ -47,6 +47,8 @@ def predict_file(request: PredictRequest, say: Say) -> int:
         request.text,
         probabilities=request.probabilities,
     )
+    for line in predictor.unknown_kinds:
+        say(line)
     given: Path | BinaryIO = Path(request.rows)
     if request.rows == STDIN:
         given = sys.stdin.buffer

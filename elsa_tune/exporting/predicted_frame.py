@@ -27,6 +27,8 @@ def predict_frame(
     rows: a DataFrame, a file's path, or a `Split` of texts alone. input_format: a file's, by
     default by its ending. Raises DataError.
     """
+    for line in predictor.unknown_kinds:
+        say(line)
     frame, where = _frame(predictor, rows, input_format)
     names = [str(name) for name in frame.columns]
     added = predictor.added(names, str(where))

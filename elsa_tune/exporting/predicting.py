@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elsa_tune.errors import DataError, UnknownNameError, UsageError
+from elsa_tune.errors import DataError, UnknownNameError, UsageError, quoted
 from elsa_tune.tasks.row_files import Chunk
 from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training.bundle.fastest import fastest_alone
@@ -136,6 +136,21 @@ class Predictor:
                     "or drop it"
                 )
         return added
+
+    @property
+    def unknown_kinds(self) -> list[str]:
+        """A line for each task whose kind of label nothing here knows."""
+        lines = []
+        for task in self._tasks:
+            kind = self._bundle.unknown_kind(task)
+            if kind is not None:
+                taken = self._bundle.type_of(task).kind
+                lines.append(
+                    f"! the labels of {self._who(task)} are of kind {quoted(kind)}, which nothing "
+                    f"here knows: they are predicted as those of a {taken}; install the package "
+                    "that brings the kind"
+                )
+        return lines
 
     def _added(self, task: str) -> Types:
         """Return the columns that a task adds, and their types: those of no rows are the same."""

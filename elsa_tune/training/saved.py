@@ -71,6 +71,7 @@ def save_classifier(
         "base": trial.model.name,
         "revision": trial.model.revision,
         **trial.candidate.record(),
+        **trainable.record(),
         "prefix_sha256": digest(frozen),
         "max_length": trial.recipe.max_length,
         "text_columns": list(trial.task.text_columns),

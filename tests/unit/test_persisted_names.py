@@ -74,6 +74,7 @@ from elsa_tune.tracking.params import param_texts, params_record, read_params, s
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import TRACKING_VARIABLE, StorePaths
 from elsa_tune.training import saved as saved_model
+from elsa_tune.training.adapt.trainable import Trainable
 from elsa_tune.training.bundle.members import ABOUT, BRANCHES, PREFIX
 from elsa_tune.training.forward import prefix_store
 from tests.unit.report_examples import answers_of
@@ -438,6 +439,11 @@ def test_an_answer_in_mlflow_keeps_the_names_of_its_metrics_and_tags() -> None:
     assert not lost("k kept certified rate", mlflow_names.answer_tags(recorded))
     compared = [{"recommended": {"label": "lora"}}]
     assert not lost("way", mlflow_names.comparison_tags(compared))
+
+
+def test_exported_models_keep_the_names_of_what_was_trained() -> None:
+    kept = Trainable(frozenset(), first_trained_layer=3, embeddings_train=False).record()
+    assert kept == {"first_trained_layer": 3, "embeddings_train": False}
 
 
 def test_runs_keep_their_names() -> None:

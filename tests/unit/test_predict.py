@@ -27,6 +27,7 @@ from elsa_tune.exporting import predicted_file, predicting, progress_line
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.tasks import row_files, written_rows
 from elsa_tune.training.bundle import fastest
+from elsa_tune.training.bundle.members import read_members
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.unit.test_saved import task_of
@@ -111,6 +112,66 @@ def test_a_model_of_an_earlier_version_whose_kind_was_not_recorded_answers_alike
     status, out, said = run("predict", "mood", "rows.csv", "--probabilities")
     assert status == 0, said
     assert out == now and rows_of(out)[0]["probability_bad"]
+
+
+def of_unknown_method(folder: Path) -> dict[str, Any]:
+    """Have a model say that it was adapted by a method that nobody here knows; return its facts."""
+    file = folder / "mood" / "config.json"
+    config: dict[str, Any] = json.loads(file.read_text())
+    facts: dict[str, Any] = config["elsa_tune"]
+    del facts["frozen_layers"], facts["embeddings_frozen"]
+    facts["norms_last"] = 1
+    file.write_text(json.dumps(config))
+    return facts
+
+
+def test_a_model_of_a_method_that_nobody_here_knows_answers_alike(folder: Path, run: Run) -> None:
+    _, now, _ = run("predict", "mood", "rows.csv", "--probabilities")
+    [before] = read_members(folder / "mood").values()
+    facts = of_unknown_method(folder)
+    status, out, said = run("predict", "mood", "rows.csv", "--probabilities")
+    assert status == 0, said
+    assert out == now
+    [after] = read_members(folder / "mood").values()
+    assert (
+        after.trainable.record()
+        == before.trainable.record()
+        == {
+            "first_trained_layer": facts["first_trained_layer"],
+            "embeddings_train": False,
+        }
+    )
+    assert after.frozen().keys() == before.frozen().keys()
+    assert after.candidate == before.candidate  # the depth with as much of its own
+
+
+def test_an_early_model_of_such_a_method_is_refused(folder: Path, run: Run) -> None:
+    of_unknown_method(folder)
+    file = folder / "mood" / "config.json"
+    config = json.loads(file.read_text())
+    good = config["elsa_tune"].pop("first_trained_layer")
+    file.write_text(json.dumps(config))
+    status, _, said = run("predict", "mood", "rows.csv")
+    assert status == 2 and "install or import the package that brings its method" in said
+    for wrong in (99, -1, "2"):
+        assert wrong != good
+        config["elsa_tune"]["first_trained_layer"] = wrong
+        file.write_text(json.dumps(config))
+        status, _, said = run("predict", "mood", "rows.csv")
+        assert status == 2 and f"first_trained_layer is {wrong!r}; the model has" in said
+
+
+def test_a_kind_that_nobody_here_knows_is_said(folder: Path, run: Run) -> None:
+    file = folder / "mood" / "config.json"
+    config = json.loads(file.read_text())
+    config["elsa_tune"]["kind"] = "cost_sensitive"
+    file.write_text(json.dumps(config))
+    told = (
+        "! the labels of mood are of kind 'cost_sensitive', which nothing here knows: they are "
+        "predicted as those of a classification; install the package that brings the kind"
+    )
+    status, _, said = run("predict", "mood", "rows.csv")
+    assert status == 0 and told in said.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The types of tasks and the metrics that there are, found by their names."""
 
-import contextlib
 from dataclasses import replace
 
 from elsa_tune.errors import DataError, ModelError, ResultsError, UnknownNameError
@@ -17,6 +16,14 @@ def type_of(kind: TaskKind) -> TaskType:
     return _TYPES[kind]
 
 
+def is_known(kind: str) -> bool:
+    """Return whether this kind of label, as an export recorded it, has a type here."""
+    try:
+        return TaskKind(kind) in _TYPES  # it loads what brings the kind
+    except ValueError:
+        return False
+
+
 def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
     """Return the type of an exported model. Raises ModelError where none is known.
 
@@ -25,13 +32,10 @@ def type_of_export(kind: str | None, problem_type: str | None) -> TaskType:
     """
     if kind is None and problem_type is None:
         problem_type = "single_label_classification"
-    if kind is not None:
-        with contextlib.suppress(ValueError):
-            TaskKind(kind)  # it loads what brings the kind
+    if kind is not None and is_known(kind):
+        return type_of(TaskKind(kind))
     of_problem: TaskType | None = None
     for task_type in _TYPES.values():
-        if task_type.kind.value == kind:
-            return task_type
         if of_problem is None and task_type.problem_type == problem_type:
             of_problem = task_type
     if of_problem is None:

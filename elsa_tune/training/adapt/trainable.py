@@ -1,11 +1,13 @@
 """What of a model trains, and what follows from that: the part that never changes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from elsa_tune.errors import quoted
 from elsa_tune.training.model.parts import divide, prefix_modules
 
 
@@ -23,6 +25,32 @@ class Trainable:
     first_trained_layer: int
     # Whether one is on the embedding side: then first_trained_layer is 0, and no prefix is frozen.
     embeddings_train: bool
+
+    def record(self) -> dict[str, Any]:
+        """Return what an exported model's configuration keeps of it: how long the prefix is."""
+        return {
+            "first_trained_layer": self.first_trained_layer,
+            "embeddings_train": self.embeddings_train,
+        }
+
+
+def recorded_trainable(model: PreTrainedModel, values: Mapping[str, Any]) -> Trainable | None:
+    """Return what `record` kept of an exported model; None where nothing was kept.
+
+    Whatever is not in the prefix counts as trained. Raises ValueError for values that no export
+    has, ModelError for a model that `divide` refuses.
+    """
+    first = values.get("first_trained_layer")
+    embeddings_train = values.get("embeddings_train")
+    if first is None or embeddings_train is None:
+        return None
+    layers = len(divide(model).layers)
+    most = 0 if embeddings_train else layers
+    if not isinstance(first, int) or not 0 <= first <= most:
+        raise ValueError(f"first_trained_layer is {quoted(first)}; the model has {layers} layers")
+    prefix = frozen_prefix(model, Trainable(frozenset(), first, bool(embeddings_train)))
+    names = {name for name, _ in model.named_parameters()}
+    return Trainable(frozenset(names - prefix), first, bool(embeddings_train))
 
 
 def train_only(model: PreTrainedModel, parameters: Collection[str]) -> Trainable:

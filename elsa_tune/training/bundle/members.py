@@ -15,13 +15,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from elsa_tune.errors import quoted
+from elsa_tune.errors import UnknownMethodError, quoted
 from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import recorded_candidate
+from elsa_tune.specs.adapt.freeze import FreezeDepth
 from elsa_tune.tasks.types.base import Logits
 from elsa_tune.training.adapt import methods
-from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix
+from elsa_tune.training.adapt.trainable import Trainable, frozen_prefix, recorded_trainable
 from elsa_tune.training.bundle.texts import Texts, split_texts
 from elsa_tune.training.data.tokens import Tensors
 from elsa_tune.training.forward.equality import twin
@@ -50,7 +51,7 @@ class Member:
     trainable: Trainable = field(init=False)
 
     def __post_init__(self) -> None:
-        trainable = methods.trained_of(self.model, self.candidate)
+        trainable = _trained_of(self.model, self.facts)
         object.__setattr__(self, "trainable", trainable)
 
     @property
@@ -60,8 +61,12 @@ class Member:
 
     @property
     def candidate(self) -> Candidate:
-        """How it was adapted."""
-        return recorded_candidate(self.facts)
+        """How it was adapted; where nobody here knows how, the depth from which it is its own."""
+        try:
+            return recorded_candidate(self.facts)
+        except UnknownMethodError:
+            trainable = self.trainable
+            return FreezeDepth(trainable.first_trained_layer, not trainable.embeddings_train)
 
     @property
     def has_prefix(self) -> bool:
@@ -76,6 +81,21 @@ class Member:
             if name in names:
                 tensors[name] = parameter.detach()
         return tensors
+
+
+def _trained_of(model: PreTrainedModel, facts: Facts) -> Trainable:
+    """Return what was trained of an exported model.
+
+    Raises UnknownMethodError where nobody here knows how, and an early export does not say what.
+    """
+    try:
+        candidate = recorded_candidate(facts)
+    except UnknownMethodError:
+        recorded = recorded_trainable(model, facts)
+        if recorded is None:
+            raise
+        return recorded
+    return methods.trained_of(model, candidate)
 
 
 Members = dict[str, Member]  # by the names of their tasks

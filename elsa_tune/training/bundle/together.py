@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from elsa_tune.errors import DataError, ModelError, UnknownNameError
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tasks.types.base import Logits, TaskType
-from elsa_tune.tasks.types.registry import type_of_export
+from elsa_tune.tasks.types.registry import is_known, type_of_export
 from elsa_tune.training.bundle.members import (
     Facts,
     Members,
@@ -112,6 +112,17 @@ class Bundle:
         kind = self.facts(task).get("kind")
         problem_type = self._configs[task].problem_type
         return type_of_export(kind, problem_type)
+
+    def unknown_kind(self, task: str) -> str | None:
+        """Return the kind of a task's labels where nothing here knows it, so that another's count.
+
+        None where it is known, or was not recorded. Raises ModelError as `type_of`.
+        """
+        kind: str | None = self.facts(task).get("kind")
+        self.type_of(task)
+        if kind is None or is_known(kind):
+            return None
+        return kind
 
     def cells(self, task: str, logits: Logits, *, probabilities: bool) -> Cells:
         """Return the columns that logits [E, C] add to rows, as `TaskType.cells` has them."""
