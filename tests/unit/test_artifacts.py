@@ -126,6 +126,17 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         places.check(store)
 
 
+def test_a_check_leaves_no_folder_where_a_store_has_real_ones(tmp_path: Path) -> None:
+    store = artifacts_at(f"file://{tmp_path}/shared")
+    assert not isinstance(store, FolderArtifacts)
+    places.check(store)
+    assert list((tmp_path / "shared").iterdir()) == []
+    store.write("s/journal/a", b"a")
+    store.write("s/b", b"b")
+    store.remove("s/journal/a")
+    assert [path.name for path in (tmp_path / "shared" / "s").iterdir()] == ["b"]
+
+
 def test_a_check_and_a_deletion_leave_nothing_in_a_folder(tmp_path: Path) -> None:
     top = tmp_path / "kept"
     store = FolderArtifacts(str(top))

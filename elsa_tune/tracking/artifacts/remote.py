@@ -3,6 +3,7 @@
 Credentials are the business of the library behind it, which takes them from the environment.
 """
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,8 @@ _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "
 _BY_EXTRA = frozenset({"s3", "s3a"})
 # In these a folder is only the beginning of a name; to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({*_PACKAGES, *_BY_EXTRA, "oci", "oss", "r2"})
+# In these fsspec removes a folder with all that is in it.
+_REMOVED_WITH_CONTENT = frozenset({"hdfs", "arrow_hdfs"})
 # Up to here a file is read at once.
 _IN_MEMORY = 64 * 1024**2
 
@@ -56,7 +59,8 @@ class RemoteArtifacts:
     """Artifacts below a URL, such as `s3://bucket/prefix`.
 
     Raises UsageError where the scheme is unknown, its package is missing, or fsspec cannot open it.
-    Most stores are not asked yet; some, as FTP's, are connected to.
+    Most stores are not asked yet; some, as FTP's, are connected to. Where folders are real, those
+    below the URL come with their first file and go with their last, but on HDFS.
     """
 
     def __init__(self, url: str) -> None:
@@ -92,6 +96,14 @@ class RemoteArtifacts:
             self._files.rm_file(self._path(name))
         except FileNotFoundError:
             return
+        if self._scheme in _WITHOUT_FOLDERS | _REMOVED_WITH_CONTENT:
+            return
+        with contextlib.suppress(Exception):  # of a folder that holds something else
+            for folder in PurePosixPath(name).parents[:-1]:
+                path = self._path(str(folder))
+                if self._files.ls(path, detail=False):
+                    return
+                self._files.rmdir(path)
 
     def sizes(self, folder: str) -> dict[str, int]:
         found = self._files.find(self._path(folder), detail=True)
