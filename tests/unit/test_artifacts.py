@@ -26,7 +26,7 @@ from elsa_tune.tracking.artifacts.copier import Copier
 from elsa_tune.tracking.artifacts.fetching import delete_copy, fetch, prepared
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.lease import Lease
-from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url
+from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url, packages_of
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
 from elsa_tune.tracking.journal import TakenError
 from elsa_tune.tracking.journal_records import Report, SearchEnded, SearchStatus
@@ -99,6 +99,19 @@ def test_an_unknown_scheme_and_missing_packages(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(UsageError, match=r"package fsspec.* pip install 'elsa-tune\[artifacts\]'"):
         artifacts_at("memory://bucket")
+
+
+def test_a_package_that_brings_a_file_system_is_one_that_its_store_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "team_files-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: team-files\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[fsspec.specs]\nnas = team_files:NasFiles\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert packages_of("nas://share/x") == {"fsspec", "team-files"}
+    assert packages_of("s3://bucket") == {"fsspec", "s3fs"}
+    assert packages_of("ftp://host/x") == packages_of("/shared/x") == set()
 
 
 def test_a_store_is_opened_at_the_host_that_its_url_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Credentials are the business of the library behind it, which takes them from the
 import contextlib
 import shutil
 import tempfile
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -31,7 +32,11 @@ def packages_of(artifacts: str) -> set[str]:
         return {"fsspec", "s3fs"}
     if scheme in _PACKAGES:
         return {"fsspec", _PACKAGES[scheme]}
-    return set()
+    packages: set[str] = set()
+    for entry_point in metadata.entry_points(group="fsspec.specs", name=scheme):
+        if entry_point.dist is not None:  # the package that brings the file system
+            packages |= {"fsspec", entry_point.dist.name}
+    return packages
 
 
 def check_scheme(artifacts: str) -> None:
