@@ -166,7 +166,7 @@ class Space(BaseModel):
         return self
 
     def candidates_for(self, layers: int) -> tuple[Candidate, ...]:
-        """Return what is compared on a model with L layers, the full model first, each once.
+        """Return what is compared on a model with L layers, each once, in the order of tests.
 
         Raises SpaceError for what such a model has not.
         """
