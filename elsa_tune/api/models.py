@@ -32,7 +32,7 @@ def export(
     layers: fine-tuned ones, by default the answer's. way: in their place what to export, as the
     search calls it, such as `lora-last3` or `head`; a number counts frozen layers. check: a file of
     labelled rows to score the model on. full: train on all rows where the search used a subset.
-    adapter: of LoRA also write the folder `adapter`, which peft loads. push: a name on the hub.
+    adapter: also write the folder `adapter`, as peft loads that of LoRA. push: a name on the hub.
     Errors as the command's.
     """
     from elsa_tune.exporting.model import ExportRequest

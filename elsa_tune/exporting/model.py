@@ -77,7 +77,7 @@ class ExportRequest:
     check: Path | None = None  # a file of labelled rows
     full: bool = False  # train on all rows of a task of which the search used a subset
     onnx: bool = False  # write an ONNX file, too
-    adapter: bool = False  # write LoRA's matrices as peft loads them, too
+    adapter: bool = False  # write what the way added to the model as its library loads it, too
     push: str | None = None  # a name on the hub
     overwrite: bool = False  # the folder of an earlier export may be replaced
 
@@ -243,8 +243,8 @@ def _check_adapter(request: ExportRequest, choice: Choice) -> None:
     if request.adapter and not candidate.has_adapter:
         name = candidates_text([candidate], choice.answer.layers)
         raise UsageError(
-            f"`adapter` writes LoRA's matrices, and what is exported is {name}; leave `adapter` "
-            "out, or name LoRA by `way`"
+            f"`adapter` writes what a way such as LoRA adds to the model, and what is exported is "
+            f"{name}; leave `adapter` out, or name such a way by `way`"
         )
 
 

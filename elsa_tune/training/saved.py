@@ -104,7 +104,7 @@ def save_adapter(
     """
     candidate = trial.candidate
     if not candidate.has_adapter:
-        raise SpaceError(f"'{candidate.label}' has no adapter, which LoRA alone has")
+        raise SpaceError(f"'{candidate.label}' has no adapter, as lora has")
     adapted = _trained_model(trial, data, trained)
     outputs = Objective(trial, data, CPU).outputs
     base = load_classifier(trial.model, outputs, trial.seed)

@@ -145,7 +145,7 @@ def test_what_cannot_be_exported_is_said_in_one_sentence(searched: Bench, run: R
     refused = run("export", NAME, "--way", "bitfit", "--adapter", "--out", "refused")
     assert refused.status == 2
     assert "`" not in refused.err
-    assert "--adapter writes LoRA's matrices, and what is exported is the biases" in refused.err
+    assert "--adapter writes what a way such as LoRA adds to the model, and what is" in refused.err
     lacking = run("export", NAME, "--candidate", "lora-r4", "--out", "refused")
     assert lacking.status == 2
     assert "--way is lora-r4, which was not measured" in lacking.err

@@ -407,7 +407,7 @@ def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path)
 
 
 def test_what_is_for_hunts_is_refused_where_nothing_is_hunted(tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match="thorough is for hunts; set strategy: hunt, or leave"):
+    with pytest.raises(SpaceError, match="strategy even takes none; set strategy: hunt, or leave"):
         spec(tmp_path, "strategy=even", "thorough=true")
 
 

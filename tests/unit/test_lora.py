@@ -340,9 +340,9 @@ def test_the_card_loads_bigbird_with_the_attention_it_was_trained_with(tmp_path:
     assert model.config.attention_type == "original_full"
 
 
-def test_only_lora_has_an_adapter(tmp_path: Path) -> None:
+def test_a_way_without_an_adapter_is_named(tmp_path: Path) -> None:
     trial = trial_of(spec_of(tmp_path), "bitfit")
-    with pytest.raises(SpaceError, match="'bitfit' has no adapter, which LoRA alone has"):
+    with pytest.raises(SpaceError, match="'bitfit' has no adapter, as lora has"):
         saved.save_adapter(tmp_path, trial, data_for("bert"), {})
 
 

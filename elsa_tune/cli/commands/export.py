@@ -61,7 +61,7 @@ def export(
     ] = False,
     adapter: Annotated[
         bool,
-        typer.Option("--adapter", help="Of LoRA: also write the adapter alone, which peft loads."),
+        typer.Option("--adapter", help="Also write the adapter alone, as peft loads that of LoRA."),
     ] = False,
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder to the hub.")

@@ -44,7 +44,10 @@ def specify(
     space = inputs.space
     strategy = strategy_named(space.strategy)
     if space.thorough and not strategy.takes_second_looks:
-        raise SpaceError("thorough is for hunts; set strategy: hunt, or leave thorough out")
+        raise SpaceError(
+            f"thorough is for second looks, and strategy {space.strategy} takes none; set "
+            "strategy: hunt, or leave thorough out"
+        )
     outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
     _check_order(strategy, outline)
     inputs.check(outline.candidates)
