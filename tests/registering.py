@@ -14,7 +14,7 @@ from elsa_tune.specs.task import Metric, TaskKind
 
 @contextlib.contextmanager
 def registered(name: str) -> Iterator[Any]:
-    """Import a module that registers a method or a type of task; forget all of it afterwards."""
+    """Import a module that registers something; forget all of it afterwards."""
     from elsa_tune.tasks.types import registry
     from elsa_tune.training.adapt import methods
 
@@ -25,6 +25,7 @@ def registered(name: str) -> Iterator[Any]:
         Metric.known,
         registry._TYPES,
         registry._KERNELS,
+        registry._FURTHER_KINDS,
     ]
     before = [dict(each) for each in registries]
     sys.modules.pop(name, None)

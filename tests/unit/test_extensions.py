@@ -171,6 +171,22 @@ def test_a_table_is_read_without_a_package_that_cannot_be_imported(
     assert refused.stderr.startswith("elsa-tune: the package 'elsa-extras' extends elsa-tune")
 
 
+METRIC_OF_A_TASK = """
+from elsa_tune.tasks.task_file import resolve_task
+task = resolve_task("rte", None, "balanced_accuracy")
+print(task.kind, task.metric, task.companions[0])
+"""
+
+
+def test_a_task_that_ships_takes_the_metric_that_an_installed_package_brings(
+    site: Path, root: Path, tmp_path: Path
+) -> None:
+    shutil.copy(root / "tests" / "balanced.py", site / "extras_task.py")
+    done = run(site, root, tmp_path, "-c", METRIC_OF_A_TASK)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "classification balanced_accuracy accuracy\n"
+
+
 SEARCHING = """
 from elsa_tune.searching.planning import strategies
 from elsa_tune.searching.planning.even import Even

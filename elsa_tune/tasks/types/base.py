@@ -1,7 +1,8 @@
 """What a type of task and a metric have to say: the one place where a kind of label is known.
 
 A type adds its own kind and metrics to the names there are (`TaskKind.add`, `Metric.define`), and
-registers itself at the end of its file.
+registers itself at the end of its file (`register`). So does a metric for types that do not name it
+(`register_metric`).
 
 Letters in shape comments: E examples, M runs, R resamples, C outputs of the head, B a batch. Labels
 and predictions are arrays [E, ...]: what stands behind E is the type's affair, as [E] for one class
@@ -233,6 +234,8 @@ class TaskType(ABC):
 
 _TYPES: dict[TaskKind, TaskType] = {}
 _KERNELS: dict[Metric, Kernel] = {}
+# The kinds that a metric scores beside those whose types name it.
+_FURTHER_KINDS: dict[Metric, tuple[TaskKind, ...]] = {}
 
 
 def register(task_type: TaskType, kernels: Mapping[Metric, Kernel]) -> None:
@@ -244,12 +247,27 @@ def register(task_type: TaskType, kernels: Mapping[Metric, Kernel]) -> None:
     Raises ValueError for a metric that another module computes.
     """
     for metric, kernel in kernels.items():
-        registered = _KERNELS.get(metric, kernel)
-        home = type(registered).__module__
-        if home != type(kernel).__module__:
-            raise ValueError(f"{home} computes metric '{metric}'; give yours another name")
+        _add_kernel(metric, kernel)
     _TYPES[task_type.kind] = task_type
-    _KERNELS.update(kernels)
+
+
+def register_metric(metric: Metric, kernel: Kernel, *kinds: TaskKind) -> None:
+    """Let tasks of these kinds be scored by a metric that their types do not name.
+
+    So a metric of one's own scores kinds that ship. It is computed alike for all of them. A worker
+    that is given a task imports the metric's `home`: the module that calls this. Raises ValueError
+    for a metric that another module computes.
+    """
+    _add_kernel(metric, kernel)
+    _FURTHER_KINDS[metric] = kinds
+
+
+def _add_kernel(metric: Metric, kernel: Kernel) -> None:
+    registered = _KERNELS.get(metric, kernel)
+    home = type(registered).__module__
+    if home != type(kernel).__module__:
+        raise ValueError(f"{home} computes metric '{metric}'; give yours another name")
+    _KERNELS[metric] = kernel
 
 
 def stacked(runs: Sequence[Array]) -> Array:

@@ -8,7 +8,7 @@ from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 
 # Each registers itself; a new one needs its name here.
 from elsa_tune.tasks.types import classification, regression  # noqa: F401
-from elsa_tune.tasks.types.base import _KERNELS, _TYPES, Kernel, TaskType
+from elsa_tune.tasks.types.base import _FURTHER_KINDS, _KERNELS, _TYPES, Kernel, TaskType
 
 
 def type_of(kind: TaskKind) -> TaskType:
@@ -77,10 +77,12 @@ def with_metric(task: TaskSpec, metric: str | Metric) -> TaskSpec:
         names = list(Metric.known)
         raise UnknownNameError.among("metric", str(metric), names)
     task_type = type_of(task.kind)
-    allowed = task_type.allowed_metrics(task)
+    further = _further_metrics(task.kind)
+    allowed = list(dict.fromkeys((*task_type.allowed_metrics(task), *further)))
     if wanted not in allowed:
+        of_numbers = TaskKind.REGRESSION
         hint = ""
-        if wanted in type_of(TaskKind.REGRESSION).metrics:
+        if wanted in (*type_of(of_numbers).metrics, *_further_metrics(of_numbers)):
             hint = " (a task of numbers has `regression: true`)"
         raise DataError(
             f"metric '{wanted}' cannot score task '{task.name}', which is "
@@ -89,3 +91,8 @@ def with_metric(task: TaskSpec, metric: str | Metric) -> TaskSpec:
     metrics = dict.fromkeys((task.metric, *task.companions))
     companions = [other for other in metrics if other is not wanted]
     return replace(task, metric=wanted, companions=tuple(companions))
+
+
+def _further_metrics(kind: TaskKind) -> list[Metric]:
+    """Return the metrics that score a kind whose type does not name them."""
+    return [metric for metric, kinds in _FURTHER_KINDS.items() if kind in kinds]
