@@ -110,7 +110,9 @@ def _takes(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     if field.get("title") == "RateList":
         return "a number, a list of numbers"
     if field.get("type") == "object":
-        return "{" + ", ".join(field.get("properties", {})) + "}"
+        if "properties" not in field:
+            return "a table of `field: value`"
+        return "{" + ", ".join(field["properties"]) + "}"
     if field.get("type") == "array":
         return f"a list of {_takes(field['items'], definitions)}"
     name = {

@@ -4,7 +4,7 @@ import enum
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -143,6 +143,7 @@ class SearchSpec:
     # recorded before looks were planned, or with one seed, which certifies nothing.
     planned_seeds: int | None = None
     strategy: str = "even"  # by its name, which `strategy_of` knows
+    strategy_settings: dict[str, Any] = field(default_factory=dict)  # all that it has, by name
     target: float = 0.9  # the share of the full model's quality to keep
     # A hunt takes second looks that promise little.
     until_certified: bool = False

@@ -126,6 +126,7 @@ class Space(BaseModel):
     # `even` measures every depth with `seeds` seeds; `hunt` those that can decide whether they keep
     # `target` of the full model's quality, with as many seeds as that takes.
     strategy: str = "even"
+    strategy_settings: dict[str, Any] = {}  # of a strategy that has any, which checks them
     target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     thorough: bool = False  # whether a hunt takes every second look that may certify
     tries: FewCount | None = None  # exploring trials per depth; None: 2, of a list at most all

@@ -17,6 +17,7 @@ class SpaceFields(TypedDict, total=False):
     learning_rate: _Rates
     full_model_learning_rate: _Rates
     strategy: str
+    strategy_settings: Mapping[str, Any]
     target: float
     thorough: bool
     tries: int

@@ -137,7 +137,8 @@ recipe.frozen_dropout recipe.precision recipe.prefix_cache recipe.selection reci
 recipe.pooling recipe.standardize_targets recipe.eval_batch_size space depths depths.frozen_layers
 depths.embeddings_frozen explored explored.frozen_layers explored.embeddings_frozen rates tries
 sampler asha asha.grace asha.reduction_factor asha.margin seeds seed resources resources.cpus
-resources.gpus tracking_uri address planned_seeds strategy target until_certified thorough
+resources.gpus tracking_uri address planned_seeds strategy strategy_settings target until_certified
+thorough
 ladder_error extend extend.low extend.high extend.tries exploring_limit max_time checkpoint
 artifacts hung_after max_failures cpus_per_trial gpus_per_trial chance
 train_examples holdout_examples evaluation_examples evaluation_units

@@ -27,6 +27,7 @@ from elsa_tune.searching.planning.known import (
     tries_of,
 )
 from elsa_tune.searching.planning.samplers import rates_of
+from elsa_tune.searching.planning.strategy_settings import read_settings
 from elsa_tune.specs.adapt.candidate import Candidate
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.policy import Policy, SeedCounts
@@ -91,12 +92,23 @@ class Strategy(ABC):
     certifies: ClassVar[bool] = False
     # Whether more seeds than those of the first tests can be asked for: `thorough`, `until`.
     takes_second_looks: ClassVar[bool] = False
+    # The frozen dataclass that a space's `strategy_settings` are read as; None: there are none.
+    settings_type: ClassVar[type[Any] | None] = None
 
     def __init__(self, spec: SearchSpec) -> None:
         self.spec = spec
+        self.settings = self.settings_of(spec.strategy_settings)
         self.rates = rates_of(spec)
 
     # ---- what a search is asked to do ----
+
+    @classmethod
+    def settings_of(cls, given: Mapping[str, Any]) -> Any:
+        """Return a space's or a search's `strategy_settings` as `settings_type`.
+
+        Raises SpaceError for what they cannot be.
+        """
+        return read_settings(cls.name, cls.settings_type, given)
 
     @classmethod
     @abstractmethod

@@ -57,6 +57,9 @@ def _is_moved(asked: SearchSpec, recorded: SearchSpec) -> bool:
 
 def _decided(spec: SearchSpec) -> dict[str, object]:
     """Return by name what decides which trials a search runs, and how they train."""
+    strategy_settings = {
+        f"strategy_settings.{name}": value for name, value in spec.strategy_settings.items()
+    }
     return {
         "model": spec.model.location,
         "task": spec.task.name,
@@ -72,6 +75,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "tries": spec.tries,
         "exploring_limit": spec.exploring_limit,
         "strategy": spec.strategy,
+        **strategy_settings,
         "sampler": spec.sampler,
         "asha": spec.asha,
         "extend": spec.extend,

@@ -86,7 +86,8 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
         spec = _SPECIFICATION.validate_json(paths.specification.read_bytes())
         if not SEARCH_NAME.fullmatch(spec.name):  # it goes into commands that are printed
             raise StorageError(f"{quoted(spec.name)} is no search's name")
-        strategy_named(spec.strategy)  # raises for one of a newer version
+        strategy = strategy_named(spec.strategy)  # raises for one of a newer version
+        strategy.settings_of(spec.strategy_settings)  # likewise
         # An earlier version may have kept what is a secret.
         uri = shown_uri(paths.uri_kept(spec.tracking_uri))
         return dataclasses.replace(spec, tracking_uri=uri)

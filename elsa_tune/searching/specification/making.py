@@ -14,6 +14,7 @@ from elsa_tune.searching.inputs import (
 )
 from elsa_tune.searching.planning.strategies import strategy_named, strategy_of
 from elsa_tune.searching.planning.strategy import Outline, Strategy
+from elsa_tune.searching.planning.strategy_settings import recorded_settings
 from elsa_tune.searching.specification.changing import check_amounts, check_seeds
 from elsa_tune.specs.adapt.candidates import REFERENCE
 from elsa_tune.specs.bounds import MOST
@@ -48,6 +49,7 @@ def specify(
             f"thorough is for second looks, and strategy {space.strategy} takes none; set "
             "strategy: hunt, or leave thorough out"
         )
+    settings = strategy.settings_of(space.strategy_settings)
     outline = strategy.outline(inputs, policy, seeds=options.seeds, joined=joined)
     _check_order(strategy, outline)
     inputs.check(outline.candidates)
@@ -70,6 +72,7 @@ def specify(
         seeds=seeds,
         planned_seeds=seeds,
         strategy=space.strategy,
+        strategy_settings=recorded_settings(settings),
         target=space.target,
         thorough=space.thorough,
         ladder_error=outline.spent_error,
