@@ -72,13 +72,19 @@ class ResultRow:
 class Predictions:
     """What one trial answered on the evaluation split, at the evaluation that gave its quality."""
 
-    # [E, ...] as the type of task has them: class ids 0..classes-1, a 0 or 1 of each, or values.
+    # [E, ...] as the type of task has them: class ids 0..classes-1, a 0 or 1 of each, values, or
+    # whole numbers that name no class.
     predictions: NDArray[np.generic] = field(repr=False)
     labels: NDArray[np.generic] = field(repr=False)  # likewise
-    classes: int  # 0 for values
+    classes: int  # 0 where labels name none
     # [E], the unit that each example belongs to, 0..U-1; None where each is its own or none is
     # known, as in what earlier versions kept.
     units: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
+
+    @property
+    def are_values(self) -> bool:
+        """Whether labels are values, which no answer is expected to give to the digit."""
+        return self.classes == 0 and self.labels.dtype.kind == "f"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

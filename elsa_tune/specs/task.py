@@ -58,7 +58,8 @@ class Metric(OpenName):
     lowest: float
     # What every constant answer scores; None where that depends on the labels.
     of_constants: float | None
-    # Whether it is a share of the examples: their number tells how far it can be trusted.
+    # Whether it is a share of the examples, each of which scores 1 or 0 alone: their number tells
+    # how far it can be trusted.
     is_share: bool
     # What scores best of all that knows nothing of the texts, and so has the quality of chance.
     guess: str

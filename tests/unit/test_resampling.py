@@ -453,6 +453,37 @@ def test_by_accuracy_a_flawless_run_may_fail_on_any_label() -> None:
     assert np.quantile(moves, 0.05) == pytest.approx(-3 / 200, rel=0.05)
 
 
+def test_a_share_of_values_hides_as_many_mistakes_as_one_of_classes() -> None:
+    """Which answers are right only the metric knows: of values hardly one is the label itself."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 250).astype(np.int8)
+    by_class = []
+    by_value = []
+    for wrong in (0, 2, 60):
+        answers = labels.copy()
+        answers[:wrong] = 1 - labels[:wrong]
+        by_class.append(Predictions(predictions=answers, labels=labels, classes=2))
+        noise = rng.uniform(-0.4, 0.4, len(labels))
+        by_value.append(
+            Predictions(
+                predictions=(answers * 2 + noise).astype(np.float32),
+                labels=labels.astype(np.float32) * 2,
+                classes=0,
+            )
+        )
+    of_classes = resample(by_class, "accuracy")
+    with registered("tests.ratings"):
+        of_values = resample(by_value, "within_half")
+    assert np.array_equal(of_values.runs, of_classes.runs)
+    assert of_values.hidden.flawless == of_classes.hidden.flawless == {0}
+    assert of_values.hidden.unsure == of_classes.hidden.unsure == {1, 2}
+    assert of_values.hidden.cost == of_classes.hidden.cost == 1 / 250
+    assert shares_alone(of_values) == shares_alone(of_classes) == [0, 1 - 2 / FEW_MISTAKES, 0]
+    alone = {FreezeDepth.of(0): [0]}
+    moves = ExampleDraws.of(of_values, alone).candidates[FreezeDepth.of(0)]
+    assert np.quantile(moves, 0.05) == pytest.approx(-3 / 250, rel=0.05)
+
+
 def test_no_more_mistakes_are_hidden_on_a_label_than_it_has_units() -> None:
     """Of 20 classes one has one row: it can cost macro F1 a twentieth, and a little of others."""
     labels = np.append(np.repeat(np.arange(19, dtype=np.int16), 100), np.int16(19))

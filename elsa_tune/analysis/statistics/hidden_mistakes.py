@@ -27,6 +27,9 @@ FEW_MISTAKES = 50
 # A label may be mistaken for any other; of thousands, the rare ones cost the most.
 _MOST_OTHERS = 100
 
+# Examples are asked of a metric one by one, so many at a time: in squares that are fast to compute.
+_AT_ONCE = 100
+
 Integers = NDArray[np.integer[Any]]
 Booleans = NDArray[np.bool_]
 
@@ -116,14 +119,15 @@ def hidden_mistakes(
     unit_of_example: [E]; None: each is its own. equal_units: how many units of one size tell as
     much.
     """
-    labels = runs[0].labels
-    classes = runs[0].classes
+    judged = runs[0]
+    labels = judged.labels
     examples = len(labels)
     units = examples if unit_of_example is None else int(unit_of_example.max()) + 1
-    flawless = flawless_runs(runs)
+    mistaken = mistaken_examples(runs, metric)
+    flawless = flawless_runs(mistaken)
     # Of the unit that an example is in, on average: a large one has more of them.
     unit_size = examples / equal_units
-    if classes == 0:
+    if judged.are_values:
         cost_of_far_labels = kernel_of(metric).cost_of_far_labels(labels, equal_units)
         if cost_of_far_labels > 0:
             return HiddenMistakes(
@@ -142,14 +146,14 @@ def hidden_mistakes(
     rests_on_few = not is_share and rarest.units < FEW_OF_A_LABEL
     cost = 0.0
     if flawless or unsure:
-        cost = cost_of_mistake_on(labels, classes, metric, rarest, unit_size)
+        cost = cost_of_mistake_on(judged, metric, rarest, unit_size)
     most = rarest.units_of_rare
     if is_share:  # which counts a mistake on any label alike
         most = units
     return HiddenMistakes(
         flawless=flawless,
         unsure=unsure,
-        mistaken=None if rests_on_few else np.stack([_is_mistaken(run) for run in runs]),
+        mistaken=None if rests_on_few else mistaken,
         unit_size=unit_size,
         cost=cost,
         most=most,
@@ -183,13 +187,39 @@ def rarest_label(labels: Array, unit_of_example: Integers | None) -> RarestLabel
     )
 
 
-def flawless_runs(runs: Sequence[Predictions]) -> frozenset[int]:
-    """Return the runs, 0..M-1, without a mistake."""
-    flawless: list[int] = []
-    for number, run in enumerate(runs):
-        if np.array_equal(run.predictions, run.labels):
-            flawless.append(number)
-    return frozenset(flawless)
+def mistaken_examples(runs: Sequence[Predictions], metric: str) -> Booleans:
+    """Return on which examples each run errs, [M, E].
+
+    A share of the examples says itself which it counts as right: those that score 1 alone. So a
+    value may be right that is near its label. By other metrics an answer errs unless it is the
+    label.
+    """
+    if not Metric(metric).is_share:
+        return np.stack([_is_unlike(run) for run in runs])
+    kernel = kernel_of(metric)
+    labels = runs[0].labels
+    classes = runs[0].classes
+    predictions = stacked([run.predictions for run in runs])  # [E, M, ...]
+    parts: list[Booleans] = []
+    for start in range(0, len(labels), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        score_runs = kernel.scorer(predictions[part], labels[part], classes, np.float64)
+        each_alone = np.eye(len(labels[part]))
+        parts.append(score_runs(each_alone) < 1)
+    return np.concatenate(parts).T
+
+
+def _is_unlike(run: Predictions) -> Booleans:
+    """Return on which examples [E] an answer of a run is not the label."""
+    is_wrong = np.not_equal(run.predictions, run.labels)
+    is_unlike: Booleans = is_wrong.reshape(len(is_wrong), -1).any(axis=1)
+    return is_unlike
+
+
+def flawless_runs(mistaken: Booleans) -> frozenset[int]:
+    """Return the runs, 0..M-1, without a mistake. mistaken: [M, E]."""
+    makes_some = mistaken.any(axis=1)
+    return frozenset(np.flatnonzero(~makes_some).tolist())
 
 
 def unsure_runs(
@@ -200,30 +230,22 @@ def unsure_runs(
 ) -> frozenset[int]:
     """Return the runs, 0..M-1, of which the examples may hide a mistake beside those they show.
 
-    Not among them is a run that always answers the same where the metric is no share of the
-    examples: that scores as if guessed. Of values there is none. flawless: the runs without a
-    mistake. is_share: whether the metric is a share of the examples.
+    By a share of the examples these are all that made a mistake. By another metric none of values
+    is, for no answer is right to the digit, and no run that always answers the same, which scores
+    as if guessed. flawless: the runs without a mistake. is_share: whether the metric is a share.
     """
     unsure: set[int] = set()
     for number, run in enumerate(runs):
-        if run.classes == 0 or number in flawless:
+        if number in flawless:
             continue
         is_constant = bool((run.predictions == run.predictions[0]).all())
-        if is_share or not is_constant:
+        if is_share or not (run.are_values or is_constant):
             unsure.add(number)
     return frozenset(unsure)
 
 
-def _is_mistaken(run: Predictions) -> Booleans:
-    """Return on which examples [E] a run is mistaken."""
-    is_wrong = np.not_equal(run.predictions, run.labels)
-    is_mistaken: Booleans = is_wrong.reshape(len(is_wrong), -1).any(axis=1)
-    return is_mistaken
-
-
 def cost_of_mistake_on(
-    labels: Array,
-    classes: int,
+    judged: Predictions,
     metric: str,
     rarest: RarestLabel,
     unit_size: float,
@@ -232,11 +254,13 @@ def cost_of_mistake_on(
 
     F1 of P examples of class 1 falls by 1 / (2 P - 1) with each, accuracy by 1 / E whatever the
     label; by as much where all labels are alike, and no other is known to be given. Where classes
-    are ordered, what one is mistaken for matters more than how rare that is. Without classes it is
-    the label next in rareness, as no answer is right to the digit. unit_size: the examples of a
-    usual unit.
+    are ordered, what one is mistaken for matters more than how rare that is. Of values it is the
+    label next in rareness, as no answer is right to the digit. judged: any run. unit_size: the
+    examples of a usual unit.
     """
-    others = rarest.others if classes > 0 else rarest.others[:1]
+    labels = judged.labels
+    classes = judged.classes
+    others = rarest.others[:1] if judged.are_values else rarest.others
     if Metric(metric).is_share or len(others) == 0:
         return unit_size / len(labels)
     mistaken: list[Array] = []
