@@ -127,7 +127,7 @@ def rows_in_use(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) ->
     evaluation = splits["evaluation"]
     units = units_of(evaluation)
     distinct = len(evaluation) if units is None else int(units.max()) + 1
-    guessing = chance(task.metric, evaluation.labels, task.outputs)
+    guessing = chance(task.metric, evaluation.labels, task.class_count)
     return Rows(train, len(evaluation), distinct, guessing)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import ElsaTuneError
@@ -256,19 +257,16 @@ class SearchRecord:
 
         Returns the path relative to the search.
 
-        Both are kept as int8 where they are whole numbers below C classes and fit, else int16;
-        as float32 where they are values. Beside them `classes`, C or 0 without classes, and
-        `metric`, its name. They give the trial's quality again. units: of each row [E], kept as
-        int32 where the search was begun by a version that knows them; else each row is its own.
+        Class ids are kept as int8 where C classes fit, else as int16; values as float32; and other
+        whole numbers as they are. Beside them `classes`, C or 0 without classes, and `metric`, its
+        name. They give the trial's quality again. units: of each row [E], kept as int32 where the
+        search was begun by a version that knows them; else each row is its own.
         """
         task = self.spec.task
-        classes = len(task.classes)
-        dtype: np.dtype[Any] = np.dtype(np.float32)
-        if classes and labels.dtype.kind in "iu":
-            dtype = np.dtype(np.int8 if classes <= 128 else np.int16)
+        classes = task.class_count
         arrays: dict[str, Any] = {
-            "predictions": predictions.astype(dtype),
-            "labels": labels.astype(dtype),
+            "predictions": _kept(predictions, classes),
+            "labels": _kept(labels, classes),
             "classes": np.int64(classes),
             "metric": np.str_(task.metric.value),
         }
@@ -318,6 +316,15 @@ class SearchRecord:
         if what not in self._warned:
             self._warned.add(what)
             self._warn(message)
+
+
+def _kept(numbers: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Return labels or predictions [E, ...] as they are kept. classes: C, 0 without classes."""
+    if numbers.dtype.kind == "f":
+        return numbers.astype(np.float32)
+    if classes == 0:
+        return numbers
+    return numbers.astype(np.int8 if classes <= 128 else np.int16)
 
 
 def facts_of(

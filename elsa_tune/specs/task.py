@@ -224,9 +224,14 @@ class TaskSpec:
         return (*columns, self.group_column)
 
     @property
+    def class_count(self) -> int:
+        """How many classes there are, as metrics ask for it: 0 where labels name none."""
+        return len(self.classes)
+
+    @property
     def outputs(self) -> int:
         """C, the width of the head: a logit for each class, or one where there are no classes."""
-        return len(self.classes) or 1
+        return self.class_count or 1
 
     @property
     def is_published(self) -> bool:

@@ -74,7 +74,7 @@ class Objective:
             if name in ("train", EVALUATION):
                 continue
             answers = self._predictions(logits[name])
-            metrics[name] = score(task.metric, answers, rows.labels, self.outputs)
+            metrics[name] = score(task.metric, answers, rows.labels, task.class_count)
         return metrics, loss, predictions
 
     def _predictions(self, logits: Tensor) -> np.ndarray:

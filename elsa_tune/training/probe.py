@@ -168,7 +168,7 @@ def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         match type_of(task.kind).linear_model:
             case LinearModel.RIDGE:
-                predictions = _ridge(x, x_evaluation, labels)
+                predictions = _like(labels, _ridge(x, x_evaluation, labels))
             case LinearModel.LOGISTIC_EACH:
                 predictions = _logistic_each(x, x_evaluation, labels, task.metric)
             case LinearModel.LOGISTIC:
@@ -374,6 +374,15 @@ def _columns(
             model.fit(x, own)
             answers[:, column] = model.predict(x_evaluation)
     return answers
+
+
+def _like(labels: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Return values [E] as labels are: of whole numbers the nearest within their range."""
+    if labels.dtype.kind not in "iu":
+        return values
+    nearest = np.rint(values).clip(labels.min(), labels.max())
+    whole: NDArray[Any] = nearest.astype(labels.dtype)
+    return whole
 
 
 def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any]:

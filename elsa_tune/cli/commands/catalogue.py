@@ -252,7 +252,7 @@ def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
         described_splits[name] = {"rows": len(split), "from": split.where, **_labels(spec, split)}
         notes += split.notes
     return {
-        "chance": chance(spec.metric, splits["evaluation"].labels, spec.outputs),
+        "chance": chance(spec.metric, splits["evaluation"].labels, spec.class_count),
         "splits": described_splits,
         "examples": _examples(spec, splits["train"]),
         "notes": list(dict.fromkeys(notes)),
@@ -288,7 +288,7 @@ def _labels(spec: TaskSpec, split: "Split") -> dict[str, Any]:
     from elsa_tune.tasks.types.registry import type_of
 
     labels = split.labels
-    counts = type_of(spec.kind).class_counts(labels, spec.outputs)
+    counts = type_of(spec.kind).class_counts(labels, spec.class_count)
     if counts is not None:
         return {"labels": dict(zip(spec.classes, counts.tolist(), strict=True))}
     mean = round(float(labels.mean()), 6)

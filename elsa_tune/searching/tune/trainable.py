@@ -101,9 +101,7 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             checkpoint=checkpoint_of(trial, spec, work.checkpoints, notice.is_given),
         ):
             if result.predictions is not None:
-                predictions = np.asarray(result.predictions)  # [E, ...]
-                dtype = np.int32 if predictions.dtype.kind in "iu" else np.float32
-                _leave(work, trial, predictions.astype(dtype))
+                _leave(work, trial, np.asarray(result.predictions))  # [E, ...]
             report = dataclasses.asdict(dataclasses.replace(result, predictions=None))
             report[NODE] = _node()
             tune.report(report)

@@ -113,7 +113,7 @@ class LinearModel(enum.Enum):
 
     LOGISTIC = "logistic"  # one class of each row, labels [E]
     LOGISTIC_EACH = "logistic_each"  # 0 or 1 in each column of labels [E, C], one fit for each
-    RIDGE = "ridge"  # one value of each row, labels [E]
+    RIDGE = "ridge"  # one value of each row, labels [E]; of whole numbers the nearest one
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class TaskType(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     # The metrics of a task that names none.
     usual: ClassVar[tuple[Metric, ...]]
-    # What arrays of labels hold.
+    # What arrays of labels hold, and of predictions: whole numbers or values.
     label_dtype: ClassVar[type[np.generic]]
     # Whether labels name classes: a task file may list them, and the head has an output for each.
     names_classes: ClassVar[bool]

@@ -22,9 +22,9 @@ def score(
 ) -> float:
     """Return the metric of predictions [E, ...] against labels [E, ...], within its range.
 
-    classes: of the task; class ids are 0..classes-1. A constant prediction has Matthews, Pearson
-    and Spearman 0. Raises DivergedError for predictions that are not finite, ValueError for unequal
-    or no examples, and for class ids outside their range.
+    classes: of the task, 0 without such; class ids are 0..classes-1. A constant prediction has
+    Matthews, Pearson and Spearman 0. Raises DivergedError for predictions that are not finite,
+    ValueError for unequal or no examples, and for class ids outside their range.
     """
     are_equal = predictions.shape == labels.shape
     if not are_equal or len(labels) == 0:
@@ -46,7 +46,7 @@ def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, 
     """Return every metric of the task by its name, the headline's first; as `score` has them."""
     scores: dict[str, float] = {}
     for metric in (task.metric, *task.companions):
-        quality = score(metric, predictions, labels, task.outputs)
+        quality = score(metric, predictions, labels, task.class_count)
         scores[metric.value] = quality
     return scores
 
@@ -79,7 +79,10 @@ def check_quality(value: float, metric: Metric) -> float:
 
 
 def _check_ids(predictions: Array, labels: Array, classes: int) -> None:
-    """Raise ValueError for class ids outside 0..classes-1; values are no ids."""
+    """Raise ValueError for class ids outside 0..classes-1.
+
+    Values are no ids, and neither are whole numbers where labels name no classes.
+    """
     for ids in (labels, predictions):
         is_of_integers = ids.dtype.kind in "iu"
         if not is_of_integers or not classes:

@@ -57,7 +57,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
         padding_side=tokenizer.padding_side,
         pad_token_type_id=int(tokenizer.pad_token_type_id),
         fingerprint=_fingerprint(task, splits, recipe, tokenizer),
-        chance=chance(task.metric, evaluation.labels, task.outputs),
+        chance=chance(task.metric, evaluation.labels, task.class_count),
         units=units_of(evaluation),
         notes=tuple(notes),
         findings=row_findings(task, splits),
@@ -186,8 +186,8 @@ def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) 
     """Raise DataError unless every class of the rows in use is trained on and held out."""
     size = len(subset) + len(holdout)
     count = type_of(task.kind).class_counts
-    trained = count(subset.labels, task.outputs)
-    held_out = count(holdout.labels, task.outputs)
+    trained = count(subset.labels, task.class_count)
+    held_out = count(holdout.labels, task.class_count)
     if trained is None or held_out is None:
         return
     is_trained = trained > 0

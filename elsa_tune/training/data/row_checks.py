@@ -272,7 +272,7 @@ def _on_classes(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
     """Find classes without rows on a side, and classes whose names are odd."""
     rows = {}  # of each class, by the split
     for name, split in splits.items():
-        counts = type_of(task.kind).class_counts(split.labels, task.outputs)
+        counts = type_of(task.kind).class_counts(split.labels, task.class_count)
         if counts is None:
             return
         rows[name] = counts
@@ -285,7 +285,7 @@ def _on_classes(task: TaskSpec, splits: Splits) -> Iterator[RowFinding]:
             yield RowFinding(
                 code=code,
                 count=len(absent),
-                of=task.outputs,
+                of=task.class_count,
                 where=side,
                 **named([task.classes[number] for number in absent]),
             )
